@@ -41,6 +41,7 @@ _HOME = {
     "load_results": "results.results",
     "phd": "benchmarks.phd",
     "pope": "benchmarks.pope",
+    "power": "results.power",
     "ratio": "results.metric",
     "reward_fn": "rewarding.functions",
     "score": "benchmarks.capscore",
@@ -77,6 +78,7 @@ __all__ = [
     "load_results",
     "phd",
     "pope",
+    "power",
     "ratio",
     "reward_fn",
     "score",
@@ -102,6 +104,7 @@ if TYPE_CHECKING:
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option
     from .results.metric import ratio
+    from .results.power import power
     from .results.results import Results, Run, load_results
     from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward

@@ -11,14 +11,16 @@ from .benchmarks.systems import function_of
 from .results.benchmark import benchmark, benchmark_names, has_benchmark
 from .results.comparison import compare as compare_runs
 from .results.results import Results, Run, unique_names
-from .results.stats import Bootstrap, Test
+from .results.stats import Bootstrap, IntervalMethod, Test
 
 
 def compare(
     runs: Iterable[Run],
     *,
     allow_different: bool = False,
-    test: Test = "approximate_randomization",
+    test: Test = "studentized_permutation",
+    interval: IntervalMethod = "wilson",
+    margin: float | None = None,
     resamples: int | None = None,
     seed: int | None = None,
     bootstrap: Bootstrap | None = None,
@@ -29,6 +31,8 @@ def compare(
         runs: what :func:`score`, :func:`chair`... return, or :func:`load_results`; runs of one name are numbered.
         allow_different: go on where runs were scored in different ways (another truth, vocabulary, parser...).
         test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
+        interval: how intervals are made: ``wilson``, or ``percentile`` (the only ones of 0.2.0).
+        margin: difference up to which two systems count as equal (0.01: one point); adds ``p_equivalence``.
         resamples, seed, bootstrap: of all intervals and tests; None takes the first run's.
 
     Raises:
@@ -45,8 +49,11 @@ def compare(
         resamples=drawn.resamples if resamples is None else resamples,
         seed=drawn.seed if seed is None else seed,
         bootstrap=bootstrap or drawn.bootstrap,
+        interval=interval,
     )
-    return compare_runs(unique_names(listed), allow_different=allow_different, test=test, resampling=resampling)
+    return compare_runs(
+        unique_names(listed), allow_different=allow_different, test=test, resampling=resampling, margin=margin
+    )
 
 
 def function(name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ equates the two, real captions do not, so both are always reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -416,7 +416,7 @@ def score_file(
         on_progress=on_progress,
         given=path,
     )
-    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    drawn = resampling or Resampling()
     return scores_of(found, scorer, name or source, drawn, damage)
 
 

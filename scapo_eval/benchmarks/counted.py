@@ -10,7 +10,6 @@ import numpy as np
 
 from ..base.errors import UNFIT, FaultList, InputError, unfit
 from ..base.hashes import digest
-from ..base.reprs import fields_in_short
 from ..files.containers import open_rows
 from ..files.fields import find_image, id_in
 from ..files.files import display_name, read_bytes
@@ -27,7 +26,7 @@ EVIDENCE = Option(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CountedBenchmark(Benchmark):
     """A benchmark whose records are counted one by one.
 
@@ -53,8 +52,6 @@ class CountedBenchmark(Benchmark):
     at_most: Sequence[tuple[str, str]] = ()
     version: str = ""
     files: str = "records"
-
-    __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,7 +29,7 @@ from ..files.json_text import json_type, read_json
 from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import Floats, Formula, MetricSet, Sums, divide, ratio
+from ..results.metric import Formula, MetricSet, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
@@ -143,10 +143,7 @@ wrongly; said rightly."""
 
 
 def _mean(share: str, number: str) -> Formula:
-    def mean(sums: Sums) -> Floats:
-        return divide(sums[share], sums[number]) / SHARE_UNIT
-
-    return mean
+    return ratio(share, number, SHARE_UNIT)
 
 
 METRICS = MetricSet(

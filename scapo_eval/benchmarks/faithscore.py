@@ -22,7 +22,7 @@ from ..files.json_text import json_type
 from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import Formula, MetricSet, divide, ratio
+from ..results.metric import Formula, MetricSet, ratio
 from ..results.results import Resampling, Run, system_names
 from ..results.signature import Signature
 from .judged import digest_of, judged_records, raise_faults
@@ -185,7 +185,7 @@ def _metrics_of(columns: Sequence[str]) -> MetricSet:
 
 
 def _mean_share(share: str, scored: str) -> Formula:
-    return lambda sums: divide(sums[share], sums[scored]) / SHARE_UNIT
+    return ratio(share, scored, SHARE_UNIT)
 
 
 def settings_of(runs: Iterable[Sequence[Facts]]) -> list[str]:

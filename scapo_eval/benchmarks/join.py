@@ -189,7 +189,7 @@ and the other arguments of :func:`joined`.
 ANSWERS_ON_ENGINE = OnEngine(function="answers", needs=("questions",), refuses=("per_answer",))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AnsweredBenchmark(Benchmark):
     """A benchmark of questions that are answered yes or no, whose answers are found one by one (:func:`match`).
 
@@ -213,8 +213,6 @@ class AnsweredBenchmark(Benchmark):
         super().__post_init__()
         engine = self.engine or ANSWERS_ON_ENGINE
         object.__setattr__(self, "engine", replace(engine, given={"benchmark": self.name}))
-
-    __repr__ = fields_in_short
 
 
 def join_keyed(

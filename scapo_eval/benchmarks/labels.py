@@ -6,7 +6,6 @@ with several captions per image it is somewhat narrow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,12 +15,11 @@ from numpy.typing import NDArray
 
 from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
+from ..results.intervals import wilson as score_interval
 from ..results.results import Resampling
 from ..truths.oracle import PresenceOracle, Truth
 from .capscore import CaptionScorer, CaptionScores, score_file
 from .scoring import ScoredBlock, ScoringOptions
-
-_Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +206,7 @@ def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str,
 
 def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
     """Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
-    if not n:
-        return None, None
-    share, z2 = hits / n, _Z_95**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return score_interval(hits / n, n) if n else (None, None)
 
 
 def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:

@@ -253,7 +253,8 @@ def phd_metrics(groups: Sequence[str]) -> MetricSet:
     for mode, own in of_mode.items():
         for name, formula in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
             formulas[f"{mode}_{name}"] = over(own, formula)
-    return MetricSet("phd", columns(groups), formulas, dict.fromkeys(formulas, True))
+    better = dict.fromkeys(formulas, True)
+    return MetricSet("phd", columns(groups), formulas, better, cells=frozenset(columns(groups)))
 
 
 _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)

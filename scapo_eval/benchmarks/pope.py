@@ -159,7 +159,7 @@ def pope_metrics(groups: Sequence[str]) -> MetricSet:
     means = {f"mean_{name}": mean([over([group], FORMULAS[name]) for group in named]) for name in ("accuracy", "f1")}
     pooled = {name: metric.formulas[name] for name in FORMULAS}
     better = {**metric.higher_is_better, **dict.fromkeys(means, True)}
-    return MetricSet("pope", metric.columns, {**pooled, **means, **metric.formulas}, better)
+    return MetricSet("pope", metric.columns, {**pooled, **means, **metric.formulas}, better, cells=metric.cells)
 
 
 _QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)

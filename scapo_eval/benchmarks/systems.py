@@ -18,8 +18,10 @@ from ..files.records import Given, Readable, Records, readable
 from ..files.source import Source
 from ..results.benchmark import Benchmark
 from ..results.results import Resampling, Run, system_names
+from ..results.slices import Sliced
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .scoring import ScoringOptions
+from .slicing import Slicer, labels_of
 
 Advance = Callable[[int], None]
 """Takes how much more is done."""
@@ -45,12 +47,16 @@ class Systems:
         resampling: how intervals are drawn.
         warn: told of damage that does not prevent reading.
         reading: context around the scoring of one system, which shows how far it is.
+        by: column of the captions' records (or their length) by whose values results are sliced; None: by none.
+        slicers: of the systems that were scored by :meth:`each`, where there is a column.
     """
 
     given: Sequence[tuple[str | None, Readable]]
     resampling: Resampling = field(default_factory=Resampling)
     warn: Warn = warn_user
     reading: Reading = _unseen
+    by: str | None = None
+    slicers: dict[str, Slicer] = field(default_factory=dict, compare=False)
 
     __repr__ = fields_in_short
 
@@ -122,16 +128,39 @@ class Systems:
         runs: list[R] = []
         named = self.named()
         with self.evidence(per_caption) as write:
-
-            def keep(scorer: Any, block: Any) -> None:
-                assert write is not None
-                write(scorer.records(block))
-
-            how: dict[str, Any] = {"resampling": self.resampling, "on_block": keep if write else None}
             for name, source in named.items():
+                if self.by is not None:
+                    self.slicers[name] = Slicer(source, self.by)
+                on_block = _keeping(write, self.slicers.get(name))
                 with self.reading(name, source, None) as advance:
+                    how: dict[str, Any] = {"resampling": self.resampling, "on_block": on_block}
                     runs.append(score(source, name=name, on_progress=advance, **how))
         return runs
+
+    def sliced(self, columns: Sequence[str]) -> Sliced | None:
+        """The scored systems by the column's values; None where nothing was sliced.
+
+        Args:
+            columns: of the systems' counts.
+        """
+        if self.by is None or not self.slicers:
+            return None
+        label = labels_of(list(self.slicers.values()))
+        return Sliced(self.by, {name: slicer.tables(columns, label) for name, slicer in self.slicers.items()})
+
+
+def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:
+    """What is done with every scored block; None for nothing."""
+    if write is None and slicer is None:
+        return None
+
+    def keep(scorer: Any, block: Any) -> None:
+        if slicer is not None:
+            slicer.add(block)
+        if write is not None:
+            write(scorer.records(block))
+
+    return keep
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:

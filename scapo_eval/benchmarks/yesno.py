@@ -16,7 +16,6 @@ import numpy as np
 from ..base.errors import InputError, check_choice
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
-from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
 from ..files.json_text import iter_records
@@ -162,7 +161,7 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     for group in filter(None, groups):
         formulas |= {f"{group}_{name}": over([group], formula) for name, formula in FORMULAS.items()}
     better = {name: True for name in formulas if not name.endswith("yes_ratio")}
-    return MetricSet(benchmark, columns(groups), formulas, better)
+    return MetricSet(benchmark, columns(groups), formulas, better, cells=frozenset(columns(groups)))
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
@@ -244,7 +243,7 @@ class ReadAnswers(Protocol):
     ) -> JoinedAnswers: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class YesNoBenchmark(AnsweredBenchmark):
     """A benchmark of yes/no questions; its metric set follows from the groups of questions that a run has.
 
@@ -262,8 +261,6 @@ class YesNoBenchmark(AnsweredBenchmark):
     read_answers: ReadAnswers
     finished: Callable[[JoinedAnswers], JoinedAnswers] = lambda answers: answers
     group_of: GroupOf = part_of
-
-    __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -69,8 +69,10 @@ class Cluster:
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:
-    """What of captions counts, as an engine takes it: its workers are an argument of their own."""
-    found: Any = {each.name: getattr(scoring, each.name) for each in fields(scoring) if each.name != "workers"}
+    """What of captions counts, as an engine takes it: workers are an argument of their own, accounts are not kept."""
+    found: Any = {
+        each.name: getattr(scoring, each.name) for each in fields(scoring) if each.name not in ("workers", "strict")
+    }
     return found  # type: ignore[no-any-return]
 
 

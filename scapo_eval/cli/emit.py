@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from ..results.comparison import compare
 from ..results.names import metric_name, reader_mark
 from ..results.render import chosen_metrics, latex, markdown, number, render
 from ..results.results import Results, Run, same_metrics
+from ..results.slices import Sliced
 from .echo import echo
 from .gates import check_gates
 from .options import Format, Output
@@ -29,7 +31,12 @@ from .tsv import tsv
 
 
 def emit(
-    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[Input | None] = ()
+    runs: Sequence[Run],
+    output: Output,
+    *,
+    allow_different: bool = False,
+    files: Sequence[Input | None] = (),
+    sliced: Sliced | None = None,
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 
@@ -38,11 +45,14 @@ def emit(
         output: the options.
         allow_different: whether the verb itself sets different readings side by side.
         files: what each run was scored from, where it may tell prompts.
+        sliced: the systems by the values of a column.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
     """
     metric_set = same_metrics(runs)[0].metric_set
+    if output.by and sliced is None:
+        raise click.UsageError("--by belongs to verbs that score caption files: score, chair")
     for gate in output.gates:
         gate.check(metric_set)
     try:
@@ -61,9 +71,13 @@ def emit(
         raise click.UsageError("--off-protocol and --beside belong to --protocol NAME")
     results = compare(
         runs,
+        resampling=replace(runs[0].resampling, interval=output.interval),
         test=output.test,
+        margin=None if output.equivalence is None else output.equivalence / 100,
         allow_different=allow_different or output.allow_different,
     )
+    if sliced is not None:
+        results = replace(results, sliced=sliced.to_dict(metric_set, results.runs[0].resampling))
     if output.output:
         results.save(output.output)
     for run in runs:
@@ -151,5 +165,16 @@ def _only(found: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
     systems = [{**each, "metrics": {name: each["metrics"][name] for name in metrics}} for each in found["systems"]]
     rows = [row for row in found["comparisons"] if row["metric"] in place]
     order = {system["name"]: k for k, system in enumerate(found["systems"])}
+    if "sliced" in found:
+        found = {**found, "sliced": _only_sliced(found["sliced"], place)}
     rows.sort(key=lambda row: (order[row["system"]], place[row["metric"]]))
     return {**found, "systems": systems, "comparisons": rows}
+
+
+def _only_sliced(sliced: dict[str, Any], metrics: Mapping[str, int]) -> dict[str, Any]:
+    kept = []
+    for entry in sliced["slices"]:
+        parts = {key: entry[key] for key in ("metrics", "differences") if key in entry}
+        kept.append({**entry, **{key: {m: part[m] for m in metrics} for key, part in parts.items()}})
+    tests = [row for row in sliced["interactions"] if row["metric"] in metrics]
+    return {**sliced, "slices": kept, "interactions": tests}

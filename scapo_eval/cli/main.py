@@ -25,6 +25,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Score captions": {
         DEFAULT_VERB: SUMMARIES[DEFAULT_BENCHMARK],
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
+        "power": "What a sample can show: smallest differences, power and images needed, from results files.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
         "validate": "Metrics against human judgements: correlations, intervals, which agrees better.",
         "protocol": "Which images, prompt and limits a published number belongs to; check a file against them.",

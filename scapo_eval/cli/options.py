@@ -12,7 +12,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import CLAIMS
 from ..results.benchmark import benchmark
 from ..results.results import Resampling
-from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
 from ..truths.references import UNNAMED
 from .files import INPUT, OUTPUT
 from .gates import Gate
@@ -35,7 +35,10 @@ class Output(Screen):
     resamples: int
     seed: int
     bootstrap: Bootstrap | None
+    interval: IntervalMethod
     test: Test
+    equivalence: float | None
+    by: str | None
     allow_different: bool
     protocol: str | None
     off_protocol: bool
@@ -45,8 +48,8 @@ class Output(Screen):
 
     @property
     def resampling(self) -> Resampling:
-        """How intervals are drawn."""
-        return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap)
+        """How intervals are made."""
+        return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap, interval=self.interval)
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -84,9 +87,17 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
 
 bootstrap_option = click.option(
     "--bootstrap",
-    type=click.Choice(get_args(Bootstrap)),
-    help="How images are resampled.  [default: multinomial, above 50,000 images in streams, above 200,000 and with"
-    " --engine poisson]",
+    type=click.Choice([*get_args(Bootstrap), "streams"]),
+    help="How images are resampled for --interval percentile.  [default: multinomial, above 200,000 images and with"
+    " --engine poisson; streams, of 0.2.0, is now multinomial]",
+)
+
+interval_option = click.option(
+    "--interval",
+    type=click.Choice(get_args(IntervalMethod)),
+    default="wilson",
+    show_default=True,
+    help="Intervals: Wilson's with effective sample sizes, or the bootstrap's percentiles (the only ones of 0.2.0).",
 )
 
 
@@ -109,18 +120,30 @@ def output_options(command: Command) -> Command:
             type=click.IntRange(0, 1_000_000),
             default=DEFAULT_RESAMPLES,
             show_default=True,
-            help="Bootstrap resamples; 0 for no intervals.",
+            help="Resamples of tests and percentiles; 0 for no tests and no intervals.",
         ),
         click.option(
             "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
         ),
         bootstrap_option,
+        interval_option,
         click.option(
             "--test",
             type=click.Choice(get_args(Test)),
-            default="approximate_randomization",
+            default="studentized_permutation",
             show_default=True,
-            help="Test of differences to the first system.",
+            help="Test of differences to the first system (approximate_randomization: the one of 0.2.0).",
+        ),
+        click.option(
+            "--equivalence",
+            type=click.FloatRange(0, min_open=True),
+            metavar="POINTS",
+            help="Also test that a system is equal to the first within so many points (two one-sided tests).",
+        ),
+        click.option(
+            "--by",
+            metavar="COLUMN",
+            help="Also by the values of a column of the records (prompt, scene...), or by length; captions only.",
         ),
         click.option(
             "--allow-different",

@@ -52,6 +52,8 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
     for text in table.legend(resamples):
         for part in wrap(text, console.width):
             console.print(Text(part, style="dim"))
+    for line in table.slices():
+        console.print(line, soft_wrap=True)
     for names, sizes, signature in table.signatures():
         console.print()
         for part in wrap(f"{', '.join(names)}: {sizes}", console.width):
@@ -187,11 +189,25 @@ class _Table:
             yield f"{percent} as another harness computed them; intervals from its standard errors. Nothing is tested."
             resamples = 0
         elif resamples:
-            yield f"{percent} with 95 % intervals (bootstrap by image, {resamples:,} resamples)."
+            drawn = any("|interval:percentile" in system["signature"] for system in self.systems.values())
+            how = f"bootstrap by image, {resamples:,} resamples" if drawn else "Wilson's, by image"
+            yield f"{percent} with 95 % intervals ({how})."
+            yield from self._few_events()
         yield from self._differences(resamples)
         absent = len(self.found["systems"][0]["metrics"]) - len(self.metrics)
         if absent:
             yield f"{absent} more without a value (--json lists them)."
+
+    def _few_events(self) -> Iterator[str]:
+        rare = [
+            f"{metric} of {name} {value['events']} in {value['event_images']} image"
+            + ("" if value["event_images"] == 1 else "s")
+            for name, system in self.systems.items()
+            for metric, value in system["metrics"].items()
+            if metric in self.metrics and "events" in value
+        ]
+        if rare:
+            yield "Few events: " + "; ".join(rare) + "."
 
     def _differences(self, resamples: int) -> Iterator[str]:
         rows = list(self.rows.values())
@@ -219,9 +235,55 @@ class _Table:
             )
         elif resamples and not apart:
             yield "No test: it takes 30 shared images."
+        yield from self._power(rows)
         differing = {row["system"]: ", ".join(row["differing"]) for row in rows if row.get("differing")}
         for system, fields in differing.items():
             yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
+
+    def _power(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """What the sample would have shown, where two systems are compared; what was asked about equivalence."""
+        if len(self.systems) == 2:
+            shown = {
+                row["metric"]: self._number(row["metric"])(row["detectable"])
+                for row in rows
+                if row["metric"] in self.metrics and row.get("detectable") is not None
+            }
+            if shown:
+                listed = ", ".join(f"{name} {value}" for name, value in shown.items())
+                yield f"Smallest difference that this sample shows with 80 % power: {listed}."
+        equal = [row for row in rows if row.get("p_equivalence") is not None and row["p_equivalence"] < 0.05]
+        if equal:
+            listed = ", ".join(f"{row['system']} in {row['metric']}" for row in equal)
+            yield f"Equal to {rows[0]['baseline']} within {100 * equal[0]['margin']:g} points (p < 0.05): {listed}."
+        elif any("margin" in row for row in rows):
+            yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
+
+    def slices(self) -> Iterator[Text]:
+        """The systems by the values of a column, and the tests of interaction."""
+        sliced = self.found.get("sliced")
+        if not sliced:
+            return
+        yield Text()
+        cells = [[Text(f"by {sliced['by']}", style="bold"), Text("images", style="dim"), *map(Text, self.metrics)]]
+        for entry in sliced["slices"]:
+            label = entry["slice"] if len(self.systems) == 1 else f"{entry['slice']}: {entry['system']}"
+            values = [self._number(m)(entry["metrics"][m]["value"]) for m in self.metrics]
+            cells.append(
+                [Text(label), Text(f"{entry['n_images']:,}"), *(Text(value, style="bold") for value in values)]
+            )
+            bounds = [(entry["metrics"][m]["ci_low"], entry["metrics"][m]["ci_high"]) for m in self.metrics]
+            shown = [
+                "" if low is None else f"[{show(low)}, {show(high)}]"
+                for (low, high), show in zip(bounds, map(self._number, self.metrics), strict=True)
+            ]
+            cells.append([Text(), Text(), *(Text(text, style="dim") for text in shown)])
+        yield from aligned(cells, right=range(1, len(self.metrics) + 2))
+        yield Text()
+        for row in sliced["interactions"]:
+            if row["metric"] in self.metrics and row["p_value"] is not None:
+                what = f"difference of {row['system']} to {row['baseline']}" if row["baseline"] else row["system"]
+                text = f"{row['metric']}: {what} equal in all slices? p = {row['p_value']:.4f}"
+                yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
         """``(systems, sizes, signature)``, once for neighbors that share both."""

@@ -14,6 +14,7 @@ from ..base.errors import OptionError
 from ..benchmarks.protocol import Protocol
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
+from ..benchmarks.slicing import LENGTH
 from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import refuse_replacing
 from ..files.records import Readable
@@ -21,6 +22,7 @@ from ..files.source import Input, Source
 from ..readers.formats import recognize
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
+from ..results.slices import Sliced
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
 from .emit import emit
 from .files import INPUT, OUTPUT, sources_given
@@ -42,9 +44,10 @@ def command_of(record: Benchmark) -> click.Command:
     ) -> int:
         files = values.pop(record.files)
         given = sources_given([files] if isinstance(files, str) else files)
-        if output.protocol:
+        if output.protocol or (output.by and output.by != LENGTH):
             for _, source in given:
                 source.keep()
+        sliced = None
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
@@ -53,13 +56,13 @@ def command_of(record: Benchmark) -> click.Command:
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
-                runs = _here(record, given, values, scoring, output)
+                runs, sliced = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
         if not runs:
             return 0
         paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
-        code = emit(runs, output, allow_different=not record.several, files=paths)
+        code = emit(runs, output, allow_different=not record.several, files=paths, sliced=sliced)
         if record.advice and (line := record.advice(values)):
             output.note(line)
         return code
@@ -132,8 +135,8 @@ def _here(
     values: Mapping[str, Any],
     scoring: ScoringOptions | None,
     output: Output,
-) -> Sequence[Run]:
-    """The runs of all systems, scored in this process."""
+) -> tuple[Sequence[Run], Sliced | None]:
+    """The runs of all systems, scored in this process, and by the values of a column where one is asked for."""
     assert record.score is not None
     if record.own_files is not None:
         written = [values[name] for name, option in record.options.items() if option.file == "written"]
@@ -147,9 +150,10 @@ def _here(
             with progress(output, name, size) as advance:
                 yield advance
 
-    systems = Systems(list(given), output.resampling, output.warn, reading)
+    systems = Systems(list(given), output.resampling, output.warn, reading, output.by)
     more = {"scoring": scoring} if record.scoring else {}
-    return record.score(systems, **values, **more)
+    runs = record.score(systems, **values, **more)
+    return runs, systems.sliced(runs[0].metric_set.columns) if runs else None
 
 
 def _on_engine(
@@ -170,6 +174,8 @@ def _on_engine(
         refused = list(map(_flag, engine.refuses))
         takes = f"takes {'no ' + refused[0] if len(refused) == 1 else 'neither ' + ' nor '.join(refused)}"
         raise OptionError(f"--engine {', and '.join([*needs, takes])}")
+    if scoring is not None and scoring.strict:
+        raise OptionError("--engine takes no --strict: a cluster keeps no account of single records")
     from ..distributed import ray
 
     how = {engine.renamed.get(name, name): value for name, value in values.items() if name not in engine.refuses}

@@ -15,7 +15,9 @@ from typing import Any, BinaryIO
 from ..base.errors import MissingExtra, ScapoError
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, secrets_of, weights_hash, without_secrets
+from .hf import image_tokens
 
+_NEVER = -100.0  # vLLM's least bias, of tokens that stand for pictures in a prompt and are no text
 _CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
 
 
@@ -69,6 +71,8 @@ class VllmEngine:
                 why = why.replace(secret, "***")
             self._log.close()
             raise ScapoError(f"vLLM cannot load {model}: {why}") from None
+        described = getattr(getattr(self._llm, "model_config", None), "hf_config", None)
+        self._never = dict.fromkeys(image_tokens(described) if described is not None else (), _NEVER)
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Completes all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
@@ -124,6 +128,7 @@ class VllmEngine:
             max_tokens=sampling.max_tokens,
             seed=sampling.seed,
             stop=list(sampling.stop),
+            logit_bias=self._never or None,
             structured_outputs=schema,
         )
 

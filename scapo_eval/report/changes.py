@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..results.counts import CountTable
+from ..results.families import tarone_holm
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling
-from ..results.stats import MIN_SHARED_IMAGES, Comparison, holm, mcnemar, paired_differences
+from ..results.stats import MIN_SHARED_IMAGES, Comparison, mcnemar, paired_differences
 from .data import CaptionEvidence
 from .sentences import LENGTH, Tone
 
@@ -29,8 +30,9 @@ class LabelChange:
     Attributes:
         label: the label.
         difference: share of captions that hallucinate it, system minus baseline, on the shared images.
-        low, high: 95 % interval by the paired bootstrap of images; None without resamples.
-        p_holm: exact sign test over the images in which the two differ, Holm-corrected over all labels that changed.
+        low, high: 95 % interval, made as those of the metrics are; None without resamples.
+        p_holm: exact sign test over the images in which the two differ, corrected over all labels that changed
+            (:func:`~scapo_eval.results.families.tarone_holm`: labels too rare to be significant do not count).
     """
 
     label: str
@@ -64,12 +66,14 @@ def label_changes(
     rate_a, rate_b = (table.rows[:, 1:] / table.rows[:, :1] for table in (a, b))
     up, down = (rate_a > rate_b).sum(axis=0).tolist(), (rate_a < rate_b).sum(axis=0).tolist()
     changed = [k for k in range(len(labels)) if up[k] + down[k]]
-    corrected = dict(zip(changed, holm([mcnemar(up[k], down[k]) for k in changed]), strict=True))
+    p_values = [mcnemar(up[k], down[k]) for k in changed]
+    smallest = [mcnemar(up[k] + down[k], 0) for k in changed]
+    corrected = dict(zip(changed, tarone_holm(p_values, smallest), strict=True))
     total_a, total_b = a.total, b.total
     difference = total_a[1:] / total_a[0] - total_b[1:] / total_b[0]
     most = sorted(changed, key=lambda k: (-abs(difference[k]), labels[k]))[:top]
     return [
-        LabelChange(labels[k], float(difference[k]), row.interval.low, row.interval.high, corrected[k] or 0.0)
+        LabelChange(labels[k], float(difference[k]), row.interval.low, row.interval.high, corrected[k])
         for k, row in zip(most, _intervals(a, b, most, resampling), strict=True)
     ]
 
@@ -88,14 +92,19 @@ def _intervals(a: CountTable, b: CountTable, labels: Sequence[int], resampling: 
         resamples=resampling.resamples,
         seed=resampling.seed,
         confidence=resampling.confidence,
-        test="paired_bootstrap",
+        interval=resampling.interval,
     )
 
 
 def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling) -> Comparison:
     """The difference in words per caption, with its interval and test."""
     (found,) = paired_differences(
-        system.lengths, baseline.lengths, _LENGTHS, resamples=resampling.resamples, seed=resampling.seed
+        system.lengths,
+        baseline.lengths,
+        _LENGTHS,
+        resamples=resampling.resamples,
+        seed=resampling.seed,
+        interval=resampling.interval,
     )
     return found
 

@@ -32,8 +32,8 @@ from ..matching.matcher import AliasMatcher
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from ..results.benchmark import find_benchmark
 from ..results.counts import CountBuilder, CountTable
+from ..results.linear import covariance
 from ..results.results import Resampling, Results, Run
-from ..results.stats import resampled_totals
 from ..rewarding.reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..truths.oracle import PresenceOracle, Truth
 from .answers import AnswerEvidence
@@ -352,7 +352,7 @@ class Point:
         x: the Hal. Rate.
         y: the Cover Rate.
         score: the Cap. Score of the two.
-        ellipse: (points, 2) outline of the 95 % region; empty without a bootstrap.
+        ellipse: (points, 2) outline of the 95 % region; empty without intervals.
     """
 
     name: str
@@ -422,35 +422,31 @@ def _ways(
 
 
 def _point(run: Run, x: str, y: str) -> Point | None:
-    def rates(table: CountTable | NDArray[np.float64]) -> tuple[Any, Any]:
-        values = run.metric_set.score(table.total if isinstance(table, CountTable) else table)
-        return values[x], values[y]
-
-    hal, cover = map(float, rates(run.table))
+    values = run.metric_set.score(run.table.total)
+    hal, cover = float(values[x]), float(values[y])
     if math.isnan(hal) or math.isnan(cover):
         return None
-    how = run.resampling
-    resampled = resampled_totals(run.table, resamples=how.resamples, seed=how.seed, kind=how.bootstrap)
-    drawn = np.stack(rates(resampled), axis=1)
-    drawn = drawn[~np.isnan(drawn).any(axis=1)]
-    ellipse = confidence_ellipse(drawn, (hal, cover)) if len(drawn) > 2 else np.zeros((0, 2))
+    spread = covariance(run.table, run.metric_set, (x, y))
+    ellipse = (
+        confidence_ellipse(spread, (hal, cover)) if run.n_images > 2 and run.resampling.resamples else np.zeros((0, 2))
+    )
     return Point(run.name, hal, cover, cap_score(hal, cover), ellipse)
 
 
 def confidence_ellipse(
-    drawn: NDArray[np.float64], center: tuple[float, float], points: int = 48
+    spread: NDArray[np.float64], center: tuple[float, float], points: int = 48
 ) -> NDArray[np.float64]:
-    """The 95 % ellipse of a normal with the covariance of resampled pairs.
+    """The 95 % ellipse of a normal.
 
     Args:
-        drawn: (resamples, 2) the resampled pairs.
+        spread: (2, 2) its covariance.
         center: center of the ellipse.
         points: number of points of its outline.
 
     Returns:
         (points, 2) outline.
     """
-    (xx, xy), (_, yy) = np.cov(drawn, rowvar=False)
+    (xx, xy), (_, yy) = spread
     a = math.sqrt(max(xx, 0))
     b = xy / a if a else 0.0
     c = math.sqrt(max(yy - b * b, 0))  # the Cholesky factor [[a, 0], [b, c]]

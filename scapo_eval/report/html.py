@@ -47,6 +47,7 @@ from ..results.render import (
 from ..results.results import Results
 from . import bundle
 from .answers import columns_of
+from .boxes import boxes_of
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -107,6 +108,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         "captions": _packed(_captions(report.captions)),
         "answers": _packed(columns_of(report.answers)),
         "pictures": _packed(dict(images)),
+        "boxes": _packed(boxes_of(report, images) if images else {}),
     }
     if report.claims:
         payloads["claims"] = _packed([_claims(each) for each in report.claims])

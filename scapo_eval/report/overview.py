@@ -123,13 +123,20 @@ def _against(
         },
         baseline,
     )
+    verdicts = {row["system"]: row for row in group.verdicts}
     made: list[dict[str, Any] | None] = []
     for name in order:
         rows = [row for row in group.comparisons if row["system"] == name]
         if not rows:
             made.append(None)
             continue
-        said = sentence(rows, group.metric_set, lengths.get(name), same_images=images[name] == images[baseline])
+        said = sentence(
+            rows,
+            group.metric_set,
+            lengths.get(name),
+            same_images=images[name] == images[baseline],
+            verdict=verdicts.get(name),
+        )
         found: dict[str, Any] = {
             "verdict": said.verdict,
             "tone": said.tone,

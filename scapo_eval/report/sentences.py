@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..results.benchmark import find_benchmark
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, metric_name
 from ..results.render import headline, is_better, number, stars
 from ..results.stats import MIN_SHARED_IMAGES
+from ..results.verdict import CAP_SCORE, component_rates
 
 Tone = Literal["better", "worse", "untested"]
 """What a color stands for on every page: the test says better, it says worse, or it says nothing."""
 
-CAP_SCORE, LENGTH = "cap_score", "len"
-"""The metric that speaks for the two rates it is made of; the mean length of captions, good in no direction."""
+LENGTH = "len"
+"""The mean length of captions, good in no direction."""
 
 PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
 """Metric -> how its tested loss reads beside a tested gain in Cap. Score."""
@@ -78,12 +78,19 @@ def spoken_metrics(metric_set: MetricSet) -> list[str]:
     """The metrics that a sentence speaks of: a benchmark's headline, and Cap. Score where it has one."""
     names = headline(metric_set)
     if CAP_SCORE in metric_set.formulas and CAP_SCORE not in names:
-        at = 1 + max((names.index(name) for name in _rates(metric_set) if name in names), default=-1)
+        at = 1 + max((names.index(name) for name in component_rates(metric_set) if name in names), default=-1)
         names = [*names[:at], CAP_SCORE, *names[at:]]
     return names
 
 
-def sentence(rows: Sequence[Row], metric_set: MetricSet, length: Row | None = None, *, same_images: bool) -> Sentence:
+def sentence(
+    rows: Sequence[Row],
+    metric_set: MetricSet,
+    length: Row | None = None,
+    *,
+    same_images: bool,
+    verdict: Row | None = None,
+) -> Sentence:
     """The sentence of one system against one baseline.
 
     Args:
@@ -91,6 +98,7 @@ def sentence(rows: Sequence[Row], metric_set: MetricSet, length: Row | None = No
         metric_set: the metrics.
         length: comparison of their caption lengths (words), where there are captions.
         same_images: whether both were scored on exactly the same images.
+        verdict: the joint test of "better in one, worse in none", where there is one.
     """
     found = {row["metric"]: row for row in rows}
     first = rows[0]
@@ -114,32 +122,33 @@ def sentence(rows: Sequence[Row], metric_set: MetricSet, length: Row | None = No
     if not any(row["test"] for row in other):
         return ended("not tested", "no resamples were drawn, so nothing is tested")
     measured = [*other, *([length] if length is not None and length["difference"] is not None else [])]
-    if all(row["difference"] == row["ci_low"] == row["ci_high"] == 0 for row in measured):
+    if all(row["difference"] == 0 and not row["n_differing"] for row in measured):
         return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
     tones = {name: _tone(found[name], metric_set) for name in names}
     paid = _paid(tones, metric_set)
     parts = [_changed(found[name], metric_set, tones[name], name in paid) for name in names if stars(found[name])]
-    if undecided := [metric_name(n) for n in names if found[n]["difference"] is not None and not stars(found[n])]:
-        parts.append(Part(f"no difference shown in {_or(undecided)}"))
+    if undecided := [n for n in names if found[n]["difference"] is not None and not stars(found[n])]:
+        parts.append(Part(f"no difference shown in {_or([_with_power(found[n], metric_set) for n in undecided])}"))
     if alone := [
         metric_name(n) for n in names if (found[n]["system_value"] is None) != (found[n]["baseline_value"] is None)
     ]:
         parts.append(Part(f"{_or(alone)} not compared: one of the two has no value"))
     if length is not None and LENGTH not in names and stars(length):
         parts.append(_changed(length, metric_set, "untested"))
-    verdict, tone = _verdict(tones, metric_set)
-    return Sentence(first["system"], first["baseline"], verdict, tone, tuple(parts), n)
+    said, tone = _verdict(tones, metric_set, verdict)
+    return Sentence(first["system"], first["baseline"], said, tone, tuple(parts), n)
+
+
+def _with_power(row: Row, metric_set: MetricSet) -> str:
+    """A metric's name, with the difference that the sample would have shown."""
+    name = metric_name(row["metric"])
+    if row["detectable"] is None:
+        return name
+    return f"{name} (80 % power from {number(row['detectable'], row['metric'] in metric_set.plain_numbers)} on)"
 
 
 def _only_one_has(row: Row) -> bool:
     return (row["system_value"] is None) != (row["baseline_value"] is None)
-
-
-def _rates(metric_set: MetricSet) -> tuple[str, ...]:
-    """The two rates that Cap. Score is made of."""
-    record = find_benchmark(metric_set.name)
-    frontiers = record.frontiers if record else ()
-    return frontiers[0][:2] if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 
 def _tone(row: Row, metric_set: MetricSet) -> Tone:
@@ -149,7 +158,7 @@ def _tone(row: Row, metric_set: MetricSet) -> Tone:
 
 def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
     """The rates that are tested worse where the Cap. Score made of them is tested better."""
-    return tuple(n for n in _rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
+    return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
 
 
 def _changed(row: Row, metric_set: MetricSet, tone: Tone, paid: bool = False) -> Part:
@@ -170,12 +179,12 @@ def _changed(row: Row, metric_set: MetricSet, tone: Tone, paid: bool = False) ->
     return Part(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
 
 
-def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, Tone]:
+def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: Row | None) -> tuple[str, Tone]:
     """A decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
 
     Then every metric that is good in one direction counts.
     """
-    spared = _rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
+    spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]
     better, worse = ([name for name in judged if tones[name] == tone] for tone in ("better", "worse"))
     if better and worse:
@@ -184,9 +193,10 @@ def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, Ton
         return "not told apart", "untested"
     tone: Tone = "better" if better else "worse"
     decided = better or worse
-    if _paid(tones, metric_set) and len(decided) == len(judged):
-        return f"{tone} overall", tone
-    return (tone if len(decided) == len(judged) else f"{tone} in {_and(map(metric_name, decided))}"), tone
+    if len(decided) == len(judged):
+        return f"{tone} overall" if _paid(tones, metric_set) else tone, tone
+    none_worse = ", worse in none" if better and joint is not None and joint["p_value"] < 0.05 else ""
+    return f"{tone} in {_and(map(metric_name, decided))}{none_worse}", tone
 
 
 def _or(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InputError
-from ..base.reprs import fields_in_short
+from ..base.reprs import fields_in_short, one_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -189,7 +189,8 @@ class Benchmark:
     view: Callable[..., Sequence[tuple[Run, Sequence[Any]]]] | None = None
     protocols: str | Path | None = None
 
-    __repr__ = fields_in_short
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.title}")  # its functions are bound to it, and show it in theirs
 
     def __post_init__(self) -> None:
         for name, otherwise in (("verb", self.name), ("title", self.name), ("summary", SUMMARIES.get(self.name, ""))):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..base.errors import InputError
 from ..base.types import Interval
+from .families import holm
 from .results import Resampling, Results, Run, same_metrics
-from .stats import Comparison, Test, holm, paired_differences
+from .stats import Comparison, Test, paired_differences
+from .verdict import joint_verdict
 
 
 def compare(
     runs: Sequence[Run],
     *,
     resampling: Resampling | None = None,
-    test: Test = "approximate_randomization",
+    test: Test = "studentized_permutation",
     allow_different: bool = False,
+    margin: float | None = None,
 ) -> Results:
     """Compares runs of one benchmark with the first.
 
@@ -25,32 +29,43 @@ def compare(
         resampling: of all intervals and tests; None takes the first run's.
         test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
         allow_different: go on where runs were scored differently, and name in every row in what.
+        margin: difference up to which two systems count as equal (0.01: one point), for ``p_equivalence``.
 
     Returns:
-        The runs, their intervals drawn alike, and the comparisons: ``system, baseline, metric``; ``system_value``,
-        ``baseline_value`` and ``difference`` on the ``n_images`` shared images, with ``ci_low, ci_high, p_value,
-        test``, and ``p_holm``, corrected over the systems that are compared in that metric; with
-        ``allow_different`` also ``differing``, the fields of the signature in which the two differ.
+        The runs, their intervals made alike, a joint verdict on every system
+        (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons: ``system, baseline, metric``;
+        ``system_value``, ``baseline_value`` and ``difference`` on the ``n_images`` shared images, on ``n_differing`` of
+        which the metric's counts differ, with ``ci_low, ci_high, p_value, test``, and ``p_holm``, corrected over the
+        systems that are compared in that metric; ``standard_error``, and ``detectable``, the smallest difference that
+        such a sample shows with a power of 80 %; with a margin ``p_equivalence``; with ``allow_different`` also
+        ``differing``, the fields of the signature in which the two differ.
 
     Raises:
         InputError: runs of different benchmarks, or scored against different truths, with different vocabularies,
             readings, parsers, modes...; McNemar's test of metrics without single verdicts.
     """
-    drawn = resampling or runs[0].resampling
+    drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
+    if margin is not None and not margin > 0:
+        raise InputError(f"the margin of equivalence must be above 0, got {margin}")
     baseline, *others = [run.redrawn(drawn) for run in same_metrics(runs)]
     for run in others:
         _check_comparable(run, baseline, test, allow_different)
-    comparisons = [row for run in others for row in _comparisons(run, baseline, drawn, test)]
+    comparisons = [row for run in others for row in _comparisons(run, baseline, drawn, margin)]
     for name in baseline.metric_set.formulas:
         family = [row for row in comparisons if row["metric"] == name]
         for row, corrected in zip(family, holm([row["p_value"] for row in family]), strict=True):
             row["p_holm"] = corrected
-    return Results((baseline, *others), tuple(comparisons))
+    verdicts = []
+    for run in others:
+        rows = [row for row in comparisons if row["system"] == run.name]
+        if rows and not rows[0].get("differing") and (found := joint_verdict(rows, baseline.metric_set, margin)):
+            verdicts.append(found)
+    return Results((baseline, *others), tuple(comparisons), tuple(verdicts))
 
 
-def _comparisons(run: Run, baseline: Run, drawn: Resampling, test: Test) -> Iterator[dict[str, Any]]:
+def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> Iterator[dict[str, Any]]:
     differing = list(run.signature.differences(baseline.signature))
-    for row in _differences(run, baseline, drawn, test):
+    for row in _differences(run, baseline, drawn, margin):
         found: dict[str, Any] = {
             "system": run.name,
             "baseline": baseline.name,
@@ -63,11 +78,16 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, test: Test) -> Iter
             "p_value": row.p_value,
             "test": row.test,
             "n_images": row.n_images,
+            "n_differing": row.n_differing,
+            "standard_error": row.standard_error,
+            "detectable": row.detectable,
         }
+        if margin is not None:
+            found |= {"margin": margin, "p_equivalence": row.p_equivalence}
         yield {**found, "differing": differing} if differing else found
 
 
-def _differences(run: Run, baseline: Run, drawn: Resampling, test: Test) -> list[Comparison]:
+def _differences(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> list[Comparison]:
     if run.finished is None:
         return paired_differences(
             run.table,
@@ -76,7 +96,9 @@ def _differences(run: Run, baseline: Run, drawn: Resampling, test: Test) -> list
             resamples=drawn.resamples,
             seed=drawn.seed,
             confidence=drawn.confidence,
-            test=test,
+            test=drawn.test or "studentized_permutation",
+            interval=drawn.interval,
+            margin=margin,
             verdicts=(run.verdicts, baseline.verdicts),
             kind=drawn.bootstrap,
         )

@@ -45,6 +45,9 @@ class Provenance:
             raise InputError(f"relationship must be one of {', '.join(get_args(Relationship))}")
 
 
+INTERVALS = {"wilson": "Wilson, effective sample size by image", "percentile": "percentile bootstrap by image"}
+
+
 def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
     """A run as a document of Every Eval Ever; metrics without a value are left out.
 
@@ -139,10 +142,12 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     if metric.low is not None and metric.high is not None:
         drawn = run.resampling
         interval = {"lower": metric.low, "upper": metric.high, "confidence_level": drawn.confidence}
-        how = "from the harness's standard error" if run.finished is not None else "percentile bootstrap by image"
+        how = "from the harness's standard error" if run.finished is not None else INTERVALS[drawn.interval]
         score["uncertainty"] = {"confidence_interval": {**interval, "method": how}}
         if run.finished is None:
-            score["uncertainty"] |= {"num_samples": run.n_images, "num_bootstrap_samples": drawn.resamples}
+            score["uncertainty"]["num_samples"] = run.n_images
+            if drawn.interval == "percentile":
+                score["uncertainty"]["num_bootstrap_samples"] = drawn.resamples
     return {
         "evaluation_result_id": f"{metric_set.name}/{name}",
         "evaluation_name": benchmark_name(metric_set.name),

@@ -35,6 +35,7 @@ class MetricSet:
         higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
         plain_numbers: metrics that are not fractions (shown as they are, not as percent).
         at_most: pairs of columns, of which the first cannot exceed the second in any row.
+        cells: columns that count different things, none of them part of another (the cells of a yes/no table).
     """
 
     name: str
@@ -43,6 +44,7 @@ class MetricSet:
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
     at_most: tuple[tuple[str, str], ...] = ()
+    cells: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short
 
@@ -71,9 +73,27 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
     return out
 
 
-def ratio(numerator: str, denominator: str) -> Formula:
-    """The share ``sum(numerator) / sum(denominator)`` as a measure; no value over an empty denominator."""
-    return lambda sums: divide(sums[numerator], sums[denominator])
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The formula ``sum(numerator) / sum(denominator) / unit``; no value over an empty denominator.
+
+    Attributes:
+        numerator, denominator: names of columns.
+        unit: what the numerator counts 1 as.
+    """
+
+    numerator: str
+    denominator: str
+    unit: int = 1
+
+    def __call__(self, sums: Sums) -> Floats:
+        """Values of summed counts."""
+        return divide(sums[self.numerator], sums[self.denominator]) / self.unit
+
+
+def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
+    """The share ``sum(numerator) / sum(denominator)`` as a formula; no value over an empty denominator."""
+    return Ratio(numerator, denominator, unit)
 
 
 def harmonic_mean(a: Floats, b: Floats) -> Floats:

@@ -45,23 +45,7 @@ def poisson_sums(
     Returns:
         (R, columns).
     """
-    return _sums(hashes, counts, _POISSON, resamples, (seed, 0))
-
-
-def swapped_sums(
-    hashes: NDArray[np.uint64], gaps: NDArray[np.int64], *, resamples: int, seed: int
-) -> NDArray[np.int64]:
-    """Summed gaps of the images whose two systems are swapped, each with probability 1/2; adds up as well.
-
-    Args:
-        hashes: (images,) of :func:`image_hashes`.
-        gaps: (images, columns) counts of one system less those of the other.
-        resamples, seed: as for :func:`poisson_sums`, of which these draws are independent.
-
-    Returns:
-        (resamples, columns).
-    """
-    return _sums(hashes, gaps, _COIN, resamples, (seed, 1))
+    return _sums(hashes, counts, resamples, (seed, 0))
 
 
 def _poisson_table() -> NDArray[np.uint8]:
@@ -71,11 +55,10 @@ def _poisson_table() -> NDArray[np.uint8]:
 
 
 _POISSON = _poisson_table()
-_COIN = (np.arange(1 << 16) >> 15).astype(np.uint8)
 
 
 def _sums(
-    hashes: NDArray[np.uint64], rows: NDArray[np.int64], table: NDArray[np.uint8], resamples: int, key: tuple[int, int]
+    hashes: NDArray[np.uint64], rows: NDArray[np.int64], resamples: int, key: tuple[int, int]
 ) -> NDArray[np.int64]:
     streams = np.random.SeedSequence(key).generate_state(-(-resamples // _LANES), np.uint64)
     sums = np.zeros((len(streams) * _LANES, rows.shape[1]))
@@ -85,7 +68,7 @@ def _sums(
         for k in range(0, len(streams), _RESAMPLES // _LANES):
             some = streams[k : k + _RESAMPLES // _LANES]
             words = _mixed(hashes[part][:, None] ^ some).astype("<u8", copy=False).view("<u2")
-            sums[k * _LANES : (k + len(some)) * _LANES] += table[words].T.astype(np.float64) @ values
+            sums[k * _LANES : (k + len(some)) * _LANES] += _POISSON[words].T.astype(np.float64) @ values
     return sums[:resamples].astype(np.int64)
 
 

@@ -25,35 +25,67 @@ from .counts import CountTable
 from .harness import FINISHED, GENERAL
 from .metric import Floats, MetricSet, Sums
 from .signature import Signature
-from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Verdicts, bootstrap, bootstrap_of, values
+from .stats import (
+    CONFIDENCE,
+    DEFAULT_RESAMPLES,
+    DEFAULT_SEED,
+    Bootstrap,
+    IntervalMethod,
+    Test,
+    Verdicts,
+    bootstrap_of,
+    confidence_intervals,
+    few_events,
+    values,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How intervals are drawn and tests resampled.
+    """How intervals are made and tests resampled.
 
     Attributes:
         resamples: number of resamples; 0 for no intervals and no tests.
         seed: seed of numpy's default generator.
-        confidence: share of the resamples inside an interval.
-        bootstrap: ``multinomial``, ``streams`` (several threads draw them) or ``poisson`` (adds up over machines,
-            :mod:`scapo_eval.results.poisson`); None: ``streams`` above 50,000 images, ``poisson`` above 200,000.
-        workers: threads that draw ``streams``; no digit depends on it.
+        confidence: level of the intervals.
+        bootstrap: of ``percentile`` intervals: ``multinomial``, or ``poisson`` (adds up over machines,
+            :mod:`scapo_eval.results.poisson`); None: ``poisson`` above 200,000 images.
+        interval: ``wilson``, or ``percentile`` for those of the bootstrap, see :mod:`scapo_eval.results.stats`.
+        test: of the comparison that a run stands in; None where it stands alone.
     """
 
     resamples: int = DEFAULT_RESAMPLES
     seed: int = DEFAULT_SEED
     confidence: float = CONFIDENCE
     bootstrap: Bootstrap | None = None
-    workers: int = field(default=1, compare=False)
+    interval: IntervalMethod = "wilson"
+    test: Test | None = None
 
     def __post_init__(self) -> None:
         for name in ("resamples", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InputError(f"{name} must be a whole number of at least 0, got {short_repr(value)}")
+        if str(self.bootstrap) == "streams":  # of 0.2.0: the same law, drawn by several threads
+            object.__setattr__(self, "bootstrap", "multinomial")
         if self.bootstrap is not None:
             check_choice("bootstrap", self.bootstrap, get_args(Bootstrap))
+        check_choice("interval", self.interval, get_args(IntervalMethod))
+        if self.test is not None:
+            check_choice("test", self.test, get_args(Test))
+
+    @classmethod
+    def of(cls, signature: Signature) -> Resampling:
+        """How the intervals of a results file were made: without the field ``interval`` by percentiles."""
+        fields = signature.fields
+        method = fields.get("interval", "percentile")
+        return cls(
+            int(fields.get("bs", 0)) or DEFAULT_RESAMPLES,
+            int(fields.get("seed", DEFAULT_SEED)),
+            confidence=float(fields.get("ci", CONFIDENCE)),
+            bootstrap="poisson" if fields.get("bootstrap") == "poisson" else None,
+            interval="percentile" if method == "percentile" else "wilson",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +145,8 @@ class Run:
             seed=drawn.seed,
             confidence=drawn.confidence,
             bootstrap=drawn.bootstrap or bootstrap_of(self.n_images),
+            interval=drawn.interval,
+            test=drawn.test,
         )
         object.__setattr__(self, "signature", signature)
 
@@ -137,14 +171,14 @@ class Run:
         if self.finished is not None:
             return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}
         drawn = self.resampling
-        intervals = bootstrap(
+        intervals = confidence_intervals(
             self.table,
             self.metric_set,
+            method=drawn.interval,
             resamples=drawn.resamples,
             seed=drawn.seed,
             confidence=drawn.confidence,
             kind=drawn.bootstrap,
-            workers=drawn.workers,
         )
         return {
             name: MetricValue(value, intervals[name].low, intervals[name].high, self.printed.get(name))
@@ -168,8 +202,11 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """The run as one of ``systems`` in the results object, fractions unrounded, None where there is no value."""
         metrics: dict[str, dict[str, Any]] = {}
+        few = {} if self.finished is not None else few_events(self.table, self.metric_set)
         for name, metric in self.metrics.items():
             metrics[name] = {"value": metric.value, "ci_low": metric.low, "ci_high": metric.high}
+            if name in few:
+                metrics[name] |= {"events": few[name][0], "event_images": few[name][1]}
             if name in self.printed or metric.printed is not None:
                 metrics[name]["printed"] = metric.printed
             if self.finished is not None:
@@ -230,10 +267,14 @@ class Results:
     Attributes:
         runs: the systems.
         comparisons: one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
+        verdicts: one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
+        sliced: the systems by the values of a column, see :class:`scapo_eval.results.slices.Sliced`; None: not asked.
     """
 
     runs: tuple[Run, ...]
     comparisons: tuple[Mapping[str, Any], ...] = ()
+    verdicts: tuple[Mapping[str, Any], ...] = ()
+    sliced: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         names = listed([run.name for run in self.runs])
@@ -250,8 +291,13 @@ class Results:
         return self.runs[0].metric_set
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
-        return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
+        """``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
+        found: dict[str, Any] = {
+            "systems": [run.to_dict() for run in self.runs],
+            "comparisons": [dict(row) for row in self.comparisons],
+            "verdicts": [dict(row) for row in self.verdicts],
+        }
+        return found if self.sliced is None else {**found, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
         """One record per system and metric, with the columns of :meth:`to_pandas`; None where there is no value."""
@@ -332,7 +378,7 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
 
     Args:
         path: file written by :meth:`Results.save` or ``-o`` of a scoring verb.
-        resampling: how their intervals are drawn from now on.
+        resampling: how their intervals are made from now on; None: as in the file, in whose signature it stands.
 
     Raises:
         NotResults: a file of another kind.
@@ -355,7 +401,7 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
         if document["metric"] == FINISHED:
             return tuple(_finished_run(entry, resampling or Resampling()) for entry in document["systems"])
         return tuple(
-            _run(document["metric"], entry, evidence, resampling or Resampling())
+            _run(document["metric"], entry, evidence, resampling)
             for entry, evidence in zip(document["systems"], document["per_image"], strict=True)
         )
     except ScapoError as error:
@@ -373,12 +419,13 @@ def _looks_like(source: Source) -> str:
     return f" but {known.title}" if known else ""
 
 
-def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling) -> Run:
+def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling | None) -> Run:
     columns = tuple(evidence["columns"])
     rows = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(columns))
+    signature = Signature.parse(entry["signature"])
     return Run(
         name=entry["name"],
-        signature=Signature.parse(entry["signature"]),
+        signature=signature,
         metric_set=metric_set_of(metric_set, columns),
         table=CountTable(columns, tuple(evidence["image_ids"]), rows),
         n_records=entry["n_captions"],
@@ -386,7 +433,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         verdicts=evidence.get("verdicts", {}),
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
         notes=tuple(entry.get("notes", ())),
-        resampling=resampling,
+        resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )
 

@@ -18,8 +18,8 @@ SAMPLE = frozenset(
 """Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
 images that they share."""
 
-DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn"})
-"""Fields of the intervals, which are drawn anew with every comparison."""
+DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn", "interval", "test"})
+"""Fields of the intervals and tests, which are drawn anew with every comparison."""
 
 IMPLIED = {"claims": "all", "unparsed": "wrong"}
 """What a signature means that does not name the field (older results files)."""
@@ -69,18 +69,31 @@ class Signature:
         return hash((self.metric_set, frozenset(self.fields.items())))
 
     def drawn(
-        self, *, resamples: int, seed: int, confidence: float = 0.95, bootstrap: str = "multinomial"
+        self,
+        *,
+        resamples: int,
+        seed: int,
+        confidence: float = 0.95,
+        bootstrap: str = "multinomial",
+        interval: str = "wilson",
+        test: str | None = None,
     ) -> Signature:
-        """With the fields of the intervals: ``bs`` resamples, ``seed``; ``ci``, ``bootstrap``, ``drawn`` where unusual.
+        """With the fields of the intervals: ``bs`` resamples, ``seed``, ``interval``, and ``ci``, ``bootstrap``,
+        ``test``, ``drawn`` where there is something to say.
 
-        ``drawn`` is the version that drew the intervals, where it is not the one that made the counts.
+        ``drawn`` is the version that drew the intervals, where it is not the one that made the counts. A signature
+        without ``interval`` is of a version that knew percentiles alone.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
         fields |= {"bs": str(resamples), "seed": str(seed)}
         if confidence != 0.95:
             fields["ci"] = f"{confidence:g}"
-        if bootstrap != "multinomial" and resamples:
-            fields["bootstrap"] = bootstrap
+        if resamples:
+            fields["interval"] = interval
+            if bootstrap != "multinomial" and (interval == "percentile" or test == "paired_bootstrap"):
+                fields["bootstrap"] = bootstrap
+            if test is not None:
+                fields["test"] = test
         made = self.fields.get("v", __version__)
         fields["v"] = made
         return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})

@@ -1,20 +1,25 @@
 """Intervals and paired tests from per-image counts; nothing here ever looks at a caption again.
 
-Images are the unit of resampling, because captions (or questions) of one image are not independent.
-A resample of images is a draw of ROW TYPES: images with equal counts are interchangeable, so drawing
-how often each distinct row occurs (multinomial) has exactly the distribution of drawing images one by
-one, costs less, and does not depend on the order of the input. Above STREAMS_ABOVE images, or where asked for, every
-STREAM resamples have a random stream of their own, so that several threads draw the same digits as one. Above
-POISSON_ABOVE the draws are those of :mod:`scapo_eval.results.poisson`, which need no process to see all images.
+Images are the unit, because captions (or questions) of one image are not independent: the counts of all captions of
+an image are one row. By default intervals are those of :mod:`scapo_eval.results.intervals` and p-values those of
+:mod:`scapo_eval.results.permutation`. The former methods are kept by name, for figures that were made with them:
+percentile intervals of the bootstrap by image (``percentile``, ``paired_bootstrap``), and swapped rows without
+studentizing (``approximate_randomization``).
 
-Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization),
-Holm 1979, McNemar 1947; p-values count the observed statistic in, ``(hits + 1) / (R + 1)``.
+A resample of images is a draw of ROW TYPES: images with equal counts are interchangeable, so drawing how often each
+distinct row occurs (multinomial) has exactly the distribution of drawing images one by one, costs less, and does not
+depend on the order of the input. Above POISSON_ABOVE images, or where asked for, the draws are those of
+:mod:`scapo_eval.results.poisson`, which need no process to see all images.
+
+Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization), McNemar 1947;
+p-values count the observed statistic in, ``(hits + 1) / (R + 1)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +27,12 @@ from numpy.typing import NDArray
 
 from ..base.types import Interval
 from .counts import CountTable
-from .metric import Floats, MetricSet
-from .poisson import image_hashes, poisson_sums, swapped_sums
+from .families import holm as holm  # its former home
+from .intervals import difference_intervals, intervals, null_variance, t_quantile, t_tail
+from .linear import Linear, correlations, linearized
+from .metric import Floats, MetricSet, Ratio
+from .permutation import permutation_p_values
+from .poisson import image_hashes, poisson_sums
 
 DEFAULT_RESAMPLES = 1000
 DEFAULT_SEED = 12345
@@ -31,20 +40,19 @@ CONFIDENCE = 0.95
 MIN_SHARED_IMAGES = 30
 """Below this many shared images two systems are not tested, and those on different images not compared at all."""
 
-Bootstrap = Literal["multinomial", "streams", "poisson"]
-"""How images are resampled: drawn with replacement from one random stream or from several, or each by itself
-(:mod:`scapo_eval.results.poisson`)."""
+IntervalMethod = Literal["wilson", "percentile"]
+"""How intervals are made: Wilson's of effective sample sizes, or the bootstrap's percentiles."""
 
-STREAMS_ABOVE = 50_000
-"""Images above which resamples are drawn from several random streams."""
-
-STREAM = 50
-"""Resamples of one of several streams."""
+Bootstrap = Literal["multinomial", "poisson"]
+"""How images are resampled: drawn with replacement, or each by itself (:mod:`scapo_eval.results.poisson`)."""
 
 POISSON_ABOVE = 200_000
 """Images above which the bootstrap is the Poisson one."""
 
-Test = Literal["approximate_randomization", "paired_bootstrap", "mcnemar"]
+Test = Literal["studentized_permutation", "approximate_randomization", "paired_bootstrap", "mcnemar"]
+
+POWER = 0.8
+"""The power at which a difference counts as one that a sample would show."""
 
 Verdicts = Mapping[str, Mapping[str, bool]]
 """Metric that is a share of right items -> item id -> whether this system has it right."""
@@ -64,10 +72,15 @@ class Comparison:
         system_value: the system's value on the shared images; None where it has none.
         baseline_value: the baseline's value on them.
         difference: system minus baseline; None where one of them has no value.
-        interval: of the difference, by the paired bootstrap.
+        interval: of the difference.
         p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
         test: how the p-value was found, None where there is none.
         n_images: number of shared images.
+        standard_error: of the difference, if the two were equal.
+        detectable: the smallest difference that a sample like this shows with a power of 80 %; None where it shows
+            none.
+        p_equivalence: that the two differ by less than a margin, by two one-sided tests; None without a margin.
+        n_differing: number of shared images on which the counts behind the metric differ.
     """
 
     metric: str
@@ -78,11 +91,44 @@ class Comparison:
     p_value: float | None
     test: str | None
     n_images: int
+    standard_error: float | None = None
+    detectable: float | None = None
+    p_equivalence: float | None = None
+    n_differing: int = 0
 
 
 def bootstrap_of(n_images: int) -> Bootstrap:
     """The bootstrap for a number of images, unless one is asked for."""
-    return "poisson" if n_images > POISSON_ABOVE else "streams" if n_images > STREAMS_ABOVE else "multinomial"
+    return "poisson" if n_images > POISSON_ABOVE else "multinomial"
+
+
+def confidence_intervals(
+    table: CountTable,
+    metrics: MetricSet,
+    *,
+    method: IntervalMethod = "wilson",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    confidence: float = CONFIDENCE,
+    kind: Bootstrap | None = None,
+) -> dict[str, Interval]:
+    """The interval of every metric of a set.
+
+    Args:
+        table: per-image counts with the set's columns.
+        metrics: the metric set.
+        method: ``wilson``, see :mod:`scapo_eval.results.intervals`, or ``percentile``, see :func:`bootstrap`.
+        resamples: 0 gives empty intervals; otherwise ``percentile`` alone draws.
+        seed, confidence, kind: as in :func:`bootstrap`.
+
+    Returns:
+        Metric -> Interval; bounds are None where the metric has no value, or a plain number no spread.
+    """
+    if method == "percentile":
+        return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
+    if not resamples:
+        return dict.fromkeys(metrics.formulas, Interval(None, None))
+    return intervals(linearized(table, metrics), confidence)
 
 
 def bootstrap(
@@ -93,7 +139,6 @@ def bootstrap(
     seed: int = DEFAULT_SEED,
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
-    workers: int = 1,
 ) -> dict[str, Interval]:
     """Percentile bootstrap interval of every metric of a set, resampled by image.
 
@@ -104,12 +149,12 @@ def bootstrap(
         seed: seed of numpy's default generator.
         confidence: share of the resamples inside the interval.
         kind: of bootstrap; None: by the number of images, see :func:`bootstrap_of`.
-        workers: threads that draw, where there are several streams; the digits are the same for any number.
 
     Returns:
-        Metric -> Interval; bounds are None where the metric has no value.
+        Metric -> Interval; bounds are None where the metric has no value, or where a resample has none: an interval of
+        the other resamples would be too narrow.
     """
-    values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind, workers=workers))
+    values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
     point = metrics.score(table.total)
     return {name: _percentile(values[name], point[name], confidence) for name in metrics.formulas}
 
@@ -120,20 +165,11 @@ def resampled_totals(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
-    workers: int = 1,
 ) -> NDArray[Any]:
     """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its values of."""
-    kind = kind or bootstrap_of(len(table.image_ids))
-    if kind == "poisson":
+    if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
-    draw = _drawer(*_row_types(table.rows))
-    if kind == "multinomial":
-        return draw(resamples, seed)
-    from concurrent.futures import ThreadPoolExecutor
-
-    firsts = range(0, max(resamples, 1), STREAM)
-    with ThreadPoolExecutor(workers) as pool:  # numpy draws without the interpreter's lock
-        return np.concatenate(list(pool.map(lambda k: draw(min(STREAM, resamples - k), (seed, k)), firsts)))
+    return _drawn(*_row_types(table.rows), resamples=resamples, seed=seed)
 
 
 def paired_differences(
@@ -144,21 +180,25 @@ def paired_differences(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     confidence: float = CONFIDENCE,
-    test: Test = "approximate_randomization",
+    test: Test = "studentized_permutation",
+    interval: IntervalMethod = "wilson",
     verdicts: tuple[Verdicts, Verdicts] = ({}, {}),
     kind: Bootstrap | None = None,
+    margin: float | None = None,
 ) -> list[Comparison]:
     """Differences of every metric on the shared images, with interval and p-value.
 
     Args:
         system, baseline: per-image counts of two systems.
         metrics: the metric set.
-        resamples, seed, confidence: as in :func:`bootstrap`.
-        test: where the p-value comes from; the interval is always the paired bootstrap's. ``mcnemar`` (exact) takes
-            items as independent, also those of one image; metrics without verdicts fall back to randomization,
-            and ``Comparison.test`` says which test it was.
+        resamples, seed, confidence: of tests and intervals; 0 resamples: neither.
+        test: where the p-value comes from. ``mcnemar`` (exact) takes items as independent, also those of one image;
+            metrics without verdicts fall back to the studentized permutation, and ``Comparison.test`` says which test
+            it was.
+        interval: how the interval is made; ``percentile``: the paired bootstrap's.
         verdicts: of system and baseline, for McNemar's test.
-        kind: of bootstrap, also of the randomization's swaps; None: by the number of shared images.
+        kind: of bootstrap; None: by the number of shared images.
+        margin: of equivalence, in the metric's own unit (0.01: one point).
 
     Returns:
         One Comparison per metric, in the set's order.
@@ -168,50 +208,108 @@ def paired_differences(
     if not enough and set(system.image_ids) != set(baseline.image_ids):
         nothing = Interval(None, None)
         return [Comparison(name, None, None, None, nothing, None, None, len(shared)) for name in metrics.formulas]
-    a, b = system.select(shared).rows, baseline.select(shared).rows
-    width = a.shape[1]
-    ours, theirs = metrics.score(a.sum(axis=0)), metrics.score(b.sum(axis=0))
-    difference = {name: ours[name] - theirs[name] for name in metrics.formulas}
-    tested = enough and resamples > 0
-    drawn: dict[str, Floats] = {}
-    p_values: dict[str, float | None] = dict.fromkeys(metrics.formulas)
-    if tested:
-        pairs = CountTable((*system.columns, *baseline.columns), tuple(shared), np.hstack([a, b]))
-        sums = resampled_totals(pairs, resamples=resamples, seed=seed, kind=kind)
-        drawn = _difference(metrics, sums[:, :width], sums[:, width:])
-        if test == "paired_bootstrap":
-            null = {name: values - difference[name] for name, values in drawn.items()}
-        else:
-            swapped = _swapped_totals(pairs, resamples=resamples, seed=seed, kind=kind)
-            null = _difference(metrics, a.sum(axis=0) - swapped, b.sum(axis=0) + swapped)
-        p_values = {name: _p_value(null[name], difference[name]) for name in metrics.formulas}
-    exact = _mcnemar_p_values(*verdicts) if tested and test == "mcnemar" else {}
-    p_values |= exact
-    fallback = "approximate_randomization" if test == "mcnemar" else test
-    return [
-        Comparison(
-            metric=name,
-            system_value=_number(ours[name]),
-            baseline_value=_number(theirs[name]),
-            difference=_number(difference[name]),
-            interval=_percentile(drawn[name], difference[name], confidence) if tested else Interval(None, None),
-            p_value=p_values[name],
-            test=None if p_values[name] is None else "mcnemar" if name in exact else fallback,
-            n_images=len(shared),
+    a, b = system.select(shared), baseline.select(shared)
+    ours, theirs = metrics.score(a.total), metrics.score(b.total)
+    if not enough or not resamples:
+        return [
+            Comparison(name, x, y, _minus(x, y), Interval(None, None), None, None, len(shared))
+            for name, x, y in ((name, _number(ours[name]), _number(theirs[name])) for name in metrics.formulas)
+        ]
+    pair = _Pair(linearized(a, metrics), linearized(b, metrics))
+    if interval == "percentile" or test == "paired_bootstrap":
+        drawn = _paired_resamples(a, b, metrics, resamples=resamples, seed=seed, kind=kind)
+    if test == "paired_bootstrap":
+        null = {name: values - (ours[name] - theirs[name]) for name, values in drawn.items()}
+    elif test == "approximate_randomization":
+        null = _swapped_differences(a, b, metrics, resamples=resamples, seed=seed)
+    if test in ("paired_bootstrap", "approximate_randomization"):
+        p_values = {name: _p_value(null[name], ours[name] - theirs[name]) for name in metrics.formulas}
+    else:
+        found = permutation_p_values(pair.a, pair.b, resamples=resamples, seed=seed)
+        p_values = dict(zip(metrics.formulas, map(_number, found), strict=True))
+    exact = _mcnemar_p_values(*verdicts) if test == "mcnemar" else {}
+    fallback = "studentized_permutation" if test == "mcnemar" else test
+    if interval == "percentile":
+        bounds = {n: _percentile(drawn[n], ours[n] - theirs[n], confidence) for n in metrics.formulas}
+    else:
+        bounds = difference_intervals(pair.a, pair.b, confidence)
+    rows = []
+    for k, name in enumerate(metrics.formulas):
+        p = exact.get(name, p_values[name])
+        x, y = _number(ours[name]), _number(theirs[name])
+        rows.append(
+            Comparison(
+                metric=name,
+                system_value=x,
+                baseline_value=y,
+                difference=_minus(x, y),
+                interval=bounds[name],
+                p_value=p,
+                test=None if p is None else "mcnemar" if name in exact else fallback,
+                n_images=len(shared),
+                standard_error=_number(pair.errors[k]),
+                detectable=pair.detectable(k),
+                p_equivalence=None if margin is None else pair.p_equivalence(k, margin),
+                n_differing=int(pair.differing[k]),
+            )
         )
-        for name in metrics.formulas
-    ]
+    return rows
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction for several tests (Holm 1979); None stays None."""
-    known = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
-    corrected: list[float | None] = list(p_values)
-    running = 0.0
-    for rank, (p, k) in enumerate(known):
-        running = max(running, min(1.0, p * (len(known) - rank)))
-        corrected[k] = running
-    return corrected
+@dataclass(frozen=True)
+class _Pair:
+    """Two systems on the same images, row by row."""
+
+    a: Linear
+    b: Linear
+
+    @cached_property
+    def errors(self) -> Floats:
+        """(M,) standard error of each difference."""
+        a, b = self.a, self.b
+        r = correlations(a, b)
+        fraction = a.fraction & b.fraction
+        variance = null_variance((a.values, b.values), (a.variances, b.variances), (a.sizes, b.sizes), r, fraction)
+        return np.asarray(np.sqrt(variance))
+
+    @cached_property
+    def freedoms(self) -> Floats:
+        """(M,) degrees of freedom of the standard errors."""
+        return np.asarray(np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1))
+
+    def detectable(self, k: int) -> float | None:
+        """The smallest difference of metric k that would be shown, see :attr:`Comparison.detectable`."""
+        error = float(self.errors[k])
+        if np.isnan(error):
+            return None
+        found = detectable_difference(error, float(self.freedoms[k]))
+        return None if found > 1 and self.a.fraction[k] else found
+
+    def p_equivalence(self, k: int, margin: float) -> float | None:
+        """The larger p-value of the two one-sided tests (Schuirmann 1987)."""
+        error = float(self.errors[k])
+        if np.isnan(error):
+            return None
+        room = margin - abs(float(self.a.values[k] - self.b.values[k]))
+        return float(room <= 0) if error == 0 else t_tail(room / error, float(self.freedoms[k]))
+
+    @cached_property
+    def differing(self) -> NDArray[np.int64]:
+        """(M,) number of images that count differently."""
+        apart = (self.a.numerators != self.b.numerators) | (self.a.volumes != self.b.volumes)
+        return np.asarray(apart.sum(axis=0))
+
+
+def detectable_difference(error: float, freedom: float, power: float = POWER, level: float = 1 - CONFIDENCE) -> float:
+    """The difference that a two-sided test finds with some power, from its standard error.
+
+    Args:
+        error: standard error of the difference.
+        freedom: degrees of freedom of the error.
+        power: probability that the difference is found.
+        level: of the test.
+    """
+    return (t_quantile(1 - level / 2, freedom) + t_quantile(power, freedom)) * error
 
 
 def mcnemar(only_system: int, only_baseline: int) -> float:
@@ -266,39 +364,43 @@ def _chunks(resamples: int, width: int) -> Iterable[int]:
         yield min(size, resamples - start)
 
 
-def _drawer(types: NDArray[np.int64], frequency: NDArray[np.int64]) -> Callable[[int, int | tuple[int, int]], Floats]:
-    """Draws images with replacement: (resamples, seed) -> (resamples, columns) summed counts."""
+def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
+    """(resamples, columns) summed counts of images drawn with replacement."""
     n = int(frequency.sum())
     values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
-    many = len(types) > _MANY_TYPES
-    if many:
-        values = np.repeat(values, frequency, axis=0)  # image by image: the same distribution
-
-    def draw(resamples: int, seed: int | tuple[int, int]) -> Floats:
-        if n == 0 or resamples == 0:
-            return np.zeros((0, types.shape[1]))
-        rng = np.random.default_rng(seed)
-        if many:
-            return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) @ values for _ in range(resamples)])
-        sizes = _chunks(resamples, len(types))
-        return np.concatenate([rng.multinomial(n, frequency / n, size=size) @ values for size in sizes])
-
-    return draw
+    if n == 0 or resamples == 0:
+        return np.zeros((0, types.shape[1]))
+    rng = np.random.default_rng(seed)
+    if len(types) > _MANY_TYPES:  # image by image: the same distribution
+        values = np.repeat(values, frequency, axis=0)
+        return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) @ values for _ in range(resamples)])
+    sizes = _chunks(resamples, len(types))
+    return np.concatenate([rng.multinomial(n, frequency / n, size=size) @ values for size in sizes])
 
 
-def _swapped_totals(pairs: CountTable, *, resamples: int, seed: int, kind: Bootstrap | None) -> NDArray[Any]:
-    """(resamples, columns) what goes from one system to the other where each image's rows are swapped with p = 1/2."""
-    width = len(pairs.columns) // 2
-    if (kind or bootstrap_of(len(pairs.image_ids))) == "poisson":
-        gaps = pairs.rows[:, :width] - pairs.rows[:, width:]
-        return swapped_sums(image_hashes(pairs.image_ids), gaps, resamples=resamples, seed=seed)
-    types, times = _row_types(pairs.rows)
+def _paired_resamples(
+    a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int, kind: Bootstrap | None
+) -> dict[str, Floats]:
+    """Metric -> (resamples,) differences on the same images drawn for both."""
+    pairs = CountTable((*a.columns, *b.columns), a.image_ids, np.hstack([a.rows, b.rows]))
+    sums = resampled_totals(pairs, resamples=resamples, seed=seed, kind=kind)
+    width = a.rows.shape[1]
+    return _difference(metrics, sums[:, :width], sums[:, width:])
+
+
+def _swapped_differences(
+    a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int
+) -> dict[str, Floats]:
+    """Metric -> (resamples,) differences where each image's rows are swapped with p = 1/2."""
+    types, times = _row_types(np.hstack([a.rows, b.rows]))
+    width = a.rows.shape[1]
     gap = (types[:, :width] - types[:, width:]).astype(np.float64)
     moving = gap.any(axis=1)  # swapping equal rows changes nothing
     gap, times = gap[moving], times[moving]
     rng = np.random.default_rng(seed)
     sizes = _chunks(resamples, len(times))
-    return np.concatenate([rng.binomial(times, 0.5, size=(size, len(times))) @ gap for size in sizes])
+    moved = np.concatenate([rng.binomial(times, 0.5, size=(size, len(times))) @ gap for size in sizes])
+    return _difference(metrics, a.total - moved, b.total + moved)
 
 
 def _difference(metrics: MetricSet, system: NDArray[Any], baseline: NDArray[Any]) -> dict[str, Floats]:
@@ -306,22 +408,39 @@ def _difference(metrics: MetricSet, system: NDArray[Any], baseline: NDArray[Any]
     return {name: ours[name] - theirs[name] for name in metrics.formulas}
 
 
+def _minus(x: float | None, y: float | None) -> float | None:
+    return None if x is None or y is None else x - y
+
+
 def _p_value(null: Floats, observed: Floats) -> float | None:
-    """Two-sided; resamples without a value are left out, an observed difference without one has no p-value."""
-    known = null[~np.isnan(null)]
-    if np.isnan(observed) or not len(known):
+    """Two-sided; a resample without a value counts as a hit, an observed difference without one has no p-value."""
+    if np.isnan(observed) or not len(null):
         return None
-    hits = int(np.count_nonzero(np.abs(known) >= abs(float(observed)) - 1e-12))
-    return (hits + 1) / (len(known) + 1)
+    hits = int(np.count_nonzero(~(np.abs(null) < abs(float(observed)) - 1e-12)))
+    return (hits + 1) / (len(null) + 1)
 
 
 def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
-    known = values[~np.isnan(values)]
-    if np.isnan(point) or not len(known):
+    if np.isnan(point) or not len(values) or np.isnan(values).any():
         return Interval(None, None)
     tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(known, [tail, 100 - tail])
+    low, high = np.percentile(values, [tail, 100 - tail])
     return Interval(float(low), float(high))
+
+
+def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
+    """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions)."""
+    position = {name: k for k, name in enumerate(metrics.columns)}
+    found = {}
+    for name, formula in metrics.formulas.items():
+        if not isinstance(formula, Ratio) or formula.unit != 1 or name in metrics.plain_numbers:
+            continue
+        hits = table.rows[:, position[formula.numerator]]
+        misses = table.rows[:, position[formula.denominator]] - hits
+        events = min(hits, misses, key=lambda column: int(column.sum()))
+        if (hits + misses).any() and 0 <= events.sum() < fewer_than:
+            found[name] = int(events.sum()), int(np.count_nonzero(events))
+    return found
 
 
 def _number(value: Floats) -> float | None:

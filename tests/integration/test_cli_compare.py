@@ -131,7 +131,7 @@ def test_intervals_are_drawn_again_and_the_signature_says_how(run: ScapoEval, wo
     direct = run("score", "honest.jsonl", "doggy.jsonl", *options, "--seed", 9, "--resamples", 100, "--json")
     assert json.loads(out) == json.loads(direct[1])
     for system in json.loads(out)["systems"]:
-        assert "|bs:100|seed:9|v:" in system["signature"]
+        assert "|bs:100|seed:9|interval:wilson|test:studentized_permutation|v:" in system["signature"]
         assert "bs:1000" not in system["signature"]
         assert "seed:5" not in system["signature"]
 
@@ -152,20 +152,20 @@ def test_every_verb_says_how_its_intervals_are_drawn(run: ScapoEval, world: Path
     code, out, err = run(verb, path, *truth, "--seed", 3, "--resamples", 20, "--json", "-o", "r.json")
     assert code == 0, err
     (system,) = json.loads(out)["systems"]
-    assert "|bs:20|seed:3|v:" in system["signature"]
+    assert "|bs:20|seed:3|interval:wilson|v:" in system["signature"]
     assert json.loads(Path("r.json").read_text())["systems"] == [system]
 
 
 def test_runs_that_were_resampled_in_two_ways_are_compared(run: ScapoEval, world: Path) -> None:
     """As a run on an engine and one of one process: both are drawn anew, in the one way that is asked for."""
-    scored = ("--truth", "truth.json", "--resamples", 50, "-q", "--json")
+    scored = ("--truth", "truth.json", "--resamples", 50, "-q", "--json", "--interval", "percentile")
     for name, kind in (("honest", "poisson"), ("doggy", "multinomial")):
         path = f"{name}.json"
         code, out, _ = run("score", f"{name}.jsonl", *scored, "--bootstrap", kind, "-o", path)
         assert (code, "bootstrap:poisson" in json.loads(out)["systems"][0]["signature"]) == (0, kind == "poisson")
     found = {}
     for kind in ("poisson", "multinomial"):
-        asked = ("--resamples", 50, "--json", "--bootstrap", kind)
+        asked = ("--resamples", 50, "--json", "--interval", "percentile", "--bootstrap", kind)
         code, out, _ = run("compare", "honest.json", "doggy.json", *asked)
         assert (code, out) == run("score", "honest.jsonl", "doggy.jsonl", *scored, "--bootstrap", kind)[:2]
         found[kind] = json.loads(out)["comparisons"][0]

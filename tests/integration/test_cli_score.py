@@ -88,7 +88,7 @@ def test_json_has_the_shape_of_the_specification(world: Path) -> None:
     done = run("a.jsonl", "b.jsonl", *OPTIONS, "--json", cwd=world)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert set(found) == {"systems", "comparisons"}
+    assert set(found) == {"systems", "comparisons", "verdicts"}
     for system, name in zip(found["systems"], "ab", strict=True):
         assert {"name", "signature", "n_captions", "n_images", "metrics", "counts"} <= set(system)
         assert (system["name"], system["n_captions"], system["n_images"]) == (name, 120, 40)

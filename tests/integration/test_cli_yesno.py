@@ -65,7 +65,7 @@ def test_two_systems_with_mcnemar(run: ScapoEval, tmp_path: Path) -> None:
     assert code == 0
     assert (rows["accuracy"]["difference"], rows["accuracy"]["test"]) == (0.5, "mcnemar")
     assert rows["accuracy"]["p_value"] == 2 / 2**50
-    assert rows["f1"]["test"] == "approximate_randomization"
+    assert rows["f1"]["test"] == "studentized_permutation"
 
 
 def test_results_files_keep_what_mcnemar_needs(run: ScapoEval, tmp_path: Path) -> None:

@@ -535,6 +535,37 @@ def test_picture_and_text_share_the_first_screen(browser: Any, tmp_path: Path, w
     opened.close()
 
 
+def test_pointing_at_a_mention_shows_its_boxes(browser: Any, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "pictures").mkdir()
+    image.new("RGB", (400, 200), "teal").save(tmp_path / "pictures" / "000000000007.jpg")
+    coco = {
+        "images": [{"id": 7, "width": 400, "height": 200, "file_name": "000000000007.jpg"}],
+        "categories": [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}, {"id": 3, "name": "car"}],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 1, "bbox": [100, 50, 200, 100]},
+            {"id": 2, "image_id": 7, "category_id": 2, "bbox": [0, 0, 40, 20]},
+        ],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    (tmp_path / "c.jsonl").write_text('{"image_id": 7, "caption": "A dog, a cat and a car."}\n')
+    opened = Reader(browser, make(tmp_path, "c.jsonl", "--truth", "coco.json", "--images", "pictures", "--thumbnails"))
+    page = opened.open("page=captions")
+    boxes = page.locator("#picture .boxes span")
+    page.locator("#detail mark", has_text="dog").hover()
+    assert boxes.all_inner_texts() == ["dog"]
+    picture, box = page.locator("#picture img").bounding_box(), boxes.bounding_box()
+    assert picture is not None
+    assert box is not None
+    assert (box["x"] - picture["x"]) / picture["width"] == pytest.approx(0.25, abs=0.01)
+    assert box["height"] / picture["height"] == pytest.approx(0.5, abs=0.02)
+    page.locator("#detail mark", has_text="car").hover()
+    assert boxes.all_inner_texts() == ["dog", "cat"]  # what stands there by the truth
+    page.mouse.move(0, 0)
+    assert boxes.count() == 0
+    opened.close()
+
+
 def test_guards_follow_the_chosen_baseline(reader: Reader, real: tuple[Path, Any]) -> None:
     page = reader.open(f"page=guards&baseline={REAL[2]}")
     entries = charts(real[0])["arguments"][0]["against"][2]

@@ -361,7 +361,7 @@ def test_bold_is_what_the_test_supports() -> None:
 
     found = compare([run("base", 40), run("clean", 0), run("same", 39)])
     page = found._repr_html_()
-    assert "<td>clean</td><td><b>0.0</b>** [0.0, 0.0]</td>" in page
+    assert "<td>clean</td><td><b>0.0</b>** [0.0, 9.3]</td>" in page
     assert page.split("<td>same</td>")[1].split("</tr>")[0].count("<b>") == 0
     frame = found.to_pandas().query("metric == 'hal_rate'")
     assert frame.p_holm.tolist()[1] == 2 * frame.p_value.tolist()[1]

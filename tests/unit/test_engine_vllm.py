@@ -107,6 +107,7 @@ USED = {
         "repetition_penalty",
         "presence_penalty",
         "frequency_penalty",
+        "logit_bias",
     },
     "StructuredOutputsParams": {"json"},
     "RequestOutput": {"prompt_token_ids", "outputs"},

@@ -55,7 +55,7 @@ def test_accuracies_are_tested_exactly_and_the_rest_by_randomisation() -> None:
             "precision",
             *(f"{c}_{m}" for c in "ab" for m in ("precision", "recall", "f1", "yes_ratio")),
         ],
-        "approximate_randomization",
+        "studentized_permutation",
     )
     assert rows["accuracy"]["n_images"] == 100
 

@@ -215,6 +215,19 @@ def test_counts_add_up_in_any_order(references: References) -> None:
     }
 
 
+def test_processes_count_the_same(references: References, tmp_path: Path) -> None:
+    path = tmp_path / "captions.jsonl"
+    texts = ["A dog sleeps on a couch.", "A horse and a dog.", "A man."]
+    rows = [{"image_id": k % 3 + 1, "caption": texts[k % 2]} for k in range(3000)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    one, two = (
+        scapo_eval.score(path, references=references, leave_out_self=True, resamples=0, workers=workers)
+        for workers in (None, 2)
+    )
+    assert one.counts == two.counts
+    assert one.counts["among_references"] == 500
+
+
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

@@ -33,7 +33,8 @@ def row(metric: str, difference: float | None, p: float | None = 0.001, n: int =
         "system_value": None if missing else 0.5 + difference, "baseline_value": None if missing else 0.5,
         "ci_low": None if missing or p is None else difference - (difference != 0) * 0.01,
         "ci_high": None if missing or p is None else difference + (difference != 0) * 0.01,
-        "p_value": p, "p_holm": p, "test": None if p is None else "approximate_randomization", **more,
+        "p_value": p, "p_holm": p, "test": None if p is None else "studentized_permutation",
+        "n_differing": 7 * bool(difference), "standard_error": 0.01, "detectable": None, **more,
     }  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def test_equal_files_are_the_same_and_a_tie_is_not() -> None:
     assert said(CAPTIONS, same) == (
         "no difference", "the same in every metric, image by image, on all 500 shared images",
     )  # fmt: skip
-    tie = [row(name, 0.0, p=1.0, ci_low=-0.01, ci_high=0.01) for name in names]
+    tie = [row(name, 0.0, p=1.0, ci_low=-0.01, ci_high=0.01, n_differing=9) for name in names]
     assert said(CAPTIONS, tie)[0] == "not told apart"
 
 

@@ -15,7 +15,7 @@ from scapo_eval.benchmarks.join import join
 from scapo_eval.benchmarks.questions import Question, plain_key
 from scapo_eval.files.records import Records
 from scapo_eval.readers.captions import captions_of, iter_blocks
-from scapo_eval.results.benchmark import benchmarks
+from scapo_eval.results.benchmark import benchmark, benchmarks
 from scapo_eval.truths.oracle import Truth
 
 LONG = "a dog and a cat " * 1000
@@ -47,7 +47,7 @@ def public_objects() -> dict[str, Any]:
         "scorer": scorer, "scored": scorer.score(captions, "x", FaultList()), "question": question, "answer": answer,
         "joined": joined, "graded": joined.graded[0],
     }  # fmt: skip
-    return found | {benchmark.name: benchmark for benchmark in benchmarks()}
+    return found | {record.name: record for record in benchmarks()}
 
 
 @pytest.mark.slow
@@ -58,6 +58,8 @@ def test_reprs_are_one_short_line() -> None:
 
 
 def test_reprs_say_what_there_is() -> None:
+    assert [repr(each) for each in benchmarks()][:2] == ["<Benchmark capscore: Captions>", "<Benchmark chair: CHAIR>"]
+    assert repr(benchmark("yesno")) == "<YesNoBenchmark yesno: Yes/no>"
     vocabulary = Vocabulary.load("coco80")
     assert repr(vocabulary).startswith("<Vocabulary coco80: 80 labels, ")
     oracle = PresenceOracle.from_objects({1: ["dog"], 2: []}, labels=["dog", "cat"])

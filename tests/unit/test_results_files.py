@@ -124,9 +124,9 @@ def test_unknown_metrics_and_foreign_columns_are_errors() -> None:
 
 def test_a_run_stamps_how_its_intervals_are_drawn() -> None:
     run = a_run(resampling=Resampling(200, 7))
-    assert str(run.signature) == f"chair|vocab:v@1|n:40|bs:200|seed:7|v:{__version__}"
+    assert str(run.signature) == f"chair|vocab:v@1|n:40|bs:200|seed:7|interval:wilson|v:{__version__}"
     again = run.redrawn(Resampling(100, 9, 0.9))
-    assert str(again.signature) == f"chair|vocab:v@1|n:40|bs:100|seed:9|ci:0.9|v:{__version__}"
+    assert str(again.signature) == f"chair|vocab:v@1|n:40|bs:100|seed:9|ci:0.9|interval:wilson|v:{__version__}"
     assert again.redrawn(Resampling(200, 7)).signature == run.signature
     assert run.redrawn(Resampling(200, 7)) is run
 
@@ -187,7 +187,9 @@ def test_results_survive_the_file(tmp_path: Path) -> None:
     results = compare([a_run("a", seed=1), a_run("b", seed=2), a_run("c", seed=3)], resampling=drawn)
     results.save(tmp_path / "r.json")
     written = json.loads((tmp_path / "r.json").read_text())
-    assert {name: written[name] for name in ("systems", "comparisons")} == json.loads(json.dumps(results.to_dict()))
+    assert {name: written[name] for name in ("systems", "comparisons", "verdicts")} == json.loads(
+        json.dumps(results.to_dict())
+    )
     again = Results(load_results(tmp_path / "r.json", drawn))
     assert compare(again.runs).to_dict() == results.to_dict()
 
@@ -231,7 +233,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
     assert (old.name, old.n_records, old.other_counts) == ("old", 40, {"skipped": 2})
     assert old.values == a_run().values
     assert old.metrics["chair_i"].printed == 50.0
-    assert str(old.signature).endswith(f"|skipped:2|bs:50|seed:3|v:0.0.9|drawn:{__version__}")
+    assert str(old.signature).endswith(f"|skipped:2|bs:50|seed:3|interval:wilson|v:0.0.9|drawn:{__version__}")
     now = Signature.of(
         "chair", profile="reference", synonyms="1", oracle="12", world="closed", claims="all", n=7, skip=1
     )

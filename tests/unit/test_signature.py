@@ -65,6 +65,7 @@ def test_the_resampling_is_replaced_and_never_piles_up(
     resamples, seed, confidence = draws[-1]
     assert signature == plain.drawn(resamples=resamples, seed=seed, confidence=confidence)
     wanted = {"bs": str(resamples), "seed": str(seed)}
+    wanted |= {"interval": "wilson"} if resamples else {}
     wanted |= {} if confidence == 0.95 else {"ci": f"{confidence:g}"}
     wanted |= {"drawn": __version__} if made_by else {}
     assert {key: value for key, value in signature.fields.items() if key in DRAWN} == wanted

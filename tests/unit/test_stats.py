@@ -120,10 +120,10 @@ def test_figures_without_value_have_no_interval() -> None:
     assert values(METRIC, table(rows)) == {"rate": None, "cover": 0.5, "both": None}
 
 
-def test_resamples_without_value_are_left_out_of_the_interval() -> None:
+def test_resamples_without_value_are_not_dropped() -> None:
     rows = np.array([[1, 2, 0, 1]] + [[0, 0, 1, 1]] * 4)  # one image alone makes "rate", a third of the draws miss it
     interval = bootstrap(table(rows), METRIC)["rate"]
-    assert (interval.low, interval.high) == (0.5, 0.5)
+    assert (interval.low, interval.high) == (None, None)
 
 
 def test_no_images_and_no_resamples() -> None:
@@ -164,7 +164,7 @@ def exact_p_value(a: Counts, b: Counts, figure: str) -> float:
 def test_randomisation_agrees_with_the_exact_enumeration_of_swaps(seed: int) -> None:
     a, b = some_rows(40, seed), some_rows(40, seed)
     b[:9] = some_rows(9, seed + 50, shift=0.4)  # the two differ on nine images only: 512 swaps are all there are
-    rows = paired_differences(table(a), table(b), METRIC, resamples=20000, seed=seed)
+    rows = paired_differences(table(a), table(b), METRIC, resamples=20000, seed=seed, test="approximate_randomization")
     for row in rows:
         exact = exact_p_value(a, b, row.metric)
         assert row.test == "approximate_randomization"
@@ -174,7 +174,7 @@ def test_randomisation_agrees_with_the_exact_enumeration_of_swaps(seed: int) -> 
 def test_systems_that_agree_on_every_image() -> None:
     rows = some_rows(40, 6)
     for test in ("approximate_randomization", "paired_bootstrap"):
-        for row in paired_differences(table(rows), table(rows), METRIC, test=test):  # type: ignore[arg-type]
+        for row in paired_differences(table(rows), table(rows), METRIC, test=test, interval="percentile"):  # type: ignore[arg-type]
             assert (row.difference, row.interval.low, row.interval.high, row.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
@@ -182,13 +182,16 @@ def test_systems_that_never_agree_have_the_smallest_p_value() -> None:
     a, b = np.array([[0, 2, 1, 1]] * 60), np.array([[2, 2, 1, 1]] * 60)
     for test in ("approximate_randomization", "paired_bootstrap"):
         row = paired_differences(table(a), table(b), METRIC, resamples=999, test=test)[0]  # type: ignore[arg-type]
-        assert (row.difference, row.p_value) == (-1.0, 1 / 1000)
-        assert (row.interval.low, row.interval.high) == (-1.0, -1.0)
+        assert (row.difference, row.p_value, row.n_differing) == (-1.0, 1 / 1000, 60)
+        assert row.interval.low == -1.0
+        assert -1.0 < (row.interval.high or 0) < -0.9
 
 
 def test_the_paired_bootstrap_agrees_with_a_plain_loop() -> None:
     a, b = some_rows(50, 8), some_rows(50, 9, shift=0.15)
-    row = paired_differences(table(a), table(b), METRIC, resamples=20000, test="paired_bootstrap")[0]
+    row = paired_differences(
+        table(a), table(b), METRIC, resamples=20000, test="paired_bootstrap", interval="percentile"
+    )[0]
     rng = np.random.default_rng(5)
     drawn = []
     for _ in range(4000):
@@ -237,7 +240,7 @@ def test_below_thirty_shared_images_there_is_no_test(n: int, tested: bool) -> No
     for row in paired_differences(table(some_rows(n, 14)), table(some_rows(n, 15)), METRIC):
         assert row.n_images == n
         assert (row.p_value is not None) == tested
-        assert row.test == ("approximate_randomization" if tested else None)
+        assert row.test == ("studentized_permutation" if tested else None)
         assert (row.difference is not None) == (n > 0)
 
 
@@ -300,7 +303,7 @@ def test_mcnemar_takes_shared_items_and_leaves_the_rest_to_randomisation() -> No
         table(a), table(b), METRIC, test="mcnemar", verdicts=({"rate": ours}, {"rate": theirs})
     )
     assert (rate.test, rate.p_value) == ("mcnemar", pytest.approx(2 * 11 / 1024))  # 9 won, 1 lost
-    assert cover.test == "approximate_randomization"
+    assert cover.test == "studentized_permutation"
 
 
 # ---- tables ----
@@ -337,7 +340,7 @@ def run(name: str, rows: Counts, first: int = 0) -> Run:
 
 def test_results_have_the_shape_of_the_specification() -> None:
     found = compare([run("a", some_rows(40, 22)), run("b", some_rows(40, 23), first=5)]).to_dict()
-    assert set(found) == {"systems", "comparisons"}
+    assert set(found) == {"systems", "comparisons", "verdicts"}
     first = found["systems"][0]
     assert {"name", "signature", "n_captions", "n_images", "metrics", "counts"} <= set(first)
     assert set(first["metrics"]) == {"rate", "cover", "both"}
@@ -345,7 +348,7 @@ def test_results_have_the_shape_of_the_specification() -> None:
     assert [row["metric"] for row in found["comparisons"]] == ["rate", "cover", "both"]
     assert set(found["comparisons"][0]) == {
         "system", "baseline", "metric", "system_value", "baseline_value", "difference", "ci_low", "ci_high", "p_value",
-        "p_holm", "test", "n_images",
+        "p_holm", "test", "n_images", "n_differing", "standard_error", "detectable",
     }  # fmt: skip
     assert found["comparisons"][0]["system"] == "b"
     assert found["comparisons"][0]["baseline"] == "a"
@@ -379,7 +382,7 @@ def test_drawing_images_one_by_one_has_the_distribution_of_the_multinomial(monke
     draws = {}
     for many in (20_000, 0):
         monkeypatch.setattr(stats, "_MANY_TYPES", many)
-        draws[many] = stats._drawer(np.eye(4, dtype=np.int64), frequency)(20_000, 1)
+        draws[many] = stats._drawn(np.eye(4, dtype=np.int64), frequency, resamples=20_000, seed=1)
         assert (draws[many].sum(axis=1) == 20).all()
     assert np.allclose(draws[20_000].mean(axis=0), draws[0].mean(axis=0), atol=0.1)
     assert np.allclose(np.cov(draws[20_000].T), np.cov(draws[0].T), atol=0.2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -194,7 +194,7 @@ def score_chair(
         on_progress=on_progress,
         given=path,
     )
-    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    drawn = resampling or Resampling()
     return chair_of(found, scorer, name or source, drawn, damage)
 
 

@@ -36,7 +36,8 @@ const OF_SYSTEM = ["hal_rate", "cover_rate", "cap_score"],
   OF_LABEL = ["share", "rate", "missed"];
 
 class Captions {
-  constructor(data, pictures, title) {
+  constructor(data, pictures, boxes, title) {
+    this.boxes = boxes; // image id -> [label, left, top, width, height] in shares of the picture
     this.images = data.images;
     this.labels = data.labels;
     this.uses = data.uses;
@@ -551,7 +552,16 @@ class Captions {
     );
     const id = this.images[image];
     byId("picture").replaceChildren(
-      ...(Object.hasOwn(this.pictures, id) ? [el("img", { src: this.pictures[id], alt: "Image " + id })] : []),
+      ...(Object.hasOwn(this.pictures, id)
+        ? [
+            el(
+              "div",
+              {},
+              el("img", { src: this.pictures[id], alt: "Image " + id }),
+              el("div", { class: "boxes", "aria-hidden": "true" }),
+            ),
+          ]
+        : []),
     );
     byId("detail").replaceChildren(
       el(
@@ -567,10 +577,35 @@ class Captions {
     this.marks.painted(image);
   }
 
+  /** Shows on the picture where a label is by the truth; of one that is absent, what is there in its place. */
+  point(image, label, verdict) {
+    const all = label === null ? [] : this.boxes[this.images[image]],
+      own = all.filter(([of]) => of === label);
+    byId("picture")
+      .querySelector(".boxes")
+      ?.replaceChildren(
+        ...(verdict === "hallucinated" ? all : own).map(([of, x, y, w, h]) =>
+          el(
+            "span",
+            { css: { left: 100 * x + "%", top: 100 * y + "%", width: 100 * w + "%", height: 100 * h + "%" } },
+            el("small", {}, this.labels[of]),
+          ),
+        ),
+      );
+  }
+
   /** A caption whose hallucinated mentions can be read and marked one by one. */
   readable(system, k, image, rewards, named) {
     const text = system.texts.render(k, rewards, named),
       there = [...this.present[image]].map((label) => this.labels[label]).sort();
+    const marks = system.texts.marksOf(k);
+    for (const node of text.querySelectorAll("mark")) {
+      const { label, verdict } = marks[+node.dataset.m];
+      if (label < 0 || !Object.hasOwn(this.boxes, this.images[image])) continue;
+      for (const kind of ["pointerenter", "focus"])
+        node.addEventListener(kind, () => this.point(image, label, verdict));
+      for (const kind of ["pointerleave", "blur"]) node.addEventListener(kind, () => this.point(image, null));
+    }
     for (const node of text.querySelectorAll("mark.v-hallucinated")) {
       node.title += there.length ? `; in the image by the truth: ${there.join(", ")}` : "; the truth has nothing here";
       this.marks.offer(node, system, k, +node.dataset.m);
@@ -580,8 +615,8 @@ class Captions {
 }
 
 let captions = null;
-export function captionsPage(data, pictures, title) {
-  captions = new Captions(data, pictures, title);
+export function captionsPage(data, pictures, boxes, title) {
+  captions = new Captions(data, pictures, boxes, title);
   addPage("captions", { arrive: () => captions.fromAddress() });
   if (shown === "captions") captions.fromAddress();
 }

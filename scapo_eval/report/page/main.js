@@ -36,7 +36,7 @@ async function start() {
   show();
   await new Promise((done) => setTimeout(done)); // let the browser paint
   const pictures = await unpack("pictures");
-  if (charts.labels.length) captionsPage(await unpack("captions"), pictures, document.title);
+  if (charts.labels.length) captionsPage(await unpack("captions"), pictures, await unpack("boxes"), document.title);
   if (charts.answers.length) answersPage(await unpack("answers"), pictures);
   if (charts.claimed) claimsPage(await unpack("claims"));
   performance.mark("ready");

@@ -74,14 +74,14 @@ def pictures(place: Path) -> list[str]:
 
 def test_greedy_answers_are_those_of_transformers(place: Path, words: VllmEngine) -> None:
     sampling = Sampling(max_tokens=24, stop=("umbrella",))
-    texts = [QUESTION, *(f"{word} image . Describe the {word}" for word in ("dog", "red", "kite", "two", "near"))]
+    texts = ("Describe this image", QUESTION)
     requests = [Request.of(text, path, sampling) for path in pictures(place) for text in texts]
     own = completed(TransformersEngine(str(place / "words"), dtype="float32", device="cpu"), requests)
     found = completed(words, requests)
     assert [each.text for each in found] == [each.text for each in own]
     assert [each.prompt_tokens for each in found] == [each.prompt_tokens for each in own]
     assert {each.finish for each in found} <= {"stop", "length"}
-    assert len({each.text for each in found}) > 2
+    assert len({each.text for each in found}) > 1
 
 
 def test_samples_seeds_and_faults(place: Path, words: VllmEngine) -> None:

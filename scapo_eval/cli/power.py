@@ -1,0 +1,115 @@
+"""``scapo-eval power``: what a sample can show, from the results of a pilot."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from ..base.text import guarded
+from ..files.json_text import dump_json
+from ..results.metric import MetricSet
+from ..results.power import Power, as_record, power
+from ..results.render import chosen_metrics, number
+from ..results.results import load_results, unique_names
+from .echo import echo
+from .emit import output_format
+from .files import INPUT
+from .options import Format, format_options, metric_names
+from .screen import Screen
+from .tables import aligned
+
+COLUMNS = (
+    "system",
+    "baseline",
+    "metric",
+    "value",
+    "pilot_images",
+    "images",
+    "detectable",
+    "difference",
+    "power",
+    "images_needed",
+)
+
+
+@click.command("power")
+@click.argument("results", type=INPUT, nargs=-1, required=True)
+@click.option(
+    "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="A true difference, in points."
+)
+@click.option("--images", type=click.IntRange(1), metavar="N", help="Images planned for.  [default: the pilot's]")
+@click.option("--metrics", metavar="A,B", callback=metric_names, help="Show these metrics only.")
+@format_options
+@click.option("--width", type=click.IntRange(40), help="Width of the table in characters.")
+@click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")
+def command(
+    results: tuple[str, ...],
+    difference: float | None,
+    images: int | None,
+    metrics: tuple[str, ...] | None,
+    form: Format | None,
+    as_json: bool,
+    width: int | None,
+    no_color: bool,
+) -> None:
+    """Says what a sample can show.
+
+    RESULTS are results files (-o of a scoring verb) of a pilot. Several systems are taken with the first; one alone as
+    if a second one like it failed on other images, which is the worst case. Differences are in points (percent), those
+    of plain numbers in their own unit.
+    """
+    shape = output_format(form, as_json=as_json, width=width)
+    runs = unique_names([run for path in results for run in load_results(path)])
+    metric_set = runs[0].metric_set
+    wanted = chosen_metrics([metric_set], metrics)[0]
+    found: list[Power] = []
+    for plain in (False, True):
+        names = [name for name in wanted if (name in metric_set.plain_numbers) == plain]
+        gap = None if difference is None else difference if plain else difference / 100
+        found += power(runs, difference=gap, images=images, metrics=names) if names else []
+    found.sort(key=lambda entry: (entry.system, wanted.index(entry.metric)))
+    if shape == "json":
+        echo(dump_json({"power": [as_record(entry) for entry in found]}))
+    elif shape == "tsv":
+        rows = [COLUMNS, *(tuple(_cells(entry, metric_set).values()) for entry in found)]
+        echo("".join("\t".join(map(guarded, row)) + "\n" for row in rows), nl=False)
+    else:
+        _show(Screen(width=width, no_color=no_color), found, metric_set)
+
+
+def _cells(found: Power, metric_set: MetricSet) -> dict[str, str]:
+    plain = found.metric in metric_set.plain_numbers
+    return {
+        "system": found.system,
+        "baseline": found.baseline or "",
+        "metric": found.metric,
+        "value": number(found.value, plain),
+        "pilot_images": str(found.pilot_images),
+        "images": str(found.images),
+        "detectable": number(found.detectable, plain, 2),
+        "difference": "" if found.difference is None else number(found.difference, plain, 2),
+        "power": "" if found.power is None else f"{100 * found.power:.0f}",
+        "images_needed": "" if found.images_needed is None else str(found.images_needed),
+    }
+
+
+def _show(screen: Screen, found: list[Power], metric_set: MetricSet) -> None:
+    console = screen.console()
+    for system, baseline in dict.fromkeys((entry.system, entry.baseline) for entry in found):
+        own = [entry for entry in found if (entry.system, entry.baseline) == (system, baseline)]
+        against = f"{system} against {baseline}" if baseline else f"{system} against one like it, unpaired"
+        console.print(Text(f"{against}: {own[0].pilot_images:,} images", style="bold"), soft_wrap=True)
+        heads = ["metric", "value", f"shown on {own[0].images:,} images from"]
+        if own[0].difference is not None:
+            heads += ["difference", "power", "images for 80 %"]
+        lines = [[Text(head, style="dim") for head in heads]]
+        for entry in own:
+            cells = _cells(entry, metric_set)
+            row = [cells["metric"], cells["value"], cells["detectable"]]
+            if entry.power is not None:
+                row += [cells["difference"], f"{cells['power']} %", f"{entry.images_needed or 0:,}"]
+            lines.append([Text(text) for text in row + [""] * (len(heads) - len(row))])
+        for line in aligned(lines, right=range(1, len(heads))):
+            console.print(line, soft_wrap=True)
+        console.print()
+    console.print(Text("A two-sided test at 5 %; shown: found with a power of 80 %.", style="dim"))

@@ -1,0 +1,73 @@
+"""Where objects are in the images, as far as the truth says it: the boxes of COCO instances, for pictures of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..base.errors import InputError
+from ..base.ids import canonical_image_id
+from ..files.files import read_bytes
+from .data import Report
+
+MOST_BOXES = 60
+"""Number of boxes of one image that a page shows, the largest first."""
+
+Box = tuple[int, float, float, float, float]
+"""Position of the label in the vocabulary; left, top, width, height as shares of the picture."""
+
+
+class _Annotation(msgspec.Struct):
+    image_id: int | str
+    category_id: int
+    bbox: tuple[float, float, float, float]
+
+
+class _Image(msgspec.Struct):
+    id: int | str
+    width: float
+    height: float
+
+
+class _Category(msgspec.Struct):
+    id: int
+    name: str
+
+
+class _Instances(msgspec.Struct):
+    annotations: list[_Annotation]
+    images: list[_Image]
+    categories: list[_Category]
+
+
+def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
+    """The boxes of each image, where the captions' truth is a file of COCO instances; else nothing.
+
+    Args:
+        report: what is shown.
+        images: image ids.
+    """
+    if not report.captions:
+        return {}
+    truth = report.captions[0].truth
+    try:
+        found = msgspec.json.decode(read_bytes(truth.oracle.source), type=_Instances)
+    except (msgspec.DecodeError, InputError, OSError, UnicodeDecodeError):
+        return {}  # a truth without boxes
+    wanted = set(images)
+    place = {label: k for k, label in enumerate(truth.vocabulary.labels)}
+    labels = {each.id: place[each.name] for each in found.categories if each.name in place}
+    sizes = {each.id: (each.width, each.height) for each in found.images if each.width > 0 and each.height > 0}
+    boxes: dict[str, list[Box]] = {}
+    for each in sorted(found.annotations, key=lambda each: -each.bbox[2] * each.bbox[3]):
+        if each.category_id not in labels or each.image_id not in sizes:
+            continue
+        image = canonical_image_id(each.image_id)
+        if image not in wanted or len(boxes.setdefault(image, [])) >= MOST_BOXES:
+            continue
+        wide, high = sizes[each.image_id]
+        x, y, w, h = each.bbox
+        shares = (round(v, 4) for v in (x / wide, y / high, w / wide, h / high))
+        boxes[image].append((labels[each.category_id], *shares))  # type: ignore[arg-type]
+    return boxes

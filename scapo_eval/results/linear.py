@@ -1,0 +1,204 @@
+"""Every metric as a ratio of sums over images: what intervals, tests and power are computed from.
+
+A metric is a function of summed counts. Around the sums of a run it is, to first order, a ratio
+``sum(numerators) / sum(volumes)`` with one numerator and one volume per image (linearization, or the infinitesimal
+jackknife: Efron 1982, Woodruff 1971). For a metric that is a ratio the two are its own counts, and nothing is
+approximated; for a harmonic mean, an F1 or a mean over categories the numerator carries the image's influence.
+
+The spread of such a ratio over images gives its standard error, whatever goes on inside an image. Set beside the
+spread that a proportion of so many independent trials would have, it gives the design effect (Kish 1965) and with it
+the number of independent trials that the sample is worth: its effective size (Korn & Graubard 1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .counts import CountTable
+from .metric import Floats, Formula, MetricSet, Ratio
+
+_STEP = 1e-5
+_INSIDE = 1e-6  # how far sums are moved into the inside of their range, where derivatives and variances exist
+_EDGE = 1e-9
+FLOOR_IMAGES = 10
+"""Images' worth of doubt about a design effect below 1: few images are often more alike than chance, by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The metrics of a set as ratios of sums over n images.
+
+    Attributes:
+        names: M metrics.
+        values: (M,) value; NaN where there is none.
+        numerators, volumes: (n, M), whose sums make the value.
+        trials: (M,) independent trials per unit of volume if nothing were clustered; 0 where that has no meaning.
+        fraction: (M,) whether the value is a share in [0, 1].
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    numerators: Floats
+    volumes: Floats
+    trials: Floats
+    fraction: NDArray[np.bool_]
+
+    @property
+    def images(self) -> Floats:
+        """(M,) number of images that have something to say."""
+        return np.asarray(((self.volumes != 0) | (self.numerators != 0)).sum(axis=0), dtype=np.float64)
+
+    @property
+    def influences(self) -> Floats:
+        """(n, M) what each image adds to the value; columns sum to 0."""
+        volume = self.volumes.sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((self.numerators - self.values * self.volumes) / volume)
+
+    @property
+    def variances(self) -> Floats:
+        """(M,) squared standard error of the value, images being independent; 0 for a single image."""
+        images = self.images
+        factor = np.divide(images, images - 1, out=np.ones_like(images), where=images > 1)
+        return np.asarray(factor * (self.influences**2).sum(axis=0))
+
+    @property
+    def sizes(self) -> Floats:
+        """(M,) effective size, see :func:`effective_size`; it has a meaning for fractions only."""
+        volume = self.volumes.sum(axis=0)
+        return effective_size(self.values, self.variances, self.trials * volume, self.images)
+
+
+def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floats) -> Floats:
+    """The number of independent trials with the same standard error.
+
+    Args:
+        value: fractions, any shape (as of the others, which are broadcast).
+        variance: squared standard error, from the spread over images.
+        trials: number of trials that there were; 0: unknown, then images stand for them.
+        images: number of images.
+
+    Returns:
+        ``trials / design effect``. The design effect is the variance over that of independent trials; below 1 it is
+        believed the less the fewer images there are (FLOOR_IMAGES), and where nothing (or everything) happened, so
+        that there is no spread to measure, it is taken as 1.
+    """
+    known = trials > 0
+    n = np.where(known, trials, images)
+    binomial = value * (1 - value) / np.where(n > 0, n, np.nan)
+    inside = (value > _EDGE) & (value < 1 - _EDGE) & (binomial > 0)
+    effect = np.divide(variance, binomial, out=np.ones(np.shape(inside)), where=inside)
+    floor = np.where(known, (images * effect + FLOOR_IMAGES) / (images + FLOOR_IMAGES), (effect <= _EDGE) * 1.0)
+    return np.asarray(n / np.where(inside, np.maximum(effect, floor), 1.0))
+
+
+def linearized(table: CountTable, metrics: MetricSet) -> Linear:
+    """The metrics of a table as ratios of sums over its images.
+
+    Args:
+        table: counts per image, with the set's columns.
+        metrics: the metric set.
+    """
+    rows = table.rows.astype(np.float64)
+    names = tuple(metrics.formulas)
+    made = [_linear(rows, metrics, name, formula) for name, formula in metrics.formulas.items()]
+    n = len(rows)
+    return Linear(
+        names=names,
+        values=np.array([value for value, _, _, _ in made]),
+        numerators=np.stack([above for _, above, _, _ in made], axis=1) if made else np.zeros((n, 0)),
+        volumes=np.stack([below for _, _, below, _ in made], axis=1) if made else np.zeros((n, 0)),
+        trials=np.array([trials for _, _, _, trials in made]),
+        fraction=np.array([name not in metrics.plain_numbers and 0 <= made[k][0] <= 1 for k, name in enumerate(names)]),
+    )
+
+
+def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tuple[float, Floats, Floats, float]:
+    """Value, numerators, volumes, trials per unit of volume."""
+    position = {column: k for k, column in enumerate(metrics.columns)}
+    sums = rows.sum(axis=0)
+    value = float(formula({column: sums[k] for column, k in position.items()}))
+    if np.isnan(value):
+        return value, np.zeros(len(rows)), np.zeros(len(rows)), 0.0
+    if isinstance(formula, Ratio):
+        above, below = rows[:, position[formula.numerator]], rows[:, position[formula.denominator]]
+        share = formula.unit == 1 and bool((above <= below).all())
+        return value, above / formula.unit, below, float(share)
+    at = _inside(sums, metrics, position)
+    slopes = _slopes(formula, at, metrics.columns)
+    active = [k for k in range(len(slopes)) if abs(slopes[k]) * max(at[k], 1.0) > _EDGE]
+    parts = [(position[few], position[many]) for few, many in metrics.at_most]
+    parts = [(few, many) for few, many in parts if few in active and many in active]
+    named = {k for pair in parts for k in pair} | {position[column] for column in metrics.cells}
+    influences = rows @ slopes
+    if not active or not named.issuperset(active):
+        volumes = rows[:, active].any(axis=1).astype(np.float64)  # an image is one unit
+        trials = 0.0
+    else:
+        wholes = [k for k in active if k not in {few for few, _ in parts}]
+        volumes = rows[:, wholes].sum(axis=1)
+        near = float(formula({column: at[k] for column, k in position.items()}))
+        binomial = _binomial(slopes, at, active, parts)
+        trials = near * (1 - near) / binomial / volumes.sum() if binomial > 0 else 0.0
+    volume = float(volumes.sum())
+    numerators = (influences * volume - influences.sum() * volumes) + value * volumes
+    return value, np.asarray(numerators), np.asarray(volumes), max(0.0, trials)
+
+
+def _inside(sums: Floats, metrics: MetricSet, position: dict[str, int]) -> Floats:
+    at: Floats = np.array(sums, dtype=np.float64)
+    for few, many in metrics.at_most:
+        at[position[few]] += _INSIDE * (sums[position[many]] / 2 - sums[position[few]])
+    cells = [position[column] for column in metrics.cells]
+    at[cells] += _INSIDE * sums[cells].sum() / max(1, len(cells))
+    return at
+
+
+def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
+    """(columns,) derivatives of a formula at summed counts, by central differences."""
+    steps = _STEP * np.maximum(at, 1.0)
+    steps = np.minimum(steps, np.where(at > 0, at / 2, steps))
+    points = at + np.concatenate([np.diag(steps), -np.diag(steps)])
+    values = np.zeros(2 * len(at)) + formula({column: points[:, k] for k, column in enumerate(columns)})
+    slopes: Floats = np.asarray(values[: len(at)] - values[len(at) :], dtype=np.float64) / (2 * steps)
+    slopes[np.isnan(slopes)] = 0.0
+    return slopes
+
+
+def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence[tuple[int, int]]) -> float:
+    """Variance of a value whose trials are independent: every trial counts in a column and in all that hold it."""
+    holders: dict[int, set[int]] = {k: {k} for k in active}
+    for _ in active:  # what holds a holder, too
+        for few, many in parts:
+            holders[few] |= holders[many]
+    variance = 0.0
+    for k in active:
+        own = at[k] - sum(at[few] for few, many in parts if many == k)
+        variance += max(0.0, own) * float(sum(slopes[j] for j in holders[k])) ** 2
+    return variance
+
+
+def correlations(a: Linear, b: Linear) -> Floats:
+    """(M,) how two systems' values move together over the images that both have, row by row the same.
+
+    At most ``1 - 2 / n``: that two systems agree on every image of n does not show that they always will.
+    """
+    x, y = a.influences, b.influences
+    scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.where(scale > 0, (x * y).sum(axis=0) / scale, 0.0)
+    most = 1 - 2 / max(2, len(x))
+    return np.asarray(np.clip(np.nan_to_num(found), -most, most))
+
+
+def covariance(table: CountTable, metrics: MetricSet, names: Sequence[str]) -> NDArray[Any]:
+    """(k, k) covariance of some metrics' values, over the same images."""
+    found = linearized(table, metrics)
+    influences = found.influences[:, [found.names.index(name) for name in names]]
+    n = len(influences)
+    return np.asarray(influences.T @ influences * (n / max(1, n - 1)))

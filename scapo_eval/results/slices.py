@@ -1,0 +1,146 @@
+"""Results by the values of a column: each slice with its intervals, and a test of interaction.
+
+Whether a metric differs between the slices of one system, and whether the difference of two systems does, is asked of
+all slices at once (Wald's test of equal values): a slice in which a difference is significant, beside one in which it
+is not, shows no interaction. Slices may share images (two prompts of one image); their covariance is taken over images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .counts import CountTable
+from .intervals import chi2_tail, null_variance
+from .linear import Linear, correlations, linearized
+from .metric import Floats, MetricSet
+from .results import Resampling
+from .stats import MIN_SHARED_IMAGES, confidence_intervals, paired_differences, values
+
+Slices = Mapping[str, CountTable]
+"""Value of the column -> counts per image of the records that have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """Systems by the values of one column.
+
+    Attributes:
+        column: its name.
+        systems: system -> its slices; the first is the baseline.
+    """
+
+    column: str
+    systems: Mapping[str, Slices]
+
+    def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
+        """``slices`` (values and intervals, differences to the baseline) and ``interactions`` (tests)."""
+        return {
+            "by": self.column,
+            "slices": list(self._slices(metrics, resampling)),
+            "interactions": list(self.interactions(metrics)) if resampling.resamples else [],
+        }
+
+    def _slices(self, metrics: MetricSet, resampling: Resampling) -> Iterator[dict[str, Any]]:
+        drawn = {"resamples": resampling.resamples, "seed": resampling.seed, "confidence": resampling.confidence}
+        first = next(iter(self.systems.values()))
+        for name, slices in self.systems.items():
+            for value, table in slices.items():
+                bounds = confidence_intervals(table, metrics, method=resampling.interval, **drawn)  # type: ignore[arg-type]
+                found: dict[str, Any] = {
+                    "system": name,
+                    "slice": value,
+                    "n_images": len(table.image_ids),
+                    "metrics": {
+                        metric: {"value": number, "ci_low": bounds[metric].low, "ci_high": bounds[metric].high}
+                        for metric, number in values(metrics, table).items()
+                    },
+                }
+                if slices is not first and value in first:
+                    rows = paired_differences(table, first[value], metrics, interval=resampling.interval, **drawn)  # type: ignore[arg-type]
+                    found["differences"] = {
+                        row.metric: {
+                            "difference": row.difference,
+                            "ci_low": row.interval.low,
+                            "ci_high": row.interval.high,
+                            "p_value": row.p_value,
+                            "n_images": row.n_images,
+                        }
+                        for row in rows
+                    }
+                yield found
+
+    def interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
+        """Tests of equal values in all slices: of each system's metrics, then of its differences to the baseline."""
+        (baseline, first), *others = self.systems.items()
+        for name, slices in self.systems.items():
+            for metric, p, n in _homogeneity(slices, metrics):
+                yield {"system": name, "baseline": None, "metric": metric, "p_value": p, "slices": n}
+        for name, slices in others:
+            for metric, p, n in _interaction(slices, first, metrics):
+                yield {"system": name, "baseline": baseline, "metric": metric, "p_value": p, "slices": n}
+
+
+def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, float | None, int]]:
+    tables = [table for table in slices.values() if len(table.image_ids) >= MIN_SHARED_IMAGES]
+    found = [linearized(table, metrics) for table in tables]
+    for k, name in enumerate(metrics.formulas):
+        parts = [(linear, table) for linear, table in zip(found, tables, strict=True) if not np.isnan(linear.values[k])]
+        if len(parts) < 2:
+            yield name, None, len(parts)
+            continue
+        numbers = np.array([linear.values[k] for linear, _ in parts])
+        errors = np.sqrt(_alone(numbers, [linear for linear, _ in parts], k))
+        yield name, _wald(numbers, errors, [(t.image_ids, x.influences[:, k]) for x, t in parts]), len(parts)
+
+
+def _alone(numbers: Floats, found: Sequence[Linear], k: int) -> Floats:
+    """(slices,) squared standard errors, if all slices had one value."""
+    if not found[0].fraction[k]:
+        return np.array([linear.variances[k] for linear in found])
+    sizes = np.array([linear.sizes[k] for linear in found])
+    common = float((sizes * numbers).sum() / sizes.sum())
+    return np.asarray(common * (1 - common) / sizes)
+
+
+def _interaction(slices: Slices, baseline: Slices, metrics: MetricSet) -> Iterator[tuple[str, float | None, int]]:
+    pairs = []
+    for value in slices.keys() & baseline.keys():
+        shared = sorted(set(slices[value].image_ids) & set(baseline[value].image_ids))
+        if len(shared) >= MIN_SHARED_IMAGES:
+            a, b = (linearized(table[value].select(shared), metrics) for table in (slices, baseline))
+            pairs.append((tuple(shared), a, b, correlations(a, b)))
+    for k, name in enumerate(metrics.formulas):
+        parts = [pair for pair in pairs if not np.isnan(pair[1].values[k] - pair[2].values[k])]
+        if len(parts) < 2:
+            yield name, None, len(parts)
+            continue
+        numbers = np.array([a.values[k] - b.values[k] for _, a, b, _ in parts])
+        variances = [
+            null_variance((a.values, b.values), (a.variances, b.variances), (a.sizes, b.sizes), r, a.fraction)[k]
+            for _, a, b, r in parts
+        ]
+        influences = [(images, a.influences[:, k] - b.influences[:, k]) for images, a, b, _ in parts]
+        yield name, _wald(numbers, np.sqrt(np.array(variances)), influences), len(parts)
+
+
+def _wald(numbers: Floats, errors: Floats, influences: Sequence[tuple[Sequence[str], Floats]]) -> float | None:
+    """P-value of equal values, from their standard errors and how each image moves them."""
+    if not (errors > 0).all():
+        return 1.0 if np.ptp(numbers) == 0 else None
+    images = {image: k for k, image in enumerate(sorted({image for ids, _ in influences for image in ids}))}
+    moved = np.zeros((len(images), len(numbers)))
+    for k, (ids, influence) in enumerate(influences):
+        moved[[images[image] for image in ids], k] = influence
+    lengths = np.sqrt((moved**2).sum(axis=0))
+    scale = np.where(lengths > 0, lengths, 1.0)
+    together: NDArray[np.float64] = (moved / scale).T @ (moved / scale)
+    np.fill_diagonal(together, 1.0)
+    inverse = np.linalg.pinv(together * np.outer(errors, errors), hermitian=True)
+    common = (inverse @ numbers).sum() / inverse.sum()
+    gaps = numbers - common
+    return chi2_tail(float(gaps @ inverse @ gaps), len(numbers) - 1)

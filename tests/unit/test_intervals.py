@@ -1,0 +1,304 @@
+"""Intervals, the studentized permutation test and corrections against tables and literal transcriptions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.benchmarks.yesno import yesno_metrics
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.families import holm, tarone_holm
+from scapo_eval.results.intervals import chi2_tail, intervals, t_quantile, t_tail, wilson
+from scapo_eval.results.linear import linearized
+from scapo_eval.results.metric import MetricSet, ratio
+from scapo_eval.results.permutation import permutation_p_values
+from scapo_eval.results.results import Run
+from scapo_eval.results.signature import Signature
+from scapo_eval.results.stats import bootstrap, confidence_intervals, few_events, mcnemar, paired_differences
+
+RATE = MetricSet("toy", ("hits", "all"), {"rate": ratio("hits", "all")}, {"rate": False})
+Counts = NDArray[np.int64]
+
+
+def table(rows: Counts, metrics: MetricSet = RATE) -> CountTable:
+    return CountTable(metrics.columns, tuple(f"{k:05}" for k in range(len(rows))), np.asarray(rows, dtype=np.int64))
+
+
+def captions(n: int, seed: int, volume: int = 5, hal: float = 0.15) -> CountTable:
+    """Counts of n captions with ``volume`` claims each."""
+    rng = np.random.default_rng(seed)
+    generated, truth = 1 + rng.poisson(volume - 1, n), 1 + rng.poisson(4, n)
+    wrong, covered, more = rng.binomial(generated, hal), rng.binomial(truth, 0.6), rng.poisson(2, n)
+    ones = np.ones(n, dtype=np.int64)
+    columns = [ones, generated, wrong, covered, truth, generated + more, wrong, wrong > 0, 0 * ones]
+    return table(np.stack(columns, axis=1), capscore_metrics())
+
+
+# Quantiles; the figures of tables are scipy 1.16's
+
+
+@pytest.mark.parametrize(
+    ("p", "df", "t"),
+    [(0.975, 5, 2.5706), (0.975, 10, 2.2281), (0.975, 29, 2.0452), (0.8, 29, 0.8542), (0.995, 200, 2.6006)],
+)
+def test_student(p: float, df: float, t: float) -> None:
+    assert t_quantile(p, df) == pytest.approx(t, rel=0.004)
+    assert t_quantile(1 - p, df) == -t_quantile(p, df)
+    assert t_tail(t_quantile(p, df), df) == pytest.approx(1 - p, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("x", "df", "p"), [(3.84, 1, 0.050044), (1, 2, 0.606531), (7.5, 3, 0.057558), (20, 7, 0.005570), (0, 4, 1.0)]
+)
+def test_chi_squared(x: float, df: int, p: float) -> None:
+    assert chi2_tail(x, df) == pytest.approx(p, abs=1e-6)
+
+
+def test_wilson_by_scipy() -> None:
+    assert wilson(3 / 200, 200) == pytest.approx((0.00511424, 0.04316573), abs=1e-8)
+    assert wilson(0.0, 40)[0] == 0.0
+    assert wilson(1.0, 40)[1] == 1.0
+
+
+# Intervals
+
+
+def test_one_claim_an_image_is_wilson_of_independent_trials() -> None:
+    rows = np.array([[k % 4 == 0, 1] for k in range(400)])
+    found = confidence_intervals(table(rows), RATE)["rate"]
+    assert (found.low, found.high) == pytest.approx(wilson(0.25, 399, t_quantile(0.975, 399)), abs=1e-12)
+
+
+def test_claims_that_are_alike_count_as_fewer() -> None:
+    """Ten claims an image that are all right or all wrong: as good as one claim an image."""
+    alone = np.array([[k % 4 == 0, 1] for k in range(400)])
+    one, ten = (linearized(table(rows), RATE) for rows in (alone, 10 * alone))
+    assert ten.sizes[0] == pytest.approx(one.sizes[0])
+    assert 4 * ten.sizes[0] == pytest.approx(1600, rel=0.01)
+
+
+def test_no_interval_has_no_width() -> None:
+    clean = confidence_intervals(table(np.array([[0, 5]] * 40)), RATE)["rate"]
+    assert clean.low == 0.0
+    assert 0.01 < (clean.high or 0) < 0.03  # 200 claims, none wrong
+    every = confidence_intervals(table(np.array([[5, 5]] * 40)), RATE)["rate"]
+    assert (every.low, every.high) == pytest.approx((1 - (clean.high or 0), 1.0))
+    half = confidence_intervals(table(np.array([[1, 2]] + [[0, 0]] * 39)), RATE)["rate"]  # one image says anything
+    assert (half.high or 0) - (half.low or 0) > 0.9
+    former = bootstrap(table(np.array([[0, 5]] * 40)), RATE)["rate"]
+    assert (former.low, former.high) == (0.0, 0.0)
+    same = table(np.array([[1, 4], [0, 3]] * 20))
+    (row,) = paired_differences(same, same, RATE)
+    assert (row.difference, row.n_differing, row.p_value) == (0.0, 0, 1.0)
+    assert (row.interval.low or 0) < 0 < (row.interval.high or 0)
+
+
+def test_few_events_have_poisson_s_lower_bound() -> None:
+    """0.0513, 0.3554 and 0.8177 events: the 5 % quantiles of chi-squared with 2, 4 and 6 degrees of freedom, halved."""
+    for events, bound in ((1, 0.0513), (2, 0.3554), (3, 0.8177)):
+        rows = np.array([[k < events, 5] for k in range(200)])
+        found = confidence_intervals(table(rows), RATE)["rate"]
+        assert 1000 * (found.low or 0) == pytest.approx(bound, abs=0.02)
+        assert few_events(table(rows), RATE) == {"rate": (events, events)}
+    assert few_events(table(np.array([[2, 5]] * 40)), RATE) == {}
+
+
+def test_a_plain_number_has_student_s_interval() -> None:
+    words = MetricSet("words", ("words", "texts"), {"len": ratio("words", "texts")}, {}, frozenset({"len"}))
+    rng = np.random.default_rng(1)
+    lengths = rng.poisson(80, 50)
+    rows = np.stack([lengths, np.ones(50, dtype=np.int64)], axis=1)
+    found = confidence_intervals(table(rows, words), words)["len"]
+    half = 2.0096 * lengths.std(ddof=1) / math.sqrt(50)  # Student's quantile of 49 degrees of freedom
+    assert (found.low, found.high) == pytest.approx((lengths.mean() - half, lengths.mean() + half), rel=1e-4)
+    alike = confidence_intervals(table(np.array([[10, 1]] * 40), words), words)["len"]
+    assert (alike.low, alike.high) == (None, None)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_all_metrics_agree_with_the_bootstrap_on_many_images(seed: int) -> None:
+    """Ratios, a harmonic mean and F1: the two kinds of interval differ by less than their error."""
+    rng = np.random.default_rng(seed)
+    metrics = yesno_metrics(["a", "b"])
+    answers = rng.integers(0, 3, (2000, len(metrics.columns))) * (rng.random((2000, len(metrics.columns))) < 0.6)
+    for counts, known in ((captions(2000, seed), capscore_metrics()), (table(answers, metrics), metrics)):
+        drawn = bootstrap(counts, known, resamples=4000)
+        for name, found in confidence_intervals(counts, known).items():
+            width = (drawn[name].high or 0) - (drawn[name].low or 0)
+            assert found.low == pytest.approx(drawn[name].low, abs=0.08 * width), name
+            assert found.high == pytest.approx(drawn[name].high, abs=0.08 * width), name
+
+
+def test_linearized_metrics_are_their_values() -> None:
+    metrics = capscore_metrics()
+    counts = captions(300, 3)
+    found = linearized(counts, metrics)
+    assert found.numerators.sum(axis=0) / found.volumes.sum(axis=0) == pytest.approx(found.values, abs=1e-12)
+    without = counts.rows.sum(axis=0) - counts.rows  # the jackknife: every image left out once
+    for k, (name, values) in enumerate(metrics.score(without).items()):
+        moved = found.values[k] - values
+        assert np.corrcoef(moved, found.influences[:, k])[0, 1] > 0.999, name
+        jackknife = (len(moved) - 1) / len(moved) * ((values - values.mean()) ** 2).sum()
+        assert found.variances[k] == pytest.approx(jackknife, rel=0.03), name
+
+
+# The test
+
+
+def literal_statistic(a: Counts, b: Counts) -> float:
+    """The studentized difference of two rates, written down as the documentation has it."""
+    rates, deviations, sizes = [], [], []
+    for rows in (a, b):
+        hits, trials = rows.sum(axis=0).tolist()
+        rate = hits / trials
+        deviation = [(h - rate * t) / trials for h, t in rows.tolist()]
+        variance, binomial = sum(d * d for d in deviation), rate * (1 - rate) / trials
+        effect = variance / binomial if binomial else 1.0
+        effect = max(effect, (len(rows) * effect + 10) / (len(rows) + 10)) if binomial else 1.0
+        rates.append(rate)
+        deviations.append(deviation)
+        sizes.append(trials / effect)
+    (x, y), (m, n) = rates, sizes
+    common = (m * x + n * y) / (m + n)
+    top = sum(d * e for d, e in zip(*deviations, strict=True))
+    below = math.sqrt(sum(d * d for d in deviations[0]) * sum(e * e for e in deviations[1]))
+    r = top / below if below else 0.0
+    variance = common * (1 - common) * (1 / m + 1 / n - 2 * r / math.sqrt(m * n))
+    return abs(x - y) / math.sqrt(variance) if variance > 0 else (0.0 if x == y else math.inf)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_permutation_is_the_exact_one(seed: int) -> None:
+    """Two systems that differ on eight of 40 images: all 256 swaps, each studentized anew."""
+    rng = np.random.default_rng(seed)
+    a = np.stack([rng.binomial(4, 0.3, 40), np.full(40, 4)], axis=1)
+    b = a.copy()
+    b[:8, 1] = 2
+    b[:8, 0] = rng.binomial(2, 0.6, 8)
+    observed = literal_statistic(a, b)
+    hits = 0
+    for swaps in itertools.product([False, True], repeat=8):
+        x, y = a.copy(), b.copy()
+        for k, swap in enumerate(swaps):
+            if swap:
+                x[k], y[k] = b[k], a[k]
+        hits += literal_statistic(x, y) >= observed - 1e-9
+    exact = hits / 256
+    (found,) = permutation_p_values(*(linearized(table(r), RATE) for r in (a, b)), resamples=20_000, seed=seed)
+    assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 20_000) + 1e-4)
+
+
+def test_one_image_cannot_decide() -> None:
+    """One caption in forty claims anything: two objects, one of them absent. The former test: p = 0.0010."""
+    silent = table(np.array([[1, 2]] + [[0, 0]] * 39))
+    rng = np.random.default_rng(2)
+    claims = 1 + rng.poisson(4, 40)
+    other = table(np.stack([rng.binomial(claims, 0.15), claims], axis=1))
+    (row,) = paired_differences(silent, other, RATE)
+    assert (row.p_value or 0) > 0.05
+    assert row.detectable is None  # such a sample shows nothing
+    low, high = row.interval.low or 0, row.interval.high or 0
+    assert low < 0 < high
+
+
+def test_names_and_order_of_images_do_not_matter() -> None:
+    a, b = captions(120, 5), captions(120, 6, 3)
+    order = np.random.default_rng(0).permutation(120)
+    again = [replace(each, rows=each.rows[order]) for each in (a, b)]
+    metrics = capscore_metrics()
+    first, second = paired_differences(a, b, metrics), paired_differences(again[0], again[1], metrics)
+    for one, two in zip(first, second, strict=True):
+        assert (one.p_value, one.n_differing) == (two.p_value, two.n_differing)
+        assert one.interval.low == pytest.approx(two.interval.low, abs=1e-12)
+
+
+def test_a_swap_that_leaves_nothing_counts_as_a_hit() -> None:
+    a = np.array([[1, 2]] + [[0, 0]] * 39)
+    b = np.array([[0, 0]] + [[0, 3]] + [[0, 0]] * 38)  # a swap of either image leaves one system without a claim
+    (row,) = paired_differences(table(a), table(b), RATE, resamples=400)
+    assert (row.p_value or 0) > 0.4
+
+
+def test_equivalence_is_claimed_of_equals_only() -> None:
+    a, b = captions(3000, 7), captions(3000, 8)
+    c = captions(3000, 9, hal=0.2)
+    metrics = capscore_metrics()
+    runs = [
+        Run(name=name, signature=Signature.of("capscore"), metric_set=metrics, table=each, n_records=3000)
+        for name, each in (("a", a), ("b", b), ("c", c))
+    ]
+    rows = {(row["system"], row["metric"]): row for row in compare(runs, margin=0.02).comparisons}
+    assert rows["b", "hal_rate"]["p_equivalence"] < 0.05 < rows["c", "hal_rate"]["p_equivalence"]
+    close = {row["metric"]: row for row in compare(runs[:2], margin=0.002).comparisons}
+    assert close["hal_rate"]["p_equivalence"] > 0.05
+    difference, error = (rows["b", "hal_rate"][name] for name in ("difference", "standard_error"))
+    both = [0.5 * math.erfc((0.02 + sign * difference) / error / math.sqrt(2)) for sign in (1, -1)]
+    assert rows["b", "hal_rate"]["p_equivalence"] == pytest.approx(max(both), rel=0.1)
+    with pytest.raises(InputError, match="margin of equivalence must be above 0"):
+        compare(runs, margin=0.0)
+
+
+def test_the_joint_verdict_needs_all_its_parts() -> None:
+    metrics = capscore_metrics()
+
+    def verdict(*tables: CountTable) -> dict[str, float]:
+        signature = Signature.of("capscore")
+        runs = [
+            Run(name=str(k), signature=signature, metric_set=metrics, table=each, n_records=9)
+            for k, each in enumerate(tables)
+        ]
+        (found,) = compare(runs).verdicts
+        assert found["metrics"] == ["hal_rate", "cover_rate"]  # Cap. Score is made of them
+        return dict(found)
+
+    base = captions(2000, 1, hal=0.2)
+    better = verdict(base, captions(2000, 2, hal=0.15))
+    assert better["p_value"] == max(better["p_better"], better["p_not_worse"])
+    silent = captions(2000, 2, hal=0.15)
+    silent.rows[:, 3] = np.minimum(silent.rows[:, 3], 1)  # covers less
+    worse = verdict(base, silent)
+    assert worse["p_better"] < 0.001 < 0.05 < worse["p_not_worse"]
+    assert verdict(base, captions(2000, 3, hal=0.2))["p_better"] > 0.05
+
+
+# Corrections
+
+
+def test_tarone_leaves_out_what_cannot_be_significant() -> None:
+    """60 labels changed, 56 of them in three images at most: these cannot reach 5 %, let alone 5 % of 60."""
+    up, down = [14, 13, 12, 11, *[3, 2, 1] * 18, 3, 3], [1, 1, 1, 1, *[0] * 56]
+    p_values = [mcnemar(a, b) for a, b in zip(up, down, strict=True)]
+    smallest = [mcnemar(a + b, 0) for a, b in zip(up, down, strict=True)]
+    found = tarone_holm(p_values, smallest)
+    assert found[:4] == pytest.approx([4 * p_values[0], 3 * p_values[1], 2 * p_values[2], 2 * p_values[2]])
+    assert sum(p < 0.05 for p in found) == 4
+    assert sum((p or 0) < 0.05 for p in holm(p_values)) == 0
+    assert tarone_holm(p_values, [0.0] * 60) == pytest.approx([p or 0.0 for p in holm(p_values)])
+    assert tarone_holm([], []) == []
+
+
+def test_tarone_keeps_the_family_s_level() -> None:
+    """200 families of 30 labels that do not differ: a false finding in at most 5 % of them."""
+    rng = np.random.default_rng(3)
+    false = 0
+    for _ in range(200):
+        images = rng.poisson(4, 30) + 1
+        up = rng.binomial(images, 0.5)
+        pairs = list(zip(up.tolist(), (images - up).tolist(), strict=True))
+        found = tarone_holm([mcnemar(a, b) for a, b in pairs], [mcnemar(a + b, 0) for a, b in pairs])
+        false += min(found) <= 0.05
+    assert false <= 10
+
+
+def test_intervals_of_nothing() -> None:
+    empty = table(np.zeros((0, 2)))
+    assert intervals(linearized(empty, RATE), 0.95)["rate"].low is None
+    assert confidence_intervals(table(np.array([[1, 2]] * 40)), RATE, resamples=0)["rate"].low is None
