@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -116,16 +117,20 @@ class Said:
             number: of a text.
         """
         numbers = np.fromiter(map(number, texts), np.int64, len(texts))
+        tails = list(map(_tail, texts))
+        open_ended: list[str] = []
+        if sum(map(tails.count, _ENDS)) < len(tails):
+            open_ended = [text for text, tail in zip(texts, tails, strict=True) if tail not in _ENDS]
         cut = captions.cut
         if cut is None:
-            cut = sum(without_unfinished(text) is not text for text in texts if text[-1:] not in _ENDS)
-        empty = sum(not text or text.isspace() for text in texts if len(text) < _SHORT)
+            cut = sum(without_unfinished(text) is not text for text in open_ended)
+        empty = sum(not text or text.isspace() for text in open_ended)
         images, counts = np.unique(rows, return_counts=True)
         return cls(numbers ^ (rows.astype(np.int64) * _MIXED), images, counts, empty, cut)
 
 
-_ENDS = (".", "!", "?", "")
-_SHORT = 64
+_ENDS = (".", "!", "?")
+_tail = itemgetter(slice(-1, None))
 _MIXED = np.int64(0x1E3779B97F4A7C15)
 
 

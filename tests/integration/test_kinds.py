@@ -49,6 +49,8 @@ FILES: dict[str, dict[str, Any]] = {
               "truth.csv": "image_id,label\n1,dog\n2,cat\n3,dog\n", "matrix.npz": None,
               "coco_truth.json": json.dumps({"images": [{"id": 1}, {"id": 2}, {"id": 3}], "annotations": [
                   {"image_id": 1, "category_id": 18}], "categories": [{"id": 18, "name": "dog"}]})},
+    "references": {"references.jsonl": [{"image_id": k, "references": ["A dog and a cat."]} for k in (1, 2, 3)]},
+    "judgements": {"judgements.jsonl": [{"hyp": "A dog.", "human_score": 4, "image_id": 1}]},
     "vocabulary": {"vocabulary.yaml": "name: mine\nversion: 1\nlabels:\n  dog: {aliases: [dog]}\nignore: []\n"},
     "questions": {"questions.jsonl": [{"question_id": 1, "image": "1.jpg", "text": "Is there a dog?", "label": "yes"}]},
     "PhD questions": {"phd.json": None},
@@ -96,7 +98,7 @@ def test_every_kind_has_an_example_and_verbs_that_exist() -> None:
         assert (
             not kind.verb
             or kind.verb in verbs_of(kind)
-            or kind.name in ("truth", "vocabulary", "questions", "PhD questions")
+            or kind.name in ("truth", "vocabulary", "references", "questions", "PhD questions")
         )
         assert bool(kind.command) <= bool(kind.purpose)
 
@@ -110,7 +112,7 @@ FILLED = {
 
 
 @pytest.mark.parametrize("kind", ["captions", "rollouts", "answers", "ratings", "facts", "claims", "object lists",
-                                  "results", "harness results", "truth", "vocabulary", "questions",
+                                  "results", "harness results", "truth", "references", "vocabulary", "questions",
                                   "a training run"])  # fmt: skip
 def test_the_command_of_a_kind_works(kind: str, folder: Path, run: Run) -> None:
     name = next(iter(FILES[kind])) if kind != "a training run" else "run"
