@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def healthy(findings: Sequence[Finding]) -> bool:
     """Whether nothing failed."""
-    return all(each.ok is not False for each in findings)
+    return all(finding.ok is not False for finding in findings)
 
 
 def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Finding], None]) -> list[Finding]:

@@ -197,7 +197,7 @@ class Updater:
         self._policy.train()
         if self.config.lora.dropout:  # the one thing that draws from torch's own generator
             torch.manual_seed(seed_of(self.config.run.seed, step, self._process_group.rank))
-        lengths = np.array([len(each) for each in credited.advantages], dtype=np.int64)
+        lengths = np.array([len(advantage) for advantage in credited.advantages], dtype=np.int64)
         sums = torch.zeros(6, dtype=torch.float64, device=self._process_group.device)
         norms, losses, skipped = list[float](), list[float](), 0
         for _ in range(self.config.optim.inner_epochs):
@@ -344,7 +344,7 @@ def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
         ScapoError: the 8-bit optimizer's package is not installed.
     """
     optim = config.optim
-    trainable = [each for each in policy.parameters() if each.requires_grad]
+    trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     groups = [
         {"params": [each for each in trainable if each.ndim >= 2], "weight_decay": optim.weight_decay},
         {"params": [each for each in trainable if each.ndim < 2], "weight_decay": 0.0},
@@ -365,7 +365,10 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     Raises:
         ScapoError: a weight is not finite.
     """
-    local = [each.detach().to_local() if hasattr(each, "to_local") else each.detach() for each in parameters]
+    local = [
+        parameter.detach().to_local() if hasattr(parameter, "to_local") else parameter.detach()
+        for parameter in parameters
+    ]
     fine = torch.stack([torch.isfinite(each).all() for each in local]).all()
     if process_group.max(int(not fine)):
         remedy = "go on from the last checkpoint with --resume auto, and a smaller optim.lr if it is large"

@@ -29,7 +29,7 @@ def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabul
     if not (Path(folder) / "run.json").exists():
         return Store.create(folder, images, vocabulary)
     store = Store.open(folder, vocabulary=vocabulary, write=True)
-    wanted = tuple(each.image_id for each in images)
+    wanted = tuple(image.image_id for image in images)
     if wanted != store.image_ids:
         store.close()
         have, want = set(store.image_ids), set(wanted)
@@ -101,7 +101,7 @@ def _open_calls(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_]
     if rows is not None:
         open_cells &= rows[:, None]
     columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in prompts]
-    wanted = np.stack([open_cells[:, list(each)].any(axis=1) for each in columns], axis=1)
+    wanted = np.stack([open_cells[:, list(column)].any(axis=1) for column in columns], axis=1)
     cells = (
         Call(row, prompts[k], columns[k]) for row in range(len(wanted)) for k in np.flatnonzero(wanted[row]).tolist()
     )

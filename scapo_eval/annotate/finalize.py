@@ -223,7 +223,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         "",
         *_pool(images["pool"]),
         f"{len(images['excluded']):,} images could not be loaded and are left out"
-        + (": " + ", ".join(each["image_id"] for each in images["excluded"][:50]) if images["excluded"] else "")
+        + (": " + ", ".join(image["image_id"] for image in images["excluded"][:50]) if images["excluded"] else "")
         + ".",
         "",
     ]
@@ -249,15 +249,15 @@ def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> 
 def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """One row per prompt; coarse prompts, which differ in their label only, share one row."""
     rows = []
-    general = [each for each in prompts if each["kind"] == "coarse"]
+    general = [prompt for prompt in prompts if prompt["kind"] == "coarse"]
     if general:
         labels = {label for each in general for label in each["labels"]}
         hashes = digest(sorted(each["prompt"] for each in general))
         cells = sum(each["cells"] for each in general)
         rows.append([f"{len(general)} texts (hash {hashes})", "coarse", f"{len(labels)}", f"{cells:,}"])
-    for each in prompts:
-        if each["kind"] != "coarse":
-            rows.append([each["prompt"], each["kind"], ", ".join(each["labels"]), f"{each['cells']:,}"])
+    for prompt in prompts:
+        if prompt["kind"] != "coarse":
+            rows.append([prompt["prompt"], prompt["kind"], ", ".join(prompt["labels"]), f"{prompt['cells']:,}"])
     return rows
 
 

@@ -170,11 +170,11 @@ def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedC
     present, absent = store.matrix == PRESENT, store.matrix == ABSENT
     rollouts = np.broadcast_to(mentions.rollouts[:, None], mentions.claims.shape)
     number = np.zeros((2, len(store.labels)), dtype=np.int64)
-    for each in cells:
-        number[each.verdict, each.column] += 1
+    for cell in cells:
+        number[cell.verdict, cell.column] += 1
     in_dispute = np.zeros(store.matrix.shape, dtype=bool)
-    for each in cells:
-        in_dispute[each.row, each.column] = True
+    for cell in cells:
+        in_dispute[cell.row, cell.column] = True
     usual = present.mean(axis=0)
     found = []
     for k, label in enumerate(store.labels):
@@ -201,7 +201,7 @@ def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArra
 def suggested(labels: Sequence[LabelConfusion], *, least: int = 3) -> list[LabelConfusion]:
     """Labels worth a prompt of their own: at least ``least`` disputed cells and more than 5 % of their presences."""
     return [
-        each
-        for each in labels
-        if (disputes := each.claimed_absent + each.silent_present) >= least and disputes > 0.05 * each.present
+        label
+        for label in labels
+        if (disputes := label.claimed_absent + label.silent_present) >= least and disputes > 0.05 * label.present
     ]

@@ -232,7 +232,7 @@ def _write(
         new = Provenance(kind, prompt, judge, round, reason)
         # a person's verdict stays; a coarse one is the first or replaces an unreadable coarse one
         replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
-        free = np.array([*(each.kind in replaced for each in store.provenances), True])[
+        free = np.array([*(provenance.kind in replaced for provenance in store.provenances), True])[
             store.provenance_ids[row, column]
         ]
         free &= (store.provenance_ids[row, column] != store.id_of(new)) | (before != verdict)
@@ -290,7 +290,7 @@ def _keep_card(
     card = run_card(
         session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
         judge=judge_of(session.engine), prompt_ids=sorted(prompts),
-        kinds=sorted({each.kind for each in prompts.values()}),
+        kinds=sorted({prompt.kind for prompt in prompts.values()}),
         cells={
             "asked": outcome.cells, "present": outcome.present, "changed": outcome.changed,
             "unread": len(outcome.unread), "failed": len(outcome.failed),

@@ -134,7 +134,8 @@ class Store:
         try:
             _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
             rows = [
-                {"image_id": each.image_id, "name": each.name, "path": os.path.abspath(each.path)} for each in images
+                {"image_id": image.image_id, "name": image.name, "path": os.path.abspath(image.path)}
+                for image in images
             ]
             _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
             for name in ("verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"):
@@ -142,7 +143,7 @@ class Store:
             run = {
                 "format": FORMAT,
                 "vocabulary": {"name": vocabulary.name, "fingerprint": vocabulary.fingerprint},
-                "images": {"n": len(images), "hash": digest([each.image_id for each in images])},
+                "images": {"n": len(images), "hash": digest([image.image_id for image in images])},
                 "started": now(),
             }
             _write(folder / "run.json", dump_json(run))  # last: it makes the folder a run
@@ -334,7 +335,7 @@ class Store:
             other: the run.
         """
         self._must_write()
-        ids = np.array([self._provenance_id(each) for each in other._provenances], dtype=np.uint32)
+        ids = np.array([self._provenance_id(provenance) for provenance in other._provenances], dtype=np.uint32)
         for part in other._versions:
             records = part.copy()
             records["source"] = ids[part["source"]]
@@ -377,8 +378,8 @@ class Store:
         self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
         self.labels = self.vocabulary.labels
         self.images = tuple(self.lines("images.jsonl", ImageFile))
-        self.image_ids = tuple(each.image_id for each in self.images)
-        self.paths = tuple(each.path for each in self.images)
+        self.image_ids = tuple(image.image_id for image in self.images)
+        self.paths = tuple(image.path for image in self.images)
         if len(set(self.image_ids)) < len(self.image_ids) or not self.images:
             raise InputError("damaged: no image, or one that appears twice", path=str(folder / "images.jsonl"))
         self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)

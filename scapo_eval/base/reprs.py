@@ -29,7 +29,9 @@ def listed(names: list[str] | tuple[str, ...], shown: int = 4) -> str:
 
 def fields_in_short(thing: Any) -> str:
     """A ``__repr__`` for dataclasses: small values as they are, of large ones only how many there are."""
-    return one_line(thing, ", ".join(f"{each.name}={_in_short(getattr(thing, each.name))}" for each in fields(thing)))
+    return one_line(
+        thing, ", ".join(f"{field.name}={_in_short(getattr(thing, field.name))}" for field in fields(thing))
+    )
 
 
 def _in_short(value: Any) -> str:

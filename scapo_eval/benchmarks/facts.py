@@ -191,13 +191,13 @@ def description_counts(description: Description) -> NDArray[np.int64]:
             "compared": 1,
             "recall_share": _share(_average([each.recall for each in whole])),
             "f1_share": _share(_average([each.f1 for each in whole])),
-            "recall_descriptive_share": _share(_average([each.recall for each in parts])),
-            "f1_descriptive_share": _share(_average([each.f1 for each in parts])),
+            "recall_descriptive_share": _share(_average([part.recall for part in parts])),
+            "f1_descriptive_share": _share(_average([part.f1 for part in parts])),
         }
         if description.true:
             row["precision_share"] = _share(_average([each.precision or Fraction(0) for each in whole]))
         if any(description.descriptive):
-            descriptive = _share(_average([each.precision or Fraction(0) for each in parts]))
+            descriptive = _share(_average([part.precision or Fraction(0) for part in parts]))
             row |= {"with_descriptive": 1, "precision_descriptive_share": descriptive}
     if description.answers:
         said = Counter(description.answers)
@@ -302,8 +302,8 @@ def _decapbench(record: Record, line: int, identity: str | None) -> Description:
         return Description(line, image, None, (), None, (), None, None, (), True)
     details = record["eval_details"]
     try:
-        claims = [each["fact"] for each in details["pred_atomic_facts"]]
-        relevant = {each["fact"] for each in details["pred_atomic_facts"] if each.get("relevance", 1)}
+        claims = [detail["fact"] for detail in details["pred_atomic_facts"]]
+        relevant = {detail["fact"] for detail in details["pred_atomic_facts"] if detail.get("relevance", 1)}
         verified = [_in_order(claims, verdicts) for verdicts in details["verified_results"]]
         matches = [
             {fact: None if match in (None, "None") else match for fact, match in mapping.items()}
@@ -367,10 +367,10 @@ def facts_run(name: str, descriptions: Sequence[Description], resampling: Resamp
     """One system's run; what could not be read is left out of the metrics that need it, and counted."""
     builder = CountBuilder(COLUMNS)
     images = [each.image or f"{name} {k}" for k, each in enumerate(descriptions, 1)]
-    builder.add(images, np.stack([description_counts(each) for each in descriptions]))
-    unread = sum(each.unread for each in descriptions)
-    alone = sum(each.claims is not None and not each.references for each in descriptions)
-    empty = sum(each.claims == () for each in descriptions)
+    builder.add(images, np.stack([description_counts(description) for description in descriptions]))
+    unread = sum(description.unread for description in descriptions)
+    alone = sum(description.claims is not None and not description.references for description in descriptions)
+    empty = sum(description.claims == () for description in descriptions)
     fields = {key: "+".join(sorted({dict(d.facts).get(key, "") for d in descriptions} - {""})) for key in FACTS}
     notes = []
     if unread:
@@ -390,7 +390,7 @@ def facts_run(name: str, descriptions: Sequence[Description], resampling: Resamp
             prompt=fields["judge_prompt"] or None,
             against=fields["against"] or None,
             n=len(descriptions),
-            ids=digest_of(each.image for each in descriptions),
+            ids=digest_of(description.image for description in descriptions),
             unrated=unread,
         ),
         metric_set=METRICS,

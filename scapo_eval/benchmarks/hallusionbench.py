@@ -374,7 +374,7 @@ def hallusionbench_runs(
         parser: name of the rule that read them, for the signature.
         resampling: of the intervals; sets of figures are resampled.
     """
-    groups = {group for each in answers.values() for q in each.questions for group in Place.of(q.id).groups}
+    groups = {group for answer in answers.values() for q in answer.questions for group in Place.of(q.id).groups}
     metrics = metrics_of(sorted(groups))
     return [_run(name, each, metrics, parser, resampling or Resampling()) for name, each in answers.items()]
 

@@ -231,7 +231,7 @@ def pair_file(
         write(pair)
         pairs += 1
         paired.add((pair.image_id, pair.prompt))
-    prompts = len({(each.image_id, each.prompt) for each in responses})
+    prompts = len({(response.image_id, response.prompt) for response in responses})
     return PairTally(len(responses), prompts, pairs, len(paired))
 
 

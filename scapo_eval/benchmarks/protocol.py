@@ -366,7 +366,7 @@ def _first(ids: Iterable[str]) -> str:
 
 def shipped_protocols() -> dict[str, Any]:
     """Name -> readable resource of the protocols that come with the project, and with benchmarks of other packages."""
-    own = [Path(each.protocols) for each in benchmarks(other_benchmarks()) if each.protocols is not None]
+    own = [Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None]
     folders = [*own, resources.files(__package__) / "protocols"]
     found = {entry.name: entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(SUFFIX)}
     return {name.removesuffix(SUFFIX): found[name] for name in sorted(found)}
@@ -388,12 +388,12 @@ def read_sample(given: Given) -> Sample:
     limit = None if isinstance(path, Records) else _limit(f"{path}.run.json")
     if kind_of(source) == "captions":
         captions = list(captions_of(source, warn=lambda text: None))
-        prompts = {each.prompt for each in captions if each.prompt}
-        return Sample([each.image_id for each in captions], len(captions), prompts, limit)
+        prompts = {caption.prompt for caption in captions if caption.prompt}
+        return Sample([caption.image_id for caption in captions], len(captions), prompts, limit)
     from ..readers.answers import answers_of
 
     answers = list(answers_of(source))
-    images = [canonical_image_id(each.image) for each in answers if each.image]
+    images = [canonical_image_id(answer.image) for answer in answers if answer.image]
     return Sample(images if len(images) == len(answers) else None, len(answers), (), limit)
 
 

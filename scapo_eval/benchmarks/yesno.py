@@ -373,7 +373,7 @@ class YesNoBenchmark(AnsweredBenchmark):
             resampling: of the intervals.
         """
         groups = list(
-            dict.fromkeys(self.group_of(question) for each in answers.values() for question in each.questions)
+            dict.fromkeys(self.group_of(question) for answer in answers.values() for question in answer.questions)
         )
         metrics = self.metrics_of(groups)
         drawn = resampling or Resampling()

@@ -61,10 +61,10 @@ def mine_command(
     phrases = mine(mentions.texts, store.vocabulary)[:top] if words else []
     rows = [
         {
-            "image_id": store.image_ids[each.row], "label": store.labels[each.column], "verdict": each.verdict,
-            "claims": each.claims, "rollouts": each.rollouts, "evidence": round(each.evidence, 4),
+            "image_id": store.image_ids[cell.row], "label": store.labels[cell.column], "verdict": cell.verdict,
+            "claims": cell.claims, "rollouts": cell.rollouts, "evidence": round(cell.evidence, 4),
         }
-        for each in cells
+        for cell in cells
     ]  # fmt: skip
     if output:
         with atomic_write(output) as stream:
@@ -76,9 +76,9 @@ def mine_command(
             "rollouts": int(mentions.rollouts.sum()),
             "disputed": len(rows),
             "cells": rows[:top],
-            "labels": [_confusion_row(each) for each in labels],
+            "labels": [_confusion_row(label) for label in labels],
             "suggested": [each.label for each in advised],
-            "outside": [{"phrase": each.phrase, "captions": each.captions} for each in phrases],
+            "outside": [{"phrase": phrase.phrase, "captions": phrase.captions} for phrase in phrases],
         }
         sys.stdout.write(dump_json(found).decode() + "\n")
         return
@@ -86,21 +86,21 @@ def mine_command(
     _table(
         ("image", "label", "judge", "claimed by", "rollouts", "evidence"),
         (
-            (store.image_ids[each.row], store.labels[each.column], "present" if each.verdict else "absent",
-             each.claims, each.rollouts, f"{each.evidence:.1f}")
-            for each in cells[:top]
+            (store.image_ids[cell.row], store.labels[cell.column], "present" if cell.verdict else "absent",
+             cell.claims, cell.rollouts, f"{cell.evidence:.1f}")
+            for cell in cells[:top]
         ),
     )  # fmt: skip
     _table(
         ("label", "present", "claimed, judged absent", "silent, judged present", "said if there", "if not", "beside"),
         (
-            (each.label, each.present, each.claimed_absent, each.silent_present, _percent(each.claim_rate_present),
-             _percent(each.claim_rate_absent), each.with_label)
-            for each in labels[:top]
+            (label.label, label.present, label.claimed_absent, label.silent_present, _percent(label.claim_rate_present),
+             _percent(label.claim_rate_absent), label.with_label)
+            for label in labels[:top]
         ),
     )  # fmt: skip
     if phrases:
-        _table(("not in the vocabulary", "captions"), ((each.phrase, each.captions) for each in phrases))
+        _table(("not in the vocabulary", "captions"), ((phrase.phrase, phrase.captions) for phrase in phrases))
     if advised:
         echo("worth a prompt of their own: " + ", ".join(each.label for each in advised))
     if groups := _worth_joining(store.vocabulary, advised):

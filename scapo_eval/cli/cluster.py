@@ -71,7 +71,7 @@ class Cluster:
 def skipping(scoring: ScoringOptions) -> Skipping:
     """What of captions counts, as an engine takes it: workers are an argument of their own, accounts are not kept."""
     found: Any = {
-        each.name: getattr(scoring, each.name) for each in fields(scoring) if each.name not in ("workers", "strict")
+        field.name: getattr(scoring, field.name) for field in fields(scoring) if field.name not in ("workers", "strict")
     }
     return found  # type: ignore[no-any-return]
 

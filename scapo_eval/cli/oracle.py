@@ -193,7 +193,9 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
     names = _made_for(oracle, vocabulary)
     labels = (names or Vocabulary.load("coco80")) if captions else None
     options = ScoringOptions(on_unknown_image="skip", any_fingerprint=vocabulary is not None)
-    claims = [each.to_dict() for each in absent_claims(captions, labels, oracle, options)] if labels else []
+    claims = (
+        [absent_claim.to_dict() for absent_claim in absent_claims(captions, labels, oracle, options)] if labels else []
+    )
     frequency = np.bincount(oracle.label_ids, minlength=len(oracle.labels))
     images = len(oracle.image_ids)
     classes = {

@@ -33,24 +33,25 @@ def list_(as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                "name": each.name, "title": each.title, "benchmarks": each.benchmarks, "records": each.records,
-                "images": each.image_ids and len(each.image_ids), "image_ids_hash": each.images_hash,
-                "truth": bool(each.facts), "needs": each.needs, "published": len(each.published),
+                "name": protocol.name, "title": protocol.title, "benchmarks": protocol.benchmarks,
+                "records": protocol.records,
+                "images": protocol.image_ids and len(protocol.image_ids), "image_ids_hash": protocol.images_hash,
+                "truth": bool(protocol.facts), "needs": protocol.needs, "published": len(protocol.published),
             }
-            for each in protocols
+            for protocol in protocols
         ]  # fmt: skip
         echo(dump_json({"protocols": rows}))
         return
     cells = [
         (
-            each.name,
-            ", ".join("score" if name == "capscore" else name for name in each.benchmarks),
-            "" if each.image_ids is None else f"{len(each.image_ids):,}",
-            each.images_hash or "",
-            "; ".join([*(["truth comes with it"] if each.facts else []), *each.needs]),
-            each.title,
+            protocol.name,
+            ", ".join("score" if name == "capscore" else name for name in protocol.benchmarks),
+            "" if protocol.image_ids is None else f"{len(protocol.image_ids):,}",
+            protocol.images_hash or "",
+            "; ".join([*(["truth comes with it"] if protocol.facts else []), *protocol.needs]),
+            protocol.title,
         )
-        for each in protocols
+        for protocol in protocols
     ]
     if not sys.stdout.isatty():
         echo("\n".join(map("\t".join, [HEADINGS, *cells])))

@@ -151,9 +151,14 @@ def _named(argument: str) -> tuple[str, str]:
 
 def _tsv(found: Validation) -> str:
     lines = [AGREEMENT_COLUMNS]
-    for each in found.agreements:
-        cells = [each.rating, each.statistic, each.metric, *map(_number, (each.value, each.low, each.high))]
-        lines.append(["agreement", *cells, str(each.n), str(each.n_images), "", "", ""])
+    for agreement in found.agreements:
+        cells = [
+            agreement.rating,
+            agreement.statistic,
+            agreement.metric,
+            *map(_number, (agreement.value, agreement.low, agreement.high)),
+        ]
+        lines.append(["agreement", *cells, str(agreement.n), str(agreement.n_images), "", "", ""])
     for gap in found.differences:
         cells = [gap.rating, gap.statistic, gap.metric, *map(_number, (gap.difference, gap.low, gap.high))]
         lines.append(["difference", *cells, str(gap.n), "", gap.baseline, p_text(gap.p_value), p_text(gap.p_holm)])
@@ -169,8 +174,8 @@ def _number(value: float | None) -> str:
 
 def _show(console: Console, found: Validation) -> None:
     by_metric = {(gap.metric, gap.rating, gap.statistic): gap for gap in found.differences}
-    for rating in dict.fromkeys(each.rating for each in found.agreements):
-        of_rating = [each for each in found.agreements if each.rating == rating]
+    for rating in dict.fromkeys(agreement.rating for agreement in found.agreements):
+        of_rating = [agreement for agreement in found.agreements if agreement.rating == rating]
         statistics = list(dict.fromkeys(each.statistic for each in of_rating))
         rows: list[list[Text]] = [[Text(rating, style="bold"), *(Text(name, style="dim") for name in statistics)]]
         for metric in dict.fromkeys(each.metric for each in of_rating):

@@ -224,7 +224,7 @@ class AnswerCounter(Replies):
         rows = [("note", note.encode(), 1) for note in notes]
         rows += [("model", (each.model or "").encode(), 1) for each in answers[:1]]
         rows += [("total", b"strangers", found.n_strangers)]
-        rows += [("stranger", _packed_answer(each, name), 1) for each in found.strangers[:_SHOWN]]
+        rows += [("stranger", _packed_answer(stranger, name), 1) for stranger in found.strangers[:_SHOWN]]
         rows += [("named", category.encode(), n) for category, n in found.named.items()]
         for n, answer, question in found.differing.values():
             rows += [("differing", question.part.encode(), n)]

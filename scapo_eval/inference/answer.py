@@ -81,8 +81,8 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
 def _records(path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
     """The prompts of a question file, as its benchmark reads it; own records as they are."""
     _, first = next(iter_records(path))
-    for each in benchmarks():
-        if each.prompts and (found := each.prompts(path, first)) is not None:
+    for benchmark in benchmarks():
+        if benchmark.prompts and (found := benchmark.prompts(path, first)) is not None:
             return found
     return iter_records(path)
 

@@ -165,7 +165,7 @@ def judge_mmhal(
     """
     sampling = sampling or Sampling()
     started = now()
-    wanted = [Request(prompts.mmhal_turns(_case(each), task), sampling) for each in answers]
+    wanted = [Request(prompts.mmhal_turns(_case(answer), task), sampling) for answer in answers]
     verdicts = ask_until_read(session, wanted, [read_rating] * len(wanted))
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
@@ -293,7 +293,7 @@ def judge_faithscore(
         if found is None:
             errors[k] = completion.error or "the judge's facts cannot be read"
         facts[k] = found or []
-    names = [image_of(each.record.get("image")) or each.image for each in answers]  # a file's name before an id
+    names = [image_of(answer.record.get("image")) or answer.image for answer in answers]  # a file's name before an id
     paths = [folder.find(name) if name is not None else None for name in names]
     for k, path in enumerate(paths):
         if path is None and facts[k]:
@@ -343,7 +343,8 @@ def judge_faithscore(
     texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
     write_card(
         output, replace(session, tally=tally), started=started, sampling=sampling, prompts=texts,
-        images=[each.image for each in answers if each.image], judge=judge, verifier=dict(verifier.engine.identity),
+        images=[answer.image for answer in answers if answer.image], judge=judge,
+        verifier=dict(verifier.engine.identity),
         prompt_hash=digest(texts.values()), splitter="sentence",
     )  # fmt: skip
     return tally
@@ -353,7 +354,7 @@ def _descriptive(
     answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
 ) -> tuple[list[str], list[str | None]]:
     """The descriptive sentences of each answer as one text, and why its sentences could not be labeled (or None)."""
-    sentences = [_sentences(each.response) for each in answers]
+    sentences = [_sentences(answer.response) for answer in answers]
     spoken = [k for k, pieces in enumerate(sentences) if pieces]
     described = [""] * len(answers)
     errors: list[str | None] = [None] * len(answers)

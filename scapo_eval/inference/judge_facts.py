@@ -288,7 +288,7 @@ def judge_facts(
         InputError: claims are to be verified against references that no description has.
     """
     prompts, sampling, started = prompts or Prompts(), sampling or Sampling(), now()
-    cases = [_Case(each, _references_of(each, references), None, {}, {}) for each in answers]
+    cases = [_Case(answer, _references_of(answer, references), None, {}, {}) for answer in answers]
     if references is not None and cases and not session.share and not any(case.references for case in cases):
         raise InputError("none of the descriptions' images has reference claims", path=source)
 

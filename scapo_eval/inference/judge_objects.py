@@ -116,7 +116,7 @@ def judge_objects(
     """
     sampling = sampling or Sampling()
     started = now()
-    texts = [without_unfinished(each.caption) if drop_unfinished else each.caption for each in captions]
+    texts = [without_unfinished(caption.caption) if drop_unfinished else caption.caption for caption in captions]
     asked = [k for k, text in enumerate(texts) if len(text.split()) > FEW_WORDS]
     requests = [
         Request(objects_turns({"question": captions[k].prompt or NO_QUESTION, "answer": texts[k]}, task), sampling)
@@ -141,7 +141,7 @@ def judge_objects(
     write_rows(output, rows(), session.share)
     write_card(
         output, session, started=started, sampling=sampling, prompts={"objects": task},
-        images=[each.image_id for each in captions], judge=judge, prompt_hash=prompt_hash,
+        images=[caption.image_id for caption in captions], judge=judge, prompt_hash=prompt_hash,
     )  # fmt: skip
     return session.tally
 

@@ -201,7 +201,7 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
     card = _whole_card(output, paths, cards)
     made = _ordered(paths, {path: shards[path].rows for path in paths}, "")
     failed = _ordered(paths, {path: shards[path].failed for path in paths}, FAILED_SUFFIX)
-    whole = next((each.rows_in_all for each in shards.values() if each.rows_in_all is not None), 0)
+    whole = next((shard.rows_in_all for shard in shards.values() if shard.rows_in_all is not None), 0)
     if both := made.keys() & failed.keys():
         raise InputError(f"row {min(both) + 1} has failed in one shard and not in another", path=output)
     if len(made) + len(failed) != whole:

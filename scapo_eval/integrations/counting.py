@@ -87,5 +87,5 @@ class CaptionCounter:
     def values(self, counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """Metric -> value of all captions, as ``scapo-eval chair`` gives it; NaN where it has none."""
         columns = self.scorer.columns
-        summed = np.array([sum(each[name] for each in counts) for name in columns], dtype=np.float64)
+        summed = np.array([sum(count[name] for count in counts) for name in columns], dtype=np.float64)
         return {name: float(value) for name, value in self.scorer.metric_set.score(summed).items()}

@@ -41,7 +41,7 @@ def caption_metrics(counter: CaptionCounter) -> Metric:
     """``chair_s chair_i recall precision f1 len`` of all samples."""
 
     def values(scores: list[SampleScore]) -> dict[str, float]:
-        counts = [each.score.value for each in scores if not any(map(_is_missing, each.score.value.values()))]
+        counts = [score.score.value for score in scores if not any(map(_is_missing, score.score.value.values()))]
         found = counter.values(counts)
         return {name: found[name] for name in METRICS}
 

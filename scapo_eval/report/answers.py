@@ -94,14 +94,14 @@ def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(each.benchmark for each in evidence):
         systems = [each for each in evidence if each.benchmark == name]
         questions: dict[str, AnsweredQuestion] = {}
-        for each in systems:
-            for case in each.answers:
+        for system in systems:
+            for case in system.answers:
                 questions.setdefault(case.key, case)
-        own = [{case.key: case for case in each.answers} for each in systems]
+        own = [{case.key: case for case in system.answers} for system in systems]
         made.append(
             {
                 "set": name,
-                "systems": [each.name for each in systems],
+                "systems": [system.name for system in systems],
                 "questions": [[q.image, q.part, q.question, q.truth, q.content] for q in questions.values()],
                 "answers": [[_answer(cases.get(key)) for key in questions] for cases in own],
             }

@@ -57,17 +57,17 @@ def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
         return {}  # a truth without boxes
     wanted = set(images)
     place = {label: k for k, label in enumerate(truth.vocabulary.labels)}
-    labels = {each.id: place[each.name] for each in found.categories if each.name in place}
+    labels = {category.id: place[category.name] for category in found.categories if category.name in place}
     sizes = {each.id: (each.width, each.height) for each in found.images if each.width > 0 and each.height > 0}
     boxes: dict[str, list[Box]] = {}
-    for each in sorted(found.annotations, key=lambda each: -each.bbox[2] * each.bbox[3]):
-        if each.category_id not in labels or each.image_id not in sizes:
+    for annotation in sorted(found.annotations, key=lambda each: -each.bbox[2] * each.bbox[3]):
+        if annotation.category_id not in labels or annotation.image_id not in sizes:
             continue
-        image = canonical_image_id(each.image_id)
+        image = canonical_image_id(annotation.image_id)
         if image not in wanted or len(boxes.setdefault(image, [])) >= MOST_BOXES:
             continue
-        wide, high = sizes[each.image_id]
-        x, y, w, h = each.bbox
+        wide, high = sizes[annotation.image_id]
+        x, y, w, h = annotation.bbox
         shares = (round(v, 4) for v in (x / wide, y / high, w / wide, h / high))
-        boxes[image].append((labels[each.category_id], *shares))  # type: ignore[arg-type]
+        boxes[image].append((labels[annotation.category_id], *shares))  # type: ignore[arg-type]
     return boxes

@@ -313,8 +313,8 @@ def _read_alarms(path: Path) -> list[TrainingAlarm]:
         texts, numbers = (alarm.name, alarm.metric, alarm.setting), (alarm.value, alarm.threshold)
         if (
             type(alarm.step) is not int
-            or not all(isinstance(each, str) for each in texts)
-            or not all(type(each) in (int, float) for each in numbers)
+            or not all(isinstance(text, str) for text in texts)
+            or not all(type(number) in (int, float) for number in numbers)
         ):
             reason = "'step' must be a whole number, 'value' and 'threshold' numbers, the rest strings"
             raise InputError(reason, path=path, line=line)
@@ -403,7 +403,7 @@ def planes(report: Report) -> list[Plane]:
 
 def shared_images(images: Sequence[Set[str]]) -> str:
     """What a picture of systems on different images must say; empty where all have the same ones."""
-    if all(each == images[0] for each in images):
+    if all(image == images[0] for image in images):
         return ""
     least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
     shared = f"only {least:,} image{'' if least == 1 else 's'}" if least else "no image"

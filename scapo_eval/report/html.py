@@ -111,7 +111,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         "boxes": _packed(boxes_of(report, images) if images else {}),
     }
     if report.claims:
-        payloads["claims"] = _packed([_claims(each) for each in report.claims])
+        payloads["claims"] = _packed([_claims(claim) for claim in report.claims])
     if report.training_logs:  # the library that draws many steps is only where there are steps
         scripts.insert(0, bundle.vendored("uPlot.iife.min.js"))
         style += bundle.vendored("uPlot.min.css")
@@ -143,8 +143,8 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         captions=report.captions,
         claims=bool(report.claims),
         claims_shown=CLAIMS_SHOWN,
-        claims_left_out=any(len(each.descriptions) > CLAIMS_SHOWN for each in report.claims),
-        answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
+        claims_left_out=any(len(claim.descriptions) > CLAIMS_SHOWN for claim in report.claims),
+        answers=[(name, benchmark_name(name)) for name in dict.fromkeys(answer.benchmark for answer in report.answers)],
         guards=_guard_rows(report, arguments),
         guard_names=GUARDS,
         runs=report.training_logs,
@@ -357,8 +357,8 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "suspects": [astuple(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
         "answers": [
-            (name, [each.name for each in report.answers if each.benchmark == name])
-            for name in dict.fromkeys(each.benchmark for each in report.answers)
+            (name, [answer.name for answer in report.answers if answer.benchmark == name])
+            for name in dict.fromkeys(answer.benchmark for answer in report.answers)
         ],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "claimed": len(report.claims),

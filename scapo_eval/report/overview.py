@@ -38,7 +38,7 @@ def overview(report: Report) -> list[dict[str, Any]]:
 
 def _data_set(captions: Sequence[CaptionEvidence]) -> str:
     """What judges the captions, where it is one thing for all of them; results files know no names."""
-    sets = {(Path(each.truth.oracle.source).name, each.truth.vocabulary.name) for each in captions}
+    sets = {(Path(caption.truth.oracle.source).name, caption.truth.vocabulary.name) for caption in captions}
     return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""
 
 

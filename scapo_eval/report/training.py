@@ -71,7 +71,7 @@ def _run(run: TrainingLog, group: str, report: Report, numbers: _Numbers) -> dic
         "steps": columns.pop("step"),
         "columns": {name: numbers.add(values) for name, values in columns.items()},
         "alarms": [
-            [each.step, each.name, each.metric, each.value, each.threshold, each.setting] for each in run.alarms
+            [alarm.step, alarm.name, alarm.metric, alarm.value, alarm.threshold, alarm.setting] for alarm in run.alarms
         ],
         "step": [step for step, _, _ in run.samples],
         "image": images,

@@ -202,7 +202,9 @@ def _others() -> Mapping[str, EntryPoint]:
     """The entry points of other packages, by name; a shipped name is not theirs to take."""
     from importlib.metadata import entry_points
 
-    return {each.name: each for each in entry_points(group=GROUP) if each.name not in SUMMARIES}
+    return {
+        entry_point.name: entry_point for entry_point in entry_points(group=GROUP) if entry_point.name not in SUMMARIES
+    }
 
 
 def other_benchmarks() -> list[str]:

@@ -540,12 +540,14 @@ def _areas(data: bytes, name: str) -> dict[str, dict[str, float]]:
     sizes = {image.id: image.width * image.height for image in coco.images}
     names = {category.id: category.name for category in coco.categories}
     found: dict[int, dict[str, float]] = {image: {} for image in sizes}
-    for each in coco.annotations:
-        size, label = sizes.get(each.image_id, 0), names.get(each.category_id)
-        if size <= 0 or label is None or each.area < 0:
-            raise InputError(f"not a valid annotation of image {each.image_id} (image, category or area)", path=name)
-        here = found[each.image_id]
-        here[label] = min(1.0, here.get(label, 0.0) + each.area / size)
+    for annotation in coco.annotations:
+        size, label = sizes.get(annotation.image_id, 0), names.get(annotation.category_id)
+        if size <= 0 or label is None or annotation.area < 0:
+            raise InputError(
+                f"not a valid annotation of image {annotation.image_id} (image, category or area)", path=name
+            )
+        here = found[annotation.image_id]
+        here[label] = min(1.0, here.get(label, 0.0) + annotation.area / size)
     return {canonical_image_id(image): weights for image, weights in found.items()}
 
 

@@ -114,9 +114,9 @@ class Validation:
 
     def value(self, metric: str, rating: str, statistic: str) -> float | None:
         """One value (KeyError where there is none of this name)."""
-        for each in self.agreements:
-            if (each.metric, each.rating, each.statistic) == (metric, rating, statistic):
-                return each.value
+        for agreement in self.agreements:
+            if (agreement.metric, agreement.rating, agreement.statistic) == (metric, rating, statistic):
+                return agreement.value
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,8 +128,8 @@ class Validation:
             "n_items": len(items),
             "n_images": len({item.image for item in items}),
             "signature": str(self.signature),
-            "agreements": [asdict(each) for each in self.agreements],
-            "differences": [asdict(each) for each in self.differences],
+            "agreements": [asdict(agreement) for agreement in self.agreements],
+            "differences": [asdict(difference) for difference in self.differences],
             "systems": [{"system": s.system, "n": s.n, "means": dict(s.means)} for s in self.systems],
             "notes": list(self.notes),
         }

@@ -121,9 +121,9 @@ class Writer(dcp.StorageWriter):
         for name, stored in metadata.state_dict_metadata.items():
             assert isinstance(stored, TensorStorageMetadata)
             chunks = []
-            for each in stored.chunks:
-                file, crc32 = files[name, each.offsets]
-                chunks.append(_Chunk(file, list(each.offsets), list(each.sizes), crc32))
+            for chunk in stored.chunks:
+                file, crc32 = files[name, chunk.offsets]
+                chunks.append(_Chunk(file, list(chunk.offsets), list(chunk.sizes), crc32))
             dtype: Any = str(stored.properties.dtype).removeprefix("torch.")
             tensors[name] = _Stored(dtype, list(stored.size), chunks)
         (self.folder / INDEX).write_bytes(dump_json(msgspec.to_builtins(_Index("scapo-tensors/2", tensors))))
@@ -268,13 +268,13 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 def _whole(stored: _Stored) -> bool:
     """Whether the chunks lie within the shape, have its volume, and do not overlap."""
     inside = all(
-        len(each.offset) == len(each.shape) == len(stored.shape)
-        and all(o + s <= end for o, s, end in zip(each.offset, each.shape, stored.shape, strict=True))
-        for each in stored.chunks
+        len(chunk.offset) == len(chunk.shape) == len(stored.shape)
+        and all(o + s <= end for o, s, end in zip(chunk.offset, chunk.shape, stored.shape, strict=True))
+        for chunk in stored.chunks
     )
     if not inside:
         return False
-    filled = [each for each in stored.chunks if math.prod(each.shape)]
+    filled = [chunk for chunk in stored.chunks if math.prod(chunk.shape)]
     volume = sum(math.prod(each.shape) for each in filled)
     return volume == math.prod(stored.shape) and not any(_overlap(*pair) for pair in combinations(filled, 2))
 

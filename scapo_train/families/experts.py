@@ -92,7 +92,7 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
         weight = getattr(experts, name)
         if name not in layers:
             return _rows(inputs, weight.mT, ends)
-        down, up = (each.to(weight.dtype) for each in factors(layers[name]))
+        down, up = (factor.to(weight.dtype) for factor in factors(layers[name]))
         short = -down.shape[1] % (16 // weight.element_size())  # the kernel wants whole 16 bytes in a row
         if short:
             down, up = nn.functional.pad(down, (0, 0, 0, short)), nn.functional.pad(up, (0, short))

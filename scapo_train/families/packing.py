@@ -165,7 +165,7 @@ def shared_prompt_attention(
 
     def at(places: Tensor) -> list[Tensor]:
         """(rows, heads, tokens, dim) of each."""
-        return [each.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for each in tokens]
+        return [token.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for token in tokens]
 
     scale = settings["scaling"]
     query, key, value = at(layout.prompts)

@@ -233,5 +233,5 @@ def _together(pictures: Sequence[Vision]) -> Vision | None:
     """The features of a prompt's pictures as those of one."""
     if len(pictures) < 2:
         return pictures[0] if pictures else None
-    deep = zip(*(each.deepstack for each in pictures), strict=True)
-    return Vision(torch.cat([each.embeds for each in pictures]), tuple(torch.cat(layer) for layer in deep))
+    deep = zip(*(picture.deepstack for picture in pictures), strict=True)
+    return Vision(torch.cat([picture.embeds for picture in pictures]), tuple(torch.cat(layer) for layer in deep))

@@ -122,7 +122,7 @@ class AlarmWatch:
 def repeats_sentence(text: str) -> bool:
     """Whether a sentence of three words or more is there twice."""
     sentences = [" ".join(_WORD.findall(each.lower())) for each in _SENTENCE_END.split(text)]
-    long = [each for each in sentences if each.count(" ") >= 2]
+    long = [sentence for sentence in sentences if sentence.count(" ") >= 2]
     return len(set(long)) < len(long)
 
 

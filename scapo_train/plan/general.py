@@ -167,9 +167,9 @@ class Alive(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = function(*args, **(kwargs or {}))
-        for each in tree_leaves(made):
-            if isinstance(each, Tensor):
-                storage = each.untyped_storage()
+        for tree_leave in tree_leaves(made):
+            if isinstance(tree_leave, Tensor):
+                storage = tree_leave.untyped_storage()
                 key = storage._cdata
                 if key not in self._sizes:
                     self._sizes[key] = storage.nbytes()

@@ -275,13 +275,13 @@ class Share:
         # the most memory may be taken by long responses, or by many short ones that each read their prompt
         lengths = (longest, self.mean_response)
         if not self.shape.shared:  # a pair is one pass after another, all kept until the loss: planned as one
-            self.passes = [Pass.separate(10**9 if job.pairs else budget, prompt, each, read[1]) for each in lengths]
+            self.passes = [Pass.separate(10**9 if job.pairs else budget, prompt, length, read[1]) for length in lengths]
             self.rows = self.responses
         elif job.pairs:
-            self.passes = [Pass.of_pairs(budget, prompt, each, read, own) for each in lengths]
+            self.passes = [Pass.of_pairs(budget, prompt, length, read, own) for length in lengths]
             self.rows = self.prompts
         else:
-            self.passes = [Pass.within(budget, prompt, each, group, own) for each in lengths]
+            self.passes = [Pass.within(budget, prompt, length, group, own) for length in lengths]
             self.rows = self.prompts * math.ceil(group / self.passes[1].responses)
 
     def cache_per_token(self) -> float:

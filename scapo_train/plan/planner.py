@@ -53,7 +53,7 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether the GPU has the memory."""
-        return self.needed <= self.available and all(math.isfinite(each) for each in self.seconds.values())
+        return self.needed <= self.available and all(math.isfinite(second) for second in self.seconds.values())
 
 
 def memory_of(job: Job) -> Memory:

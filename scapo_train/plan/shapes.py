@@ -274,8 +274,8 @@ def shape_of(path: str) -> Shape:
     linear = linear_layers(policy.language_model)
     tower = sum(each.numel() for each in policy.tower)
     side = vision.patch_size if isinstance(vision.patch_size, int) else vision.patch_size[0]
-    layer = sum(each.numel() for each in layers[0].parameters())
-    if any(sum(each.numel() for each in other.parameters()) != layer for other in layers):
+    layer = sum(parameter.numel() for parameter in layers[0].parameters())
+    if any(sum(parameter.numel() for parameter in other.parameters()) != layer for other in layers):
         raise ScapoError(f"{path} has decoder layers of several sizes (experts in some of them), which is not planned")
     stacks = stacked_weights(policy.language_model)
     if getattr(text, "num_experts", None) and not stacks:
@@ -287,7 +287,7 @@ def shape_of(path: str) -> Shape:
         linear={name: (each.in_features, each.out_features) for name, each in linear.items()},
         stacks=stacks,
         chosen=text.num_experts_per_tok if stacks else 0,
-        root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
+        root=sum(parameter.numel() for parameter in vlm.parameters()) - tower - layer * len(layers),
         embedding=vlm.get_input_embeddings().weight.numel(),
         tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,
         vocabulary=text.vocab_size,

@@ -161,7 +161,7 @@ class PreferenceTrainer(Loop):
             if self.positions is not None and longest > self.positions:
                 reason = f"prompt and response have {longest} tokens, and the model has positions for {self.positions}"
                 raise InputError(reason, path=self.config.data.train, line=self.pairs[k].line)
-            lengths = [len(each) for _, responses in given for each in responses]
+            lengths = [len(response) for _, responses in given for response in responses]
             found.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
         return found
 

@@ -65,17 +65,17 @@ def situations(world: World) -> list[Situation]:
 def guesser(world: World, threshold: float) -> Ideal:
     """A describer who names what is clear, and every candidate whose chance is above the threshold."""
     covered = named = true = 0.0
-    for each in situations(world):
-        guesses = each.candidates if each.chance > threshold else 0
-        covered += each.probability * (each.clear + guesses * each.chance)
-        named += each.probability * (each.clear + guesses)
-        true += each.probability * (each.clear + each.hidden)
+    for situation in situations(world):
+        guesses = situation.candidates if situation.chance > threshold else 0
+        covered += situation.probability * (situation.clear + guesses * situation.chance)
+        named += situation.probability * (situation.clear + guesses)
+        true += situation.probability * (situation.clear + situation.hidden)
     return Ideal(1 - covered / named, covered / true)
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:
     """The threshold of the highest Cap. Score, and what it gives."""
-    thresholds = sorted({each.chance for each in situations(world)} - {0.0})
+    thresholds = sorted({situation.chance for situation in situations(world)} - {0.0})
     tried = [(threshold - 1e-9, guesser(world, threshold - 1e-9)) for threshold in [*thresholds, 1.0]]
     return max(tried, key=lambda pair: pair[1].cap_score)
 
@@ -83,8 +83,8 @@ def best_guesser(world: World) -> tuple[float, Ideal]:
 def chances(world: World) -> list[tuple[float, float]]:
     """(chance, share of all ambiguous objects) ascending."""
     share: dict[float, float] = {}
-    for each in situations(world):
-        if each.hidden:
-            share[each.chance] = share.get(each.chance, 0.0) + each.probability * each.hidden
+    for situation in situations(world):
+        if situation.hidden:
+            share[situation.chance] = share.get(situation.chance, 0.0) + situation.probability * situation.hidden
     total = sum(share.values())
     return [(chance, share[chance] / total) for chance in sorted(share)]

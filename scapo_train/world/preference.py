@@ -52,7 +52,7 @@ def make_pairs(config: Config) -> Path:
     encoded = encode(policy, prompts, here.device)
     responses = sampler.sample(encoded, seed_of(config.run.seed, 0, 0), rollout.group, rollout.temperature)
     texts, _ = decode_batch(processor.tokenizer, [each.ids for each in responses])
-    owners = [each.source for each in prompts for _ in range(rollout.group)]
+    owners = [prompt.source for prompt in prompts for _ in range(rollout.group)]
     captions = [
         ForeignCaption(line, source.image_id, text, prompt=PROMPT)
         for line, (source, text, response) in enumerate(zip(owners, texts, responses, strict=True), 1)

@@ -231,14 +231,14 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
     with Style(9.6).applied(), open(path, "wb") as stream:
         figure, places = panels(9.6, 7.6, 2, 2)
         for axes, (name, title) in zip(places, _FIGURES, strict=False):
-            for each in schemes:
-                curves = [_curve(trial.run(folder), name) for trial in each.trials]
+            for scheme in schemes:
+                curves = [_curve(trial.run(folder), name) for trial in scheme.trials]
                 steps = min((steps for steps, _ in curves), key=len)
                 values = np.array([curve[: len(steps)] for _, curve in curves])
-                style = _style(each)
+                style = _style(scheme)
                 for one in values if len(values) > 1 else ():
                     axes.plot(steps, one, **style, lw=0.6, alpha=0.4)
-                axes.plot(steps, values.mean(axis=0), **style, lw=1.8, label=each.title)
+                axes.plot(steps, values.mean(axis=0), **style, lw=1.8, label=scheme.title)
             axes.set(title=title, xlabel="step", xlim=(0, None), ylim=(0, None))
         places[0].legend(fontsize=8)
         _plane(places[3], world, found)
@@ -267,7 +267,7 @@ def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
 def _plane(axes: Any, world: World, found: Sequence[Outcome]) -> None:
     thresholds = [1.0, *sorted({chance - 1e-9 for chance, _ in chances(world)}, reverse=True)]
     ideals = [guesser(world, threshold) for threshold in thresholds]
-    line = 100 * np.array([(each.hal_rate, each.cover_rate) for each in ideals])
+    line = 100 * np.array([(ideal.hal_rate, ideal.cover_rate) for ideal in ideals])
     for level in ISO_LEVELS:
         curve = 100 * np.array(iso_curve(level))
         axes.plot(curve[:, 0], curve[:, 1], color="#9aa3ad", linestyle="--", linewidth=0.6, zorder=0)

@@ -119,8 +119,8 @@ def test_each_cell_is_asked_about_once_and_only_if_it_is_claimed(vocabulary: Voc
 @pytest.mark.parametrize(
     ("oracle", "message"),
     [
-        (7, "an oracle must be a PresenceOracle, a mapping, .*, not int"),
-        ("truth.json", r"not str \(files: PresenceOracle.load\)"),
+        (7, "an oracle must be a file, a PresenceOracle, a mapping, .*, not int"),
+        ("truth.json", r"truth.json: file not found"),
         (lambda images, labels: [2.0] * len(images), r"image 1, label 'dog': 2 is not in \[0, 1\]"),
         (lambda images, labels: [1.0], "expected 2 values, one per cell, got shape"),
         (lambda images, labels: ["yes"] * len(images), "expected a number per cell, got"),

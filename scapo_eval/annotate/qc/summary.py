@@ -76,7 +76,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
     alpha = round(1 - confidence, 12)
     closed = [each for each in rounds if each.state == "closed" and each.draw.labels]
     current = _changed(matrix, rounds, store)
-    samples = {each.number: _sample(each, rounds) for each in _counting_rounds(closed)}
+    samples = {counting_round.number: _sample(counting_round, rounds) for counting_round in _counting_rounds(closed)}
     labels: dict[str, Any] = {}
     for column, name in enumerate(store.labels):
         last = next((each for each in reversed(closed) if column in each.draw.labels), None)

@@ -283,5 +283,5 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
 
 def _others() -> str:
     """The verbs of the other benchmarks that score yes/no answers."""
-    *most, last = (each.verb for each in benchmarks() if each.augmented and each.name != "amber")
+    *most, last = (benchmark.verb for benchmark in benchmarks() if benchmark.augmented and benchmark.name != "amber")
     return f"{', '.join(most)} or {last}"

@@ -111,7 +111,7 @@ class ChairScorer(Scorer):
     ) -> ChairScorer:
         """Scores against the oracle what the profile finds, and what the native reading does."""
         readings = [profile] if native is None else [profile, native]
-        truths = [Truth.of(oracle, each.vocabulary, any_fingerprint=options.any_fingerprint) for each in readings]
+        truths = [Truth.of(oracle, reading.vocabulary, any_fingerprint=options.any_fingerprint) for reading in readings]
         return cls(tuple(truths), options.on_unknown_image == "skip", profile=profile, native=native)
 
     @property
