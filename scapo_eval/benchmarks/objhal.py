@@ -314,7 +314,9 @@ def score_objhal(
         InputErrors, InputError: faults by file and line.
     """
     options = options or ScoringOptions()
-    path = path if isinstance(path, Records) else InputSource.of(path)
+    if not isinstance(path, Records):
+        path = InputSource.of(path)
+        path.hash()  # a judge's lists are read before anything is counted
     damage: list[str] = []
     skipped: list[InputError] = []
     judged: Judged | None = None

@@ -361,13 +361,15 @@ class Sums:
         self._said["empty"] += said.empty
         self._said["cut"] += said.cut
 
-    def account(self, n_bytes: int) -> Account:
-        """What became of every record of the whole file, of which so many bytes were read."""
+    def account(self, given: Readable | None) -> Account:
+        """What became of every record of the whole file that was read."""
+        file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self._prints])
         per_image = self._captions[self._captions > 0]
         records = self.totals["scored"] + self.totals["skipped"] + self.totals["unknown_images"]
         return Account(
-            bytes=n_bytes,
+            bytes=file.taken if file else 0,
+            crc32=file.crc32 if file else None,
             lines=self.lines or records,
             records=records,
             skipped=self.totals["skipped"],
@@ -433,6 +435,8 @@ def tally(
         InputErrors, InputError: faults by file and line; with ``strict`` whatever is unusual in the account.
         ScapoError: a process was killed.
     """
+    if isinstance(given, Source):
+        given.hash()
     sums = Sums(scorer, options, source)
     work = Work(scorer, options.drop_unfinished, on_block is not None, _number(options.workers))
     outcomes = _scored_blocks(work, read(sums.on_error), options.workers or 1)
@@ -444,7 +448,7 @@ def tally(
                 on_block(replace(outcome.block, captions=outcome.block.captions.behind(before)))
             if on_progress is not None:
                 on_progress(size)
-    found = replace(sums.tally(), account=sums.account(given.taken if isinstance(given, Source) else 0))
+    found = replace(sums.tally(), account=sums.account(given))
     if options.strict and found.account is not None and (unusual := found.account.notes):
         raise InputError(f"{'; '.join(unusual)} (--strict)", path=source)
     return found

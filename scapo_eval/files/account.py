@@ -24,6 +24,8 @@ class Account:
             no end though others have.
         unmatched_ids: those left out because the truth does not know their image.
         captions_per_image: least and most.
+        crc32: of those bytes, in 8 hexadecimal digits; with their number it tells that a file is still the same. None
+            where only parts of the file were read (the columns of a parquet file), or where it was in memory.
     """
 
     bytes: int
@@ -35,6 +37,7 @@ class Account:
     cut: int
     unmatched_ids: int
     captions_per_image: tuple[int, int]
+    crc32: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For results files and JSON."""

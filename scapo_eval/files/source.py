@@ -33,6 +33,7 @@ Input = str | os.PathLike[str]
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ALWAYS_KEPT = 4 * 2**20  # bytes of a pipe, packed: more than any head takes
+_HASHED = 2**16  # bytes at a time: they stay in the processor's cache
 _IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies in a temporary file
 
 
@@ -90,7 +91,7 @@ class Source:
         self.path = os.fspath(path)
         self.name = display_name(self.path)
         self._head: bytes | None = None
-        self._keep = False
+        self._keep = self._hash = False
 
     @classmethod
     def of(cls, given: Input) -> Source:
@@ -150,6 +151,20 @@ class Source:
         if isinstance(self._bytes, _Piped):
             self._bytes.keep()
 
+    def hash(self) -> None:
+        """Has its bytes hashed as they are read, packed ones as they are; call before what is to count is read."""
+        self._hash = True
+        if self._bytes is not None and self._bytes.digest is None:
+            self._bytes.digest = _Digest()
+
+    @property
+    def crc32(self) -> str | None:
+        """CRC-32 of all of it, 8 hexadecimal digits; None after no :meth:`hash`, or where only parts were read."""
+        opened = self._bytes
+        if opened is None or opened.digest is None or opened.digest.size != opened.taken:
+            return None
+        return f"{opened.digest.crc:08x}"
+
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
         """Its bytes from the beginning, unpacked.
@@ -170,6 +185,8 @@ class Source:
         """
         opened = self._opened()
         with self._faults():
+            if not isinstance(opened, _Piped) and not self.packed:
+                opened.digest, self._hash = None, False  # whoever seeks reads parts
             if isinstance(opened, _File) and not self.packed:
                 with open(opened.descriptor, "rb", closefd=False) as stream:
                     stream.seek(0)
@@ -215,6 +232,8 @@ class Source:
                 end = min(begin + size - 1 + len(stream.readline(MAX_LINE + 1)), whole)
                 if end - begin > MAX_LINE:
                     _refuse_long_line(stream, self.name, begin, end)
+                if opened.digest is not None:
+                    opened.digest.read_to(end, opened.descriptor)
                 yield Span(self.name, itself, opened.descriptor, opened.identity, begin, end - begin, whole - end)
                 begin = end
 
@@ -238,6 +257,8 @@ class Source:
                 self._bytes = _open(self.path)
             if self._keep and isinstance(self._bytes, _Piped):
                 self._bytes.keep()
+            if self._hash:
+                self._bytes.digest = _Digest()
         return self._bytes
 
     @contextmanager
@@ -308,8 +329,39 @@ def _place_of(file: int | BinaryIO) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+class _Digest:
+    """CRC-32 of a source's bytes, one after another, whoever reads them and however often.
+
+    Not SHA-256, of which OpenSSL makes 1.5 GiB/s with a processor's help and a third without: that is 4 to 10 % of the
+    time of scoring, and CRC-32 about 2 %.
+
+    Attributes:
+        crc: of the bytes that it has seen.
+        size: how many these are.
+    """
+
+    def __init__(self) -> None:
+        self.crc = self.size = 0
+        self._buffer = bytearray(_HASHED)
+
+    def add(self, offset: int, data: memoryview) -> None:
+        """Takes what is new of the bytes from an offset; those behind a gap are not for it."""
+        if offset <= self.size < offset + len(data):
+            self.crc = zlib.crc32(data[self.size - offset :], self.crc)
+            self.size = offset + len(data)
+
+    def read_to(self, end: int, descriptor: int) -> None:
+        """Reads a file on to an offset: what lies between spans may be read by other processes only."""
+        view = memoryview(self._buffer)
+        while self.size < end and (n := _read_at(descriptor, view[: end - self.size], self.size)):
+            self.add(self.size, view[:n])
+
+
 class _Bytes(Protocol):
     """What a source is made of, packed or not."""
+
+    digest: _Digest | None
+    """Of its bytes; None where nobody wants it."""
 
     @property
     def taken(self) -> int:
@@ -324,6 +376,8 @@ class _Bytes(Protocol):
 
 class _File:
     """A regular file: any of its bytes, at any time."""
+
+    digest: _Digest | None = None
 
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self.descriptor = descriptor
@@ -352,6 +406,8 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 class _Remote:
     """A file that pyarrow has opened."""
 
+    digest: _Digest | None = None
+
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self.taken = stream.seek(0, os.SEEK_END)
@@ -372,6 +428,8 @@ class _Piped:
         name: for messages.
         lasts: whether it outlives the source, as standard input does: what the source has taken is then lost.
     """
+
+    digest: _Digest | None = None
 
     def __init__(self, stream: Any, name: str, *, lasts: bool) -> None:
         self._stream, self._name = stream, name
@@ -466,6 +524,8 @@ class _View(io.RawIOBase):
             data = self._source.at(self.offset, len(buffer))
             size = len(data)
             buffer[:size] = data
+        if self._source.digest is not None:
+            self._source.digest.add(self.offset, memoryview(buffer)[:size])
         self.offset += size
         return size
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import multiprocessing
+import os
+import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from scapo_eval import PresenceOracle
 from scapo_eval.base.errors import InputError
 from scapo_eval.benchmarks.capscore import score_file
 from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.files.source import Source
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.readers.captions import LIMITS
 from scapo_eval.results.results import load_results
@@ -36,9 +40,17 @@ def run(path: str | Path, **options: Any) -> scapo_eval.Run:
 
 
 def account(path: str | Path, **options: Any) -> dict[str, Any]:
+    """The account of a file, without the hash of its bytes."""
     found = run(path, **options).account
     assert found is not None
-    return found.to_dict()
+    return {key: value for key, value in found.to_dict().items() if key != "crc32"}
+
+
+def crc32(path: str | Path, **options: Any) -> str | None:
+    """The hash of a file's bytes, as its account says."""
+    found = run(path, **options).account
+    assert found is not None
+    return found.crc32
 
 
 def test_a_file_in_which_nothing_is_unusual(tmp_path: Path) -> None:
@@ -58,7 +70,54 @@ def test_a_file_in_which_nothing_is_unusual(tmp_path: Path) -> None:
     assert load_results(tmp_path / "r.json")[0].account == found.account
 
 
-ODD = [
+def crc_of(data: bytes) -> str:
+    """CRC-32 as accounts write it."""
+    return f"{zlib.crc32(data):08x}"
+
+
+def content(form: str) -> bytes:
+    """Captions of more than two blocks as bytes of a file."""
+    lines = "".join(json.dumps({"image_id": k % 200, "caption": f"A dog. {k}" * 9}) + "\n" for k in range(20_000))
+    if form == "lines":
+        return b"\xef\xbb\xbf\n\n" + lines.encode() + b"\n \n"
+    if form == "array":
+        return b"[" + b",".join(lines.encode().splitlines()) + b"]\n\n"
+    if form == "table":
+        return b"image_id,caption\n" + b"".join(b"%d,A dog.\n" % (k % 200) for k in range(9_000))
+    return gzip.compress(lines.encode()) + b"\0" * 100_000  # padded, as on tapes
+
+
+@pytest.mark.parametrize("form", ["lines", "array", "table", "gzip"])
+def test_the_hash_is_that_of_the_bytes_however_they_come(tmp_path: Path, form: str) -> None:
+    data = content(form)
+    expected = crc_of(data)
+    path = tmp_path / "c"
+    path.write_bytes(data)
+    assert crc32(path) == crc32(path, workers=2) == expected
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(data,))
+    writer.start()
+    assert crc32(tmp_path / "pipe") == expected
+    writer.join()
+
+
+def test_no_hash_of_what_was_not_read_as_a_whole(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(PLAIN), tmp_path / "c.parquet")
+    assert crc32(tmp_path / "c.parquet") is None
+    (tmp_path / "c.parquet.gz").write_bytes(packed := gzip.compress((tmp_path / "c.parquet").read_bytes()))
+    assert crc32(tmp_path / "c.parquet.gz") == crc_of(packed)
+    source = Source(write(tmp_path / "c.jsonl", PLAIN))
+    assert source.read()
+    assert source.crc32 is None  # nobody asked for one
+    source.hash()
+    assert source.crc32 is None  # it was read before
+    assert source.read()
+    assert source.crc32 == crc_of((tmp_path / "c.jsonl").read_bytes())
+
+
+ODD: list[dict[str, Any]] = [
     *PLAIN,
     *PLAIN[:20],  # a resumed job that appended
     {"image_id": 7, "caption": "Another dog."},
@@ -78,6 +137,7 @@ def test_what_is_unusual_is_counted_and_said(tmp_path: Path, workers: int | None
     found = run(path, **options)
     assert found.account is not None
     assert found.account.to_dict() == {
+        "crc32": crc_of(Path(path).read_bytes()),
         "bytes": Path(path).stat().st_size, "lines": 227, "records": 227, "skipped": 1, "duplicates": 20, "empty": 1,
         "cut": 2, "unmatched_ids": 1, "captions_per_image": [1, 3],
     }  # fmt: skip
