@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from ..base.errors import ScapoError
 from ..files.files import refuse_replacing
 from ..files.source import STDIN, Source
+from ..readers.data_set import DataSet, files_at, is_data_set
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
 
@@ -30,7 +31,7 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def _seen(self, ctx: click.Context | None, own: str, path: str) -> None:
         if ctx is None or ctx.resilient_parsing or path == STDIN:
             return
-        ctx.meta.setdefault(own, []).append(path)
+        ctx.meta.setdefault(own, []).extend(files_at(path) if own == _INPUTS else [path])
         refuse_replacing(outputs=ctx.meta.get(_OUTPUTS, ()), inputs=ctx.meta.get(_INPUTS, ()))
 
 
@@ -82,6 +83,9 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
 def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
     """Name, where one is given, and input of each argument."""
     sources = [(name, source_of(path)) for name, path in map(split_name, arguments)]
+    sources = [
+        (source.system if name is None and isinstance(source, DataSet) else name, source) for name, source in sources
+    ]
     for _, source in sources:
         if sum(source is other for _, other in sources) > 1:
             source.keep()  # where it is given twice, it is read twice
@@ -91,13 +95,19 @@ def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
 def source_of(path: str) -> Source:
     """The input at a path: one for everything that a command does with it."""
     context = click.get_current_context(silent=True)
-    return Source(path) if context is None else shared_source(path, context)
+    return _opened(path) if context is None else shared_source(path, context)
 
 
 def shared_source(path: str, context: click.Context) -> Source:
     """As :func:`source_of`, where the command's own context is still to be made."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
-    return known.setdefault(path, Source(path))
+    if path not in known:
+        known[path] = _opened(path)
+    return known[path]
+
+
+def _opened(path: str) -> Source:
+    return DataSet(path) if is_data_set(path) else Source(path)
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:

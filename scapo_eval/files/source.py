@@ -125,6 +125,11 @@ class Source:
         return self._head.removeprefix(BOM)
 
     @property
+    def is_folder(self) -> bool:
+        """Whether there is a folder in place of a file."""
+        return os.path.isdir(self.path)
+
+    @property
     def packed(self) -> bool:
         """Whether it is compressed."""
         with self._faults():

@@ -675,9 +675,9 @@ def recognize_file(path: Readable) -> KnownFile | None:
     """
     if isinstance(path, Records):
         return _recognized(open_rows(path, warn=lambda message: None))
-    if os.path.isdir(path):
-        return _recognized_folder(path)
     source = Source.of(path)
+    if source.is_folder:
+        return _recognized_folder(source.path)
     if source.head[:4] == b"PK\x03\x04" and b".npy" in source.head[:200]:  # NumPy's archive
         return _KNOWN["truth"]
     try:

@@ -1,0 +1,226 @@
+"""A folder or a pattern as one data set: its files in the order of their names, read as the lines of one file."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from glob import glob, has_magic
+from itertools import accumulate
+from typing import Any, BinaryIO
+
+from ..base.errors import InputError, InputErrors
+from ..files.containers import open_rows
+from ..files.files import iter_line_blocks
+from ..files.json_text import dump_json
+from ..files.source import Input, Source, is_remote
+from .captions import OWN_LAYOUTS
+from .formats import recognize_file
+
+_ENDINGS = (".jsonl", ".json", ".parquet")
+_PACKED = (".gz", ".zst")
+_CONTAINERS = ("JSON lines", "JSON array", "parquet")
+_BLOCK = 1 << 20
+
+
+def is_data_set(path: str) -> bool:
+    """Whether a path stands for several files here: a pattern that is no file's name, or a folder of no other use."""
+    if is_remote(path) or "\0" in path:
+        return False
+    if os.path.isdir(path):
+        return recognize_file(path) is None
+    return has_magic(path) and not os.path.lexists(path)
+
+
+def files_at(path: str) -> list[str]:
+    """A path itself, and the files that it stands for where it is a folder or a pattern, sorted."""
+    several = not is_remote(path) and "\0" not in path and (os.path.isdir(path) or has_magic(path))
+    return [path, *(_members(path) if several else ())]
+
+
+def _members(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return sorted(name for name in glob(path, recursive=True) if os.path.isfile(name))
+    files = (os.path.join(path, name) for name in sorted(os.listdir(path)) if not name.startswith("."))
+    return [name for name in files if _unpacked_name(name).endswith(_ENDINGS) and os.path.isfile(name)]
+
+
+def _unpacked_name(name: str) -> str:
+    return next((name.removesuffix(ending) for ending in _PACKED if name.endswith(ending)), name)
+
+
+class DataSet(Source):
+    """JSON Lines, JSON arrays and parquet files of one kind as one input of JSON Lines.
+
+    Lines are numbered through all files; :func:`naming_files` says which one a fault is in.
+
+    Args:
+        path: of a folder, or a pattern (``parts/*.parquet``; ``**`` for folders inside folders).
+
+    Raises:
+        InputError: no file matches.
+    """
+
+    def __init__(self, path: Input) -> None:
+        super().__init__(path)
+        self._files = _members(self.path)
+        if not self._files:
+            endings = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
+            reason = f"the folder holds no file in {endings}" if os.path.isdir(self.path) else "no file matches"
+            raise InputError(reason, path=self.path)
+        self._lines: list[int] = []
+        self._sizes: list[int] = []
+        self._checked = False
+
+    @property
+    def system(self) -> str:
+        """What a system in these files is called: the folder, or the pattern where it names none."""
+        folder = self.path
+        while has_magic(folder):
+            folder = os.path.dirname(folder)
+        return os.path.basename(os.path.abspath(folder)) if folder else self.path
+
+    @property
+    def is_folder(self) -> bool:
+        """Never: it is the files in it."""
+        return False
+
+    @property
+    def packed(self) -> bool:
+        """Never: its files may be, each by itself."""
+        return False
+
+    @property
+    def size(self) -> None:
+        """Not known."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the files that have been read."""
+        return sum(self._sizes)
+
+    def keep(self) -> None:
+        """Nothing needs to be kept of files."""
+
+    def check(self) -> None:
+        """Nothing: each file is checked while it is read."""
+
+    @contextmanager
+    def stream(self) -> Iterator[BinaryIO]:
+        """All records as JSON Lines.
+
+        Raises:
+            InputError: a file cannot be read, or is of another kind or layout than the first.
+        """
+        self._check_kinds()
+        yield io.BufferedReader(_Chunks(self._chunks()))
+
+    def place(self, line: int) -> tuple[str, int]:
+        """File and line in it (of an array its element, of parquet its row) of a line that has been read."""
+        begins = [0, *accumulate(self._lines)]
+        k = min(bisect_right(begins, line - 1), len(self._files)) - 1
+        return self._files[k], line - begins[k]
+
+    def _chunks(self) -> Iterator[bytes]:
+        self._lines, self._sizes = [], []
+        for path in self._files:
+            source = Source(path)
+            self._lines.append(0)
+            self._sizes.append(source.taken)
+            for chunk in _as_lines(source):
+                self._lines[-1] += chunk.count(b"\n")
+                yield chunk
+            source.close()
+
+    def _check_kinds(self) -> None:
+        if self._checked:
+            return
+        first: tuple[str, str, str] | None = None
+        for path in self._files:
+            source = Source(path)
+            if not source.head.strip():  # a shard without records
+                continue
+            known = recognize_file(source)
+            rows = known.layout.rows if known and known.layout else open_rows(source, warn=lambda message: None)
+            if rows.container not in _CONTAINERS:
+                reason = f"a {rows.container}; the files of a folder or pattern are JSON Lines, JSON arrays or parquet"
+                raise InputError(reason, path=path)
+            title = known.title if known else "an unknown layout"
+            layout = known.layout.format.name if known and known.layout else title
+            layout = "captions" if layout in OWN_LAYOUTS else layout
+            first = first or (path, title, layout)
+            if layout != first[2]:
+                reason = f"{first[0]}: {first[1]}; {path}: {title}: the files of one data set are of one kind"
+                raise InputError(reason, path=self.name)
+            source.close()
+        self._checked = True
+
+
+def _as_lines(source: Source) -> Iterator[bytes]:
+    """The records of a file as whole lines: its own lines as they are, blank ones too."""
+    if source.head.lstrip()[:1] in (b"{", b""):
+        for _, data in iter_line_blocks(source, _BLOCK):
+            yield data if data.endswith(b"\n") else data + b"\n"
+        return
+    for _, record in open_rows(source, warn=lambda message: None):
+        present = {key: value for key, value in record.items() if _is_text(value)}
+        yield dump_json(present) + b"\n"
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a cell can be written in JSON and says anything: no missing value, and no image."""
+    if isinstance(value, dict):
+        return all(map(_is_text, value.values()))
+    return isinstance(value, (str, int, list, float)) and value == value
+
+
+class _Chunks(io.RawIOBase):
+    """Chunks of bytes as a stream."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer."""
+        if not self._left:
+            self._left = memoryview(next(self._chunks, b""))
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+
+@contextmanager
+def naming_files(sources: Iterable[object]) -> Iterator[None]:
+    """Around the reading of inputs: a fault in a data set is said to be where it is, in one of its files."""
+    known = {source.name: source for source in sources if isinstance(source, DataSet)}
+    try:
+        yield
+    except InputErrors as errors:
+        raise InputErrors([_placed(error, known) for error in errors.errors], errors.total, errors.said) from None
+    except InputError as error:
+        raise _placed(error, known) from None
+
+
+def _placed(error: InputError, known: dict[str, DataSet]) -> InputError:
+    source = known.get(error.path or "")
+    if source is None or error.line is None:
+        return error
+    file, line = source.place(error.line)
+
+    def local(number: re.Match[str]) -> str:
+        other, at = source.place(int(number[0]))
+        return str(at) if other == file else f"{at} of {other}"
+
+    reason = re.sub(
+        r"\blines? \d+(?:(?:-| and )\d+)?", lambda lines: re.sub(r"\d+", local, lines[0]), error.reason
+    )  # a fault may name others
+    return type(error)(reason, path=file, line=line)

@@ -1,0 +1,149 @@
+"""A folder or a pattern is one data set: the same figures as its files in one, faults named in theirs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.readers.data_set import DataSet
+
+Run = Callable[..., tuple[int, str, str]]
+
+CAPTIONS: list[dict[str, Any]] = [
+    {"image_id": k % 40, "caption": f"A dog and a cat. It is {k} years old."} for k in range(100)
+]
+ANSWERS: list[dict[str, Any]] = [
+    {"id": str(k), "question": f"Is there a dog {k}?", "response": "Yes" if k % 3 else "No", "label": "yes"}
+    for k in range(90)
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder with a truth."""
+    monkeypatch.chdir(tmp_path)
+    Path("truth.json").write_text(json.dumps({str(k): ["dog"] for k in range(40)}))
+    Path("parts").mkdir()
+
+
+def lines(records: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def write(records: list[dict[str, Any]]) -> None:
+    """A file of all records, and three parts of it in different forms."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    Path("all.jsonl").write_bytes(lines(records))
+    Path("parts/0.jsonl").write_bytes(b"\xef\xbb\xbf\n" + lines(records[:30])[:-1])  # no line end
+    Path("parts/1.jsonl.gz").write_bytes(gzip.compress(lines(records[30:50])))
+    parquet.write_table(pyarrow.Table.from_pylist(records[50:70]), "parts/2.parquet")
+    Path("parts/3.json").write_text(json.dumps(records[70:]))
+    Path("parts/4.jsonl").write_bytes(b"")  # a shard without records
+    Path("parts/README.md").write_text("Captions.")
+    Path("parts/.hidden.jsonl").write_text("{")
+
+
+def scored(run: Run, *arguments: str) -> dict[str, Any]:
+    """The only system of a command."""
+    code, out, err = run(*arguments, "--json", "-q")
+    assert (code, err) == (0, "")
+    systems = json.loads(out)["systems"]
+    assert len(systems) == 1
+    system: dict[str, Any] = systems[0]
+    return system
+
+
+VERBS = {
+    "score": (CAPTIONS, ("--truth", "truth.json")),
+    "chair": (CAPTIONS, ("--truth", "truth.json")),
+    "": (CAPTIONS, ("--truth", "truth.json")),
+    "yesno": (ANSWERS, ()),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("given", ["parts", "parts/", "parts/[0-9]*", "**/[0-9].*"])
+def test_the_figures_are_those_of_the_files_in_one(run: Run, verb: str, given: str) -> None:
+    records, options = VERBS[verb]
+    write(records)
+    words = [verb] if verb else []
+    wanted = scored(run, *words, "all.jsonl", *options)
+    for more in ((), ("--workers", "2")) if options else ((),):
+        found = scored(run, *words, given, *options, *more)
+        assert found["name"] == (given if given.startswith("**") else "parts")
+        ignored = {"name": ""}
+        if "account" in wanted:
+            assert found["account"]["bytes"] == sum(path.stat().st_size for path in Path("parts").glob("[0-9]*"))
+            assert found["account"]["records"] == wanted["account"]["records"] == 100
+            ignored["account"] = ""
+        assert {**found, **ignored} == {**wanted, **ignored}
+
+
+def test_files_that_the_shell_lists_are_several_systems(run: Run) -> None:
+    write(CAPTIONS)
+    Path("more").mkdir()
+    Path("more/a.jsonl").write_bytes(lines(CAPTIONS))
+    code, out, _ = run("score", "all.jsonl", "parts", "X=more/*.jsonl", "--truth", "truth.json", "--json", "-q")
+    assert code == 0
+    systems = json.loads(out)["systems"]
+    assert [system["name"] for system in systems] == ["all", "parts", "X"]
+    assert systems[0]["metrics"] == systems[1]["metrics"] == systems[2]["metrics"]
+
+
+@pytest.mark.parametrize("verb", ["score", "chair"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_fault_is_named_in_its_file(run: Run, verb: str, workers: str) -> None:
+    Path("parts/0.jsonl").write_bytes(lines(CAPTIONS[:10]))
+    Path("parts/1.jsonl").write_bytes(lines([*CAPTIONS[10:13], {"image_id": 1}, {"image_id": 999, "caption": "A."}]))
+    code, _, said = run(verb, "parts/*.jsonl", "--truth", "truth.json", "--workers", workers)
+    assert code == 2
+    assert "parts/1.jsonl:4: missing key 'caption'" in said
+    assert "parts/1.jsonl:5: unknown image id '999'" in said
+
+
+def test_faults_that_name_several_lines(run: Run) -> None:
+    Path("parts/0.jsonl").write_bytes(lines([{**CAPTIONS[0], "id": 1}, {**CAPTIONS[1], "id": 2}]))
+    Path("parts/1.jsonl").write_bytes(lines([{**CAPTIONS[2], "id": 3}, {**CAPTIONS[3], "id": 2}]))
+    code, _, said = run("score", "parts", "--truth", "truth.json")
+    assert code == 2
+    assert "parts/1.jsonl:2: the same id appears twice (lines 2 of parts/0.jsonl and 2)" in said
+    Path("parts/0.jsonl").write_bytes(lines(ANSWERS[:3]))
+    Path("parts/1.jsonl").write_bytes(lines([{**ANSWERS[4], "response": 3}, *ANSWERS[5:7]]))
+    code, _, said = run("yesno", "parts")
+    assert code == 2
+    assert "parts/1.jsonl:1: " in said
+
+
+def test_what_is_refused(run: Run) -> None:
+    code, _, said = run("score", "none/*.jsonl", "--truth", "truth.json")
+    assert code == 2
+    assert "none/*.jsonl: no file matches" in said
+    code, _, said = run("score", "parts", "--truth", "truth.json")
+    assert code == 2
+    assert "parts: the folder holds no file in .jsonl, .json or .parquet" in said
+    Path("parts/0.jsonl").write_bytes(lines(CAPTIONS))
+    code, _, said = run("score", "parts/*", "--truth", "truth.json", "-o", "parts/0.jsonl")
+    assert code == 2
+    assert Path("parts/0.jsonl").read_bytes() == lines(CAPTIONS)
+    Path("parts/1.jsonl").write_bytes(lines(ANSWERS))
+    code, _, said = run("score", "parts", "--truth", "truth.json")
+    assert code == 2
+    assert "parts: parts/0.jsonl: own captions" in said
+    Path("parts/1.jsonl").write_text("image_id,caption\n1,A dog.\n")
+    code, _, said = run("score", "parts", "--truth", "truth.json")
+    assert code == 2
+    assert "parts/1.jsonl: a table; the files of a folder or pattern are JSON Lines" in said
+
+
+def test_a_file_whose_name_looks_like_a_pattern(run: Run) -> None:
+    Path("c[1].jsonl").write_bytes(lines(CAPTIONS))
+    assert scored(run, "score", "c[1].jsonl", "--truth", "truth.json")["name"] == "c[1]"
+    with pytest.raises(InputError, match="no file matches"):
+        DataSet("d[1].jsonl")
