@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from click.shell_completion import CompletionItem
 from ..base.errors import ScapoError
 from ..files.files import refuse_replacing
 from ..files.source import STDIN, Source
-from ..readers.data_set import DataSet, files_at, is_data_set
+from ..readers.data_set import DataSet, files_at, is_data_set, naming_files
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
 
@@ -108,6 +109,11 @@ def shared_source(path: str, context: click.Context) -> Source:
 
 def _opened(path: str) -> Source:
     return DataSet(path) if is_data_set(path) else Source(path)
+
+
+def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
+    """Around a command: a fault in a folder or pattern is said to be where it is, in one of its files."""
+    return naming_files(context.meta.setdefault(_SOURCES, {}).values())
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -84,6 +85,13 @@ class Verbs(click.Group):
             return None
         add_common_options(command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the verb."""
+        from .files import naming_inputs
+
+        with naming_inputs(ctx):
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The lists of verbs, without importing any but those of other packages."""

@@ -19,7 +19,6 @@ from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import refuse_replacing
 from ..files.records import Readable
 from ..files.source import Input, Source
-from ..readers.data_set import naming_files
 from ..readers.formats import recognize
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
@@ -57,8 +56,7 @@ def command_of(record: Benchmark) -> click.Command:
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
-                with naming_files(source for _, source in given):
-                    runs, sliced = _here(record, given, values, scoring, output)
+                runs, sliced = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
         if not runs:

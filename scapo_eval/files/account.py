@@ -25,7 +25,7 @@ class Account:
         unmatched_ids: those left out because the truth does not know their image.
         captions_per_image: least and most.
         crc32: of those bytes, in 8 hexadecimal digits; with their number it tells that a file is still the same. None
-            where only parts of the file were read (the columns of a parquet file), or where it was in memory.
+            where only parts of the file were read (the columns of a parquet file), of several files, or in memory.
     """
 
     bytes: int

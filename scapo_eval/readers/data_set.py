@@ -6,7 +6,7 @@ import io
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from glob import glob, has_magic
 from itertools import accumulate
@@ -199,19 +199,22 @@ class _Chunks(io.RawIOBase):
 
 
 @contextmanager
-def naming_files(sources: Iterable[object]) -> Iterator[None]:
-    """Around the reading of inputs: a fault in a data set is said to be where it is, in one of its files."""
-    known = {source.name: source for source in sources if isinstance(source, DataSet)}
+def naming_files(sources: Collection[object]) -> Iterator[None]:
+    """Around the reading of inputs: a fault in a data set is said to be where it is, in one of its files.
+
+    Args:
+        sources: the inputs; more may be added inside.
+    """
     try:
         yield
     except InputErrors as errors:
-        raise InputErrors([_placed(error, known) for error in errors.errors], errors.total, errors.said) from None
+        raise InputErrors([_placed(error, sources) for error in errors.errors], errors.total, errors.said) from None
     except InputError as error:
-        raise _placed(error, known) from None
+        raise _placed(error, sources) from None
 
 
-def _placed(error: InputError, known: dict[str, DataSet]) -> InputError:
-    source = known.get(error.path or "")
+def _placed(error: InputError, sources: Collection[object]) -> InputError:
+    source = next((each for each in sources if isinstance(each, DataSet) and each.name == error.path), None)
     if source is None or error.line is None:
         return error
     file, line = source.place(error.line)

@@ -147,3 +147,21 @@ def test_a_file_whose_name_looks_like_a_pattern(run: Run) -> None:
     assert scored(run, "score", "c[1].jsonl", "--truth", "truth.json")["name"] == "c[1]"
     with pytest.raises(InputError, match="no file matches"):
         DataSet("d[1].jsonl")
+
+
+def test_other_verbs_read_a_data_set_too(run: Run) -> None:
+    write(CAPTIONS)
+    for given in ("parts", "all.jsonl"):
+        code, out, _ = run("labels", given, "--truth", "truth.json", "--json", "-q")
+        assert code == 0
+        if given == "parts":
+            wanted = json.loads(out.replace('"parts"', '"all"'))
+    assert json.loads(out) == wanted
+    assert run("import", "parts/[0-9]*", "-o", "own.jsonl", "-q")[0] == 0
+    captions = [json.loads(line)["caption"] for line in Path("own.jsonl").read_bytes().splitlines()]
+    assert captions == [record["caption"] for record in CAPTIONS]
+    Path("parts/4.jsonl").write_text('{"image_id": 1}\n')
+    for words in (["labels", "parts", "--truth", "truth.json"], ["import", "parts", "-o", "o.jsonl"]):
+        code, _, said = run(*words)
+        assert code == 2
+        assert "parts/4.jsonl:1: missing key 'caption'" in said
