@@ -264,10 +264,10 @@ class Tally:
     @property
     def other_counts(self) -> dict[str, int]:
         """For a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` where there may be some."""
-        found = {"skipped": self.skipped, "unknown_images": self.unknown_images}
+        counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
         if self.unfinished is not None:
-            found["unfinished"] = self.unfinished
-        return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
+            counts["unfinished"] = self.unfinished
+        return {**counts, "bad_files": len(self.bad_files)} if self.bad_files else counts
 
     @property
     def notes(self) -> list[str]:
@@ -444,10 +444,10 @@ def tally(
                 on_block(replace(outcome.block, captions=outcome.block.captions.behind(before)))
             if on_progress is not None:
                 on_progress(size)
-    found = replace(sums.tally(), account=sums.account(given.taken if isinstance(given, Source) else 0))
-    if options.strict and found.account is not None and (unusual := found.account.notes):
+    totals = replace(sums.tally(), account=sums.account(given.taken if isinstance(given, Source) else 0))
+    if options.strict and totals.account is not None and (unusual := totals.account.notes):
         raise InputError(f"{'; '.join(unusual)} (--strict)", path=source)
-    return found
+    return totals
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
@@ -503,8 +503,10 @@ def _start_worker(work: Mapped[Work]) -> None:
 
 
 def _score_blocks(blocks: list[Block]) -> list[Outcome]:
-    found = map(_work, blocks)
-    return list(found) if _work.evidence else [each._replace(block=each.block.summed()) for each in found]
+    outcomes = map(_work, blocks)
+    return (
+        list(outcomes) if _work.evidence else [outcome._replace(block=outcome.block.summed()) for outcome in outcomes]
+    )
 
 
 _TOGETHER = 8

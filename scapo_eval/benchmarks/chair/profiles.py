@@ -88,8 +88,8 @@ class Native:
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`Profile`."""
-        found = self._matcher.find_batch(texts)
-        return ObjectColumns(found.indptr, found.start, found.end, found.label_id, word_counts(texts))
+        mentions = self._matcher.find_batch(texts)
+        return ObjectColumns(mentions.indptr, mentions.start, mentions.end, mentions.label_id, word_counts(texts))
 
 
 def word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
