@@ -178,9 +178,9 @@ class Counted(ABC, Generic[Result]):
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
         if bad_files and on_bad_file == "fail":
             raise InputErrors(bad_files)
-        if found := of_kind(counts, "fault"):
-            faults = [(unpacked(key), n) for key, n in found.items()]
-            shown = sorted(faults, key=lambda each: (each[0].path or "", each[0].line or 0))[: InputErrors.SHOWN]
+        if fault_counts := of_kind(counts, "fault"):
+            faults = [(unpacked(key), n) for key, n in fault_counts.items()]
+            shown = sorted(faults, key=lambda fault: (fault[0].path or "", fault[0].line or 0))[: InputErrors.SHOWN]
             total = of_kind(counts, "total").get(b"faults", 0)
             raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown))
         models = [model.decode("utf-8", "surrogatepass") or None for model in sorted(of_kind(counts, "model"))]
@@ -280,15 +280,15 @@ class Counter(Counted[Result]):
 
     def of_parts(self, parts: Any) -> Any:
         """See :class:`Counted`."""
-        found = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
-        return summed([self.schema.empty_table()], found)
+        tables = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
+        return summed([self.schema.empty_table()], tables)
 
     def _of_part(self, path: str, group: int) -> Any:
         if group != WHOLE_FILE:
             return self._counts(f"{path} (row group {group})", lambda on_error: parquet_blocks(path, group))
         notes: list[str] = []
-        found = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
-        return pa.concat_tables([found, self.table([("note", note.encode(), 1) for note in notes])])
+        table = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
+        return pa.concat_tables([table, self.table([("note", note.encode(), 1) for note in notes])])
 
     def _counts(self, source: str, read: Reader) -> Any:
         sums = Sums(self.scorer, self.options, source)

@@ -210,7 +210,7 @@ class Engine(ABC, Generic[Data]):
         else:
             names = self.columns(records)
             check_columns(names, counter.needed)
-            data = self.select(records, [each for each in names if each in counter.read])
-        found = self.counts(data, counter, of_files, workers)
+            data = self.select(records, [column for column in names if column in counter.read])
+        counts = self.counts(data, counter, of_files, workers)
         name = name or (counter.source if of_files else counter.records)
-        return counter.run(found, name, on_bad_file=on_bad_file, resampling=resampling)
+        return counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
