@@ -158,9 +158,7 @@ class ClaimEvidence:
 
     def worst(self, most: int) -> list[Description]:
         """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
-        return sorted(self.descriptions, key=lambda description: -sum(not true for true in description.true or ()))[
-            :most
-        ]
+        return sorted(self.descriptions, key=lambda judged: -sum(not true for true in judged.true or ()))[:most]
 
 
 @dataclass(frozen=True)
