@@ -57,12 +57,12 @@ def runs_of(results: Sequence[str], output: Output) -> list[Run]:
 
 
 def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
-    found = load_results(source_of(path))
+    runs = load_results(source_of(path))
     if name is None:
-        return found
-    if len(found) > 1:
-        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(found)}")
-    return (replace(found[0], name=name),)
+        return runs
+    if len(runs) > 1:
+        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(runs)}")
+    return (replace(runs[0], name=name),)
 
 
 class Show(click.Command):
@@ -136,7 +136,7 @@ def _of_image(
         wanted = canonical_image_id(image)
     except ValueError as error:
         raise InputError(f"--image {error}") from None
-    found = False
+    shown = False
     named = named_files(captions)
     for name, path in named:
         with caption_file(path):
@@ -152,9 +152,9 @@ def _of_image(
         block = scorer.score(mine, display_name(path), faults)
         faults.raise_if_any()
         for record in scorer.records(block):
-            found = True
+            shown = True
             yield name, record, scorer
-    if not found:
+    if not shown:
         raise InputError(f"no caption of image '{image}'", path=", ".join(display_name(path) for _, path in named))
 
 
@@ -163,8 +163,8 @@ def _worst_of(
 ) -> Iterator[Shown]:
     for name, path in named_files(captions):
         with caption_file(path):
-            found = worst_captions(path, labels, oracle, options, worst)
-        yield from ((name, record, scorer) for record, scorer in found)
+            worst_records = worst_captions(path, labels, oracle, options, worst)
+        yield from ((name, record, scorer) for record, scorer in worst_records)
 
 
 def _captions_of(path: Input, image: str) -> Captions:
@@ -189,11 +189,11 @@ def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: Capt
     console.print(Text(f"{name}  image {record['image_id']}  line {record['line']}", style="bold"))
     console.print(body)
     for verdict in STYLES:
-        said = dict.fromkeys(m["label"] for m in record["mentions"] if m["verdict"] == verdict)
-        if said:
+        labels = dict.fromkeys(m["label"] for m in record["mentions"] if m["verdict"] == verdict)
+        if labels:
             console.print(
                 Text(f"{verdict}: ", style=STYLES[verdict]).append(
-                    ", ".join(said), style="default not bold not underline"
+                    ", ".join(labels), style="default not bold not underline"
                 )
             )
     console.print(Text("missed: ", style="bold").append(", ".join(record["missed"]) or "nothing", style="not bold"))
@@ -203,6 +203,6 @@ def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: Capt
 
 def _spans(record: dict[str, Any], scorer: CaptionScorer) -> Iterator[tuple[int, int, str, str]]:
     """``(start, end, style, mark)`` of mentions and ignore phrases in text order."""
-    found = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
-    found += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]
-    yield from sorted(found)
+    spans = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
+    spans += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]
+    yield from sorted(spans)
