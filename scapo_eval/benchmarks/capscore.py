@@ -24,7 +24,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims, reading_of
+from ..matching.uses import Reading, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, OnEngine, Option
@@ -231,7 +231,7 @@ class CaptionScorer(Scorer):
         card: what ``cap_people`` is made of; None leaves it out.
     """
 
-    claims: Claims = "all"
+    claims: Reading = "all"
     card: Card | None = None
 
     __repr__ = fields_in_short
@@ -465,7 +465,7 @@ def score_captions(
     oracle: PresenceOracle | str | Path | None = None,
     *,
     skip_unknown_images: bool = False,
-    claims: Claims = "all",
+    claims: Reading = "all",
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
@@ -612,7 +612,7 @@ def score(
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
     name: str | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,

@@ -25,7 +25,7 @@ from ..files.containers import OnError
 from ..files.mapped import Mapped
 from ..files.records import Readable
 from ..files.source import Source
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..readers.captions import Captions, FileChecks, bytes_behind
 from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
 from ..segmenting.unfinished import without_unfinished
@@ -49,7 +49,7 @@ class ScoringOptions:
         strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
     """
 
-    claims: Claims = "all"
+    claims: Reading = "all"
     skip_bad: bool = False
     on_unknown_image: OnUnknownImage = "error"
     any_fingerprint: bool = False
@@ -58,7 +58,7 @@ class ScoringOptions:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("claims", self.claims, CLAIMS)
+        check_choice("claims", self.claims, READINGS)
         check_choice("on_unknown_image", self.on_unknown_image, ("error", "skip"))
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")

@@ -19,7 +19,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..inference.sources import image_ids
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies
 from ..readers.captions import caption_blocks, parsed
 from ..truths.oracle import PresenceOracle, Truth
@@ -112,7 +112,7 @@ def chair_truth(
 @click.option(
     "--vocabulary", type=INPUT, default=REFERENCE_VOCABULARY, show_default=True, metavar="NAME|FILE", help="Its labels."
 )
-@click.option("--claims", type=click.Choice(CLAIMS), default="visual", show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(READINGS), default="visual", show_default=True, help="Mentions that count.")
 @click.option(
     "--unnamed",
     type=click.Choice(UNNAMED),
@@ -125,7 +125,7 @@ def chair_truth(
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def reference_matrix(
-    references: str, vocabulary: str, claims: Claims, unnamed: Unnamed, weights: str | None, output: str
+    references: str, vocabulary: str, claims: Reading, unnamed: Unnamed, weights: str | None, output: str
 ) -> None:
     """Makes a truth of REFERENCES: named labels are present, denied ones absent, all others unknown."""
     labels = Vocabulary.load(vocabulary)

@@ -19,7 +19,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..files.files import display_name
 from ..files.json_text import dump_json
 from ..files.source import Input
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.results import Run, load_results, unique_names
@@ -88,7 +88,7 @@ class Show(click.Command):
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
 @click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")
@@ -99,7 +99,7 @@ def command(
     truth: str | None,
     vocabulary: str,
     any_fingerprint: bool,
-    claims: Claims,
+    claims: Reading,
     as_json: bool,
     width: int | None,
     no_color: bool,

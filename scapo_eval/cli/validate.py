@@ -13,7 +13,7 @@ from rich.text import Text
 from ..base.errors import InputError
 from ..base.text import guarded
 from ..files.json_text import dump_json
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..truths.references import Unnamed
 from ..validation.halves import Half
@@ -63,7 +63,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 @click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images.")
 @click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Labels and aliases, as for score.")
 @reference_options
-@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--without", multiple=True, metavar="SYSTEM", help="Leave a system's texts out of the agreements.")
 @click.option(
     "--half",
@@ -93,7 +93,7 @@ def command(
     leave_out_self: bool,
     unnamed: Unnamed | None,
     weights: str | None,
-    claims: Claims,
+    claims: Reading,
     without: tuple[str, ...],
     half: Half | None,
     ranges: dict[str, tuple[float, float]],

@@ -25,7 +25,7 @@ from ..benchmarks.chair import profile as chair_profile
 from ..benchmarks.scoring import Block, OnUnknownImage, Reader, Scorer, ScoringOptions, Sums, Tally, Work
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
-from ..matching.uses import Claims
+from ..matching.uses import Reading
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..results.counts import CountBuilder, CountTable
@@ -41,7 +41,9 @@ except ImportError:
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "engine_errors", "merged", "pa"]
+__all__ = [
+    "KEY", "KIND", "READ", "Counter", "OnBadFile", "ReadingOptions", "check_columns", "engine_errors", "merged", "pa",
+]  # fmt: skip
 
 OnBadFile = Literal["fail", "skip"]
 """What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
@@ -65,14 +67,14 @@ WHOLE_FILE = -1
 class Skipping(TypedDict, total=False):
     """What of captions counts, as in :func:`scapo_eval.score`."""
 
-    claims: Claims
+    claims: Reading
     skip_bad: bool
     on_unknown_image: OnUnknownImage
     any_fingerprint: bool
     drop_unfinished: bool
 
 
-class Reading(Skipping, total=False):
+class ReadingOptions(Skipping, total=False):
     """How captions are scored, as in :func:`scapo_eval.score`."""
 
     vocabulary: Vocabulary | str | Path

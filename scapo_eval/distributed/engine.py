@@ -19,7 +19,7 @@ from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
-from .batch import Counted, Counter, OnBadFile, Reading, Result, Skipping, check_columns
+from .batch import Counted, Counter, OnBadFile, ReadingOptions, Result, Skipping, check_columns
 from .files import files_of, name_of, parts_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Engine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
-        **reading: Unpack[Reading],
+        **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
         """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 

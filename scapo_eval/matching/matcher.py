@@ -21,7 +21,7 @@ from ..base.reprs import one_line
 from ..base.types import Mention, Use
 from .matcher_batch import BatchMatcher
 from .trie import IGNORED, AliasTrie
-from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses_of, left_out_codes
+from .uses import LEFT_OUT, READINGS, USES, Reading, SpecialWords, cue_words, find_uses_of, left_out_codes
 from .uses_batch import find_uses
 from .visible import shown
 from .vocabulary import Vocabulary, vocabulary_of
@@ -40,8 +40,8 @@ class AliasMatcher:
         InputError: an unknown reading.
     """
 
-    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Claims = "all") -> None:
-        check_choice("claims", claims, CLAIMS)
+    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Reading = "all") -> None:
+        check_choice("claims", claims, READINGS)
         self.vocabulary = vocabulary_of(vocabulary)
         self.claims = claims
         self._compile()

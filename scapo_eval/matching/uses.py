@@ -42,15 +42,15 @@ from .context import QUOTE_REACH, colors, may_modify, noun_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
-Claims = Literal["all", "asserted", "certain", "visual"]
+Reading = Literal["all", "asserted", "certain", "visual"]
 """Which mentions count."""
 
-CLAIMS: tuple[Claims, ...] = get_args(Claims)
+READINGS: tuple[Reading, ...] = get_args(Reading)
 
 USES: tuple[Use, ...] = get_args(Use)
 """What a caption does with a mention; a use is coded by its position here, and the higher one counts."""
 
-LEFT_OUT: dict[Claims, tuple[Use, ...]] = {
+LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
     "all": (),
     "asserted": ("negated", "question"),
     "certain": ("negated", "question", "hedged"),
@@ -66,7 +66,7 @@ EDITION = 1
 
 
 @lru_cache
-def reading_of(claims: Claims) -> str | None:
+def reading_of(claims: Reading) -> str | None:
     """Hash of the rules by which a reading leaves mentions out, for signatures; None for ``all``, which has none."""
     if not LEFT_OUT[claims]:
         return None
@@ -204,7 +204,7 @@ def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
 
 
 @lru_cache
-def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
+def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
     """(uses,) bool, what a reading leaves out, by position in USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
 

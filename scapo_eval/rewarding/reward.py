@@ -28,7 +28,7 @@ from ..base.types import Rule
 from ..base.verdicts import Verdict
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
-from ..matching.uses import CLAIMS, USES, Claims, is_written, left_out_codes, reading_of
+from ..matching.uses import READINGS, USES, Reading, is_written, left_out_codes, reading_of
 from ..matching.vocabulary import Vocabulary, vocabulary_of
 from ..results.metric import harmonic_mean
 from ..results.signature import Signature
@@ -110,7 +110,7 @@ class RewardConfig:
     rule: Rule | Cuts = "subsentence"
     level: Level = "subsentence"
     additive: bool = False
-    claims: Claims = "all"
+    claims: Reading = "all"
     piece_reward: PieceReward | None = None
     response_reward: ResponseReward | None = None
     answer_only: bool = False
@@ -143,7 +143,7 @@ class RewardConfig:
         if not callable(self.rule):
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
-        check_choice("claims", self.claims, CLAIMS)
+        check_choice("claims", self.claims, READINGS)
         for name in ("piece_reward", "response_reward"):
             value = getattr(self, name)
             if value is not None and not callable(value):

@@ -29,7 +29,7 @@ from ..files.files import display_name, read_bytes
 from ..files.json_text import convert_as, dump_json, iter_records, json_fault, json_type, parse_json, records_of
 from ..files.records import Given, Readable, Records, readable
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import LEFT_OUT, USES, Claims
+from ..matching.uses import LEFT_OUT, USES, Reading
 from ..matching.vocabulary import Vocabulary
 from ..matching.words import content_words, tokens
 from .oracle import PresenceOracle, Truth
@@ -307,7 +307,7 @@ def reference_truth(
     vocabulary: Vocabulary,
     *,
     oracle: PresenceOracle | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     unnamed: Unnamed = "unknown",
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
@@ -454,7 +454,7 @@ class Beside:
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
-        self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Claims, *, any_fingerprint: bool = False
+        self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
         """The truth together with what is beside it; the truth itself where nothing is.
 
@@ -604,7 +604,9 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
     return rows
 
 
-def _named(texts: Sequence[str], vocabulary: Vocabulary, claims: Claims) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _named(
+    texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(references, labels) bools: which labels each reference names, and which it denies."""
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))

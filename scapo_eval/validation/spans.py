@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims
+from ..matching.uses import Reading
 from ..truths.oracle import Truth
 from .judgements import Item, Judgements
 
 SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
-def span_counts(judgements: Judgements, truth: Truth, claims: Claims) -> NDArray[np.int64]:
+def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
     """Counts per item.
 
     Args:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..base.errors import InputError, check_choice
 from ..benchmarks.scoring import ScoringOptions
 from ..files.records import Given, readable
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary
 from ..results.metric import Floats, divide
 from ..results.signature import Signature
@@ -148,7 +148,7 @@ def validate(
     unnamed: Unnamed | None = None,
     weights: Given | None = None,
     vocabulary: Vocabulary | str | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     half: Half | None = None,
     without: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
@@ -176,7 +176,7 @@ def validate(
         InputErrors, InputError: faults by file and line; ratings that are constant, missing or out of range; too few.
         MissingExtra: n-gram metrics without their package.
     """
-    check_choice("claims", claims, CLAIMS)
+    check_choice("claims", claims, READINGS)
     if half is not None:
         check_choice("half", half, ("fit", "report"))
     loaded = judgements
@@ -251,7 +251,7 @@ def _refuse_strangers(judgements: Judgements, references: References | None) -> 
         raise InputError(f"{reason} (not in {references.source})", path=judgements.source, line=lacking[0].line)
 
 
-def _truth(beside: Beside, oracle: PresenceOracle | None, labels: Vocabulary, claims: Claims) -> Truth | None:
+def _truth(beside: Beside, oracle: PresenceOracle | None, labels: Vocabulary, claims: Reading) -> Truth | None:
     truth = beside.truth(oracle, labels, claims)
     return truth if truth is None or isinstance(truth, Truth) else Truth.of(truth, labels)
 
@@ -310,7 +310,7 @@ def _span_agreements(judged: Judgements, truth: Truth, sample: Sample) -> Iterat
     marked = int(sum(item.spans is not None for item in judged.items))
     if marked < MIN_ITEMS:
         raise InputError(f"{marked} captions with marked parts; it takes {MIN_ITEMS}", path=judged.source)
-    for claims in CLAIMS:
+    for claims in READINGS:
         sums = np.zeros((sample.n_images, 4))
         np.add.at(sums, sample.group, span_counts(judged, truth, claims).astype(np.float64))
         flagged, right, wrong, seen = (sample.weights() @ sums).T
