@@ -27,7 +27,7 @@ from scapo_eval.base.types import Mention
 from scapo_eval.matching.matcher import AliasMatcher
 from scapo_eval.matching.matcher_batch import BATCH
 from scapo_eval.matching.trie import watched
-from scapo_eval.matching.uses import LEFT_OUT, USES, Claims, clear_cache, cue_words, find_uses_of
+from scapo_eval.matching.uses import LEFT_OUT, USES, Reading, clear_cache, cue_words, find_uses_of
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.results.counts import CountTable
 from scapo_eval.results.metric import MetricSet, divide, harmonic_mean, ratio
@@ -44,7 +44,7 @@ TRAP = " (trap)"
 CLAIMS_NOTHING = frozenset(LEFT_OUT["visual"]) - {"negated"}
 """Uses in which a word says nothing of the image: what a trap is."""
 
-READINGS: tuple[Claims, ...] = ("all", "visual")
+READINGS: tuple[Reading, ...] = ("all", "visual")
 
 HELD_OUT = ("held_out", "held_out_after")
 """Captions annotated before the matcher was run on them, and not held out any more: their errors have been read."""
@@ -74,7 +74,7 @@ class GoldMention(NamedTuple):
         """The word says nothing of the image: another sense, quoted text, a purpose, a comparison."""
         return self.use in CLAIMS_NOTHING or self.concept.endswith(TRAP)
 
-    def is_due(self, claims: Claims) -> bool:
+    def is_due(self, claims: Reading) -> bool:
         """Whether a reading is to count it: what names its thing, and is not left out."""
         return not self.concept.endswith(TRAP) and self.use not in LEFT_OUT[claims]
 
@@ -299,7 +299,7 @@ def kappa(first: Sequence[GoldCaption], second: Sequence[GoldCaption], field: st
     return float((sum(a == b for a, b in values) / n - chance) / (1 - chance))
 
 
-def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
+def claims_counts(caption: GoldCaption, claims: Reading) -> dict[str, int]:
     """What a reading leaves out of the annotated mentions, held against what their annotated uses say."""
     mentions = caption.mentions
     if claims != "visual":  # what claims nothing is nobody's guess or denial
@@ -361,7 +361,7 @@ def quality(gold: Sequence[GoldCaption], traps: Sequence[Trap], matcher: AliasMa
     return {"figures": figures, "counts": counts}
 
 
-def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Claims, *, remembering: bool) -> float:
+def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Reading, *, remembering: bool) -> float:
     """CPU time that a reading adds to matching, over that of matching, on every caption of the gold set's files.
 
     The median of 15 rounds. In each, every thousand captions are matched without and with the reading, so that a busy
@@ -418,7 +418,7 @@ def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]
         for name in ("coco80", "dopa160"):
             matcher = AliasMatcher(Vocabulary.load(name), "visual")
             found["models"][f"{name} {file}"] = quality(captions, traps, matcher)
-    readings: tuple[Claims, ...] = ("asserted", "certain", "visual")
+    readings: tuple[Reading, ...] = ("asserted", "certain", "visual")
     for claims in readings:
         figures, counts = measure(CLAIMS, (claims_counts(caption, claims) for caption in gold))
         coco = Vocabulary.load("coco80")

@@ -33,7 +33,7 @@ from scapo_eval.base.errors import ScapoError
 from scapo_eval.base.ids import canonical_image_id
 from scapo_eval.files.files import atomic_write
 from scapo_eval.matching.matcher import AliasMatcher
-from scapo_eval.matching.uses import CLAIMS, LEFT_OUT
+from scapo_eval.matching.uses import LEFT_OUT, READINGS
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.results.metric import MetricSet, ratio
 from scapo_eval.results.results import Run
@@ -77,7 +77,7 @@ def page(data: Path, truths: Mapping[str, str]) -> Iterator[str]:
     yield from agreement(gold, oracle, data)
     yield "## The vocabulary and the profile\n\n" + PROFILES
     yield from profiles(data, oracle)
-    yield "## The reading of claims\n\n" + READINGS
+    yield "## The reading of claims\n\n" + READINGS_NOTE
     yield from readings(data, oracle)
     yield "## The truth\n\n" + TRUTHS
     yield from thinned(data, oracle, truths)
@@ -162,7 +162,7 @@ def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -
     position = {label: k for k, label in enumerate(vocabulary.labels)}
     yield from table_head("Claims", ["Readers' Hal.", "Matcher's", "Readers' Cover", "Matcher's",
                                      "Readers' CHAIR_s", "Matcher's", "Same CHAIR_s verdict"], "Captions")  # fmt: skip
-    for claims in CLAIMS:
+    for claims in READINGS:
         found = AliasMatcher(vocabulary, claims).find_batch([gold[k].text for k in known])
         rows = []
         for n, k in enumerate(known):
@@ -223,7 +223,7 @@ def readings(data: Path, oracle: PresenceOracle) -> Iterator[str]:
     """The same captions, truth and vocabulary under every reading of claims."""
     yield from run_head("`--claims`")
     for system, path in CAPTIONS.items():
-        for claims in CLAIMS:
+        for claims in READINGS:
             run = scapo_eval.score(data / path, truth=oracle, claims=claims)
             yield run_row(system, claims, run)
     yield ""
@@ -351,7 +351,7 @@ The same captions and the same truth (COCO's instances and reference captions, j
 Values of different profiles are not comparable, and their order of systems need not be the same.
 """
 
-READINGS = """\
+READINGS_NOTE = """\
 `all` counts every mention, as the published scripts do; the others leave out what a caption denies, guesses, or does
 not say of this image ([vocabulary.md](../vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
 charged for a dog by `all`.

@@ -406,7 +406,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
         path = SHIPPED / f"{path.stem}.toml"
     if not path.exists():
-        names = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
+        names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise InputError(f"configuration not found (shipped: {names})", path=str(source))
     data = read_bytes(path)
     if len(data) > _LONGEST:
@@ -423,8 +423,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 def from_table(table: dict[str, Any], source: str | None = None) -> Config:
     """The configuration that nested dictionaries describe; errors as of :func:`load`."""
     faults: list[InputError] = []
-    sections = {each.name: each for each in fields(Config)}
-    found: dict[str, Any] = {}
+    sections = {section.name: section for section in fields(Config)}
+    settings: dict[str, Any] = {}
     for name, values in table.items():
         if name not in sections:
             faults.append(InputError(f"unknown section [{name}]; known: {', '.join(sections)}", path=source))
@@ -432,9 +432,9 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
             faults.append(InputError(f"{name} is a section: write [{name}]", path=source))
         else:
             kind = sections[name].default_factory
-            found[name] = _section(kind, name, values, source, faults)
+            settings[name] = _section(kind, name, values, source, faults)
     if not faults:
-        config = Config(**found)
+        config = Config(**settings)
         if config.credit.form == "original":
             published = PUBLISHED.get(config.credit.scheme, {})
             faults += _against_published(config, published, table.get("loss", {}), source)
@@ -488,7 +488,7 @@ def to_toml(config: Config) -> str:
     for section in fields(config):
         lines.append(f"[{section.name}]")
         values = getattr(config, section.name)
-        lines += [f"{each.name} = {_toml(getattr(values, each.name))}" for each in fields(values)]
+        lines += [f"{setting.name} = {_toml(getattr(values, setting.name))}" for setting in fields(values)]
         lines.append("")
     return "\n".join(lines)
 
@@ -541,7 +541,7 @@ def _typed(value: Any, hint: Any) -> Any:
     if origin is tuple:
         if isinstance(value, str):
             value = [value]
-        if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
             raise ValueError(f"expected a list of strings, got {short_repr(value)}")
         return tuple(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST:
@@ -571,65 +571,65 @@ _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 def _contradictions(config: Config, source: str | None) -> list[InputError]:
     """What each value alone does not show."""
-    found: list[str] = []
+    reasons: list[str] = []
     for section, keys in _POSITIVE.items():
         for key in keys:
             if getattr(getattr(config, section), key) <= 0:
-                found.append(f"{section}.{key} must be greater than 0")
+                reasons.append(f"{section}.{key} must be greater than 0")
     for section, keys in _BELOW_ONE.items():
         for key in keys:
             if (value := getattr(getattr(config, section), key)) >= 1:
-                found.append(f"{section}.{key} must be less than 1, got {value}")
+                reasons.append(f"{section}.{key} must be less than 1, got {value}")
     for part in fields(config):
         values = getattr(config, part.name)
-        for each in fields(values):
-            value = getattr(values, each.name)
+        for setting in fields(values):
+            value = getattr(values, setting.name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if is_number and not value >= 0 and each.name not in _MAY_BE_NEGATIVE:
-                found.append(f"{part.name}.{each.name} must not be negative, got {value}")
+            if is_number and not value >= 0 and setting.name not in _MAY_BE_NEGATIVE:
+                reasons.append(f"{part.name}.{setting.name} must not be negative, got {value}")
     credit = config.credit
     if credit.scheme not in SCHEMES and ":" not in credit.scheme:
-        found.append(f"credit.scheme: expected {', '.join(SCHEMES)} or file.py:function, got {credit.scheme!r}")
+        reasons.append(f"credit.scheme: expected {', '.join(SCHEMES)} or file.py:function, got {credit.scheme!r}")
     if credit.per_response and not credit.reward:
-        found.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
+        reasons.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
     if not credit.per_response and credit.reward:
-        found.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
+        reasons.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
     if credit.per_response and credit.ablation:
-        found.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
+        reasons.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.per_response and credit.reference_floor:
-        found.append(f'credit.reference_floor is of the rewards of pieces; "{credit.scheme}" rewards responses')
+        reasons.append(f'credit.reference_floor is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.reference_floor and not config.loss.kl:
-        found.append("credit.reference_floor looks at the reference, which needs loss.kl > 0")
+        reasons.append("credit.reference_floor looks at the reference, which needs loss.kl > 0")
     if credit.per_response and config.rollout.group < 2:
-        found.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
+        reasons.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
     if config.optim.mini_batches > config.data.prompts_per_step:
-        found.append("optim.mini_batches is greater than data.prompts_per_step")
+        reasons.append("optim.mini_batches is greater than data.prompts_per_step")
     if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):
-        found.append('credit.overlong is of credit.scheme = "dapo" with credit.form = "original"')
+        reasons.append('credit.overlong is of credit.scheme = "dapo" with credit.form = "original"')
     if credit.overlong > config.rollout.max_new_tokens:
-        found.append("credit.overlong is greater than rollout.max_new_tokens")
+        reasons.append("credit.overlong is greater than rollout.max_new_tokens")
     if config.rollout.gpu_memory >= 1:
-        found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
+        reasons.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
     if config.rollout.sleep_level not in (1, 2):
-        found.append(f"rollout.sleep_level is 1 or 2 (rollout.sleep = false: none), got {config.rollout.sleep_level}")
+        reasons.append(f"rollout.sleep_level is 1 or 2 (rollout.sleep = false: none), got {config.rollout.sleep_level}")
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
-        found.append("run.keep_best needs data.evaluation and run.evaluate_every")
+        reasons.append("run.keep_best needs data.evaluation and run.evaluate_every")
     if config.lora.dropout >= 1:
-        found.append(f"lora.dropout is a share of inputs, less than 1, got {config.lora.dropout}")
+        reasons.append(f"lora.dropout is a share of inputs, less than 1, got {config.lora.dropout}")
     if config.lora.rank and not config.lora.alpha:
-        found.append("lora.alpha must be greater than 0: adapters would add nothing")
+        reasons.append("lora.alpha must be greater than 0: adapters would add nothing")
     if config.loss.engine_correction and config.rollout.engine == "transformers":
-        found.append('loss.engine_correction is of an engine that is not the policy: rollout.engine = "vllm"')
+        reasons.append('loss.engine_correction is of an engine that is not the policy: rollout.engine = "vllm"')
     unheard = [name for name in config.run.stop_on if name not in ALARMS]
     if unheard:
-        found.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")
+        reasons.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")
     if config.run.patience and not config.run.keep_best:
-        found.append("run.patience needs run.keep_best")
+        reasons.append("run.patience needs run.keep_best")
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]
     if unknown:
-        found.append(f"run.trackers: unknown {', '.join(unknown)}; known: {', '.join(_TRACKERS)}")
-    faults = [InputError(reason, path=source) for reason in found]
-    if not found:
+        reasons.append(f"run.trackers: unknown {', '.join(unknown)}; known: {', '.join(_TRACKERS)}")
+    faults = [InputError(reason, path=source) for reason in reasons]
+    if not reasons:
         try:
             credit.reward_config()
         except InputError as error:

@@ -88,12 +88,12 @@ class Sampled:
         """Per response, (T_i,) the piece of each token: its number in the response, and for an end the number after."""
         numbers = np.concatenate([np.arange(n) for n in np.diff(self.columns.indptr)] or [np.zeros(0)])
         told = self.paid(numbers + 1.0)  # the credit of a token is now the number of its piece
-        found = []
-        for each, pieces in zip(told, np.diff(self.columns.indptr), strict=True):
-            piece = each.astype(np.int64) - 1
-            piece[each == 0] = pieces  # what has no text is the end
-            found.append(piece)
-        return found
+        per_response = []
+        for token_numbers, pieces in zip(told, np.diff(self.columns.indptr), strict=True):
+            piece = token_numbers.astype(np.int64) - 1
+            piece[token_numbers == 0] = pieces  # what has no text is the end
+            per_response.append(piece)
+        return per_response
 
     def paid(self, rewards: NDArray[np.float64]) -> list[NDArray[np.float32]]:
         """Per response, (T_i,) the advantages where the pieces have these (parts,) rewards."""
@@ -101,12 +101,14 @@ class Sampled:
 
     def summed(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """(parts,) the sum over each piece's tokens of values per response, (T_i,) each."""
-        indptr, found = self.columns.indptr, np.zeros(len(self.columns.reward))
-        for k, (each, own) in enumerate(zip(values, self.pieces, strict=True)):
+        indptr, sums = self.columns.indptr, np.zeros(len(self.columns.reward))
+        for k, (token_values, token_pieces) in enumerate(zip(values, self.pieces, strict=True)):
             first, pieces = int(indptr[k]), int(indptr[k + 1] - indptr[k])
-            inside = own < pieces  # the end of sequence is of no piece
-            found[first : first + pieces] = np.bincount(own[inside], weights=each[inside], minlength=pieces)
-        return found
+            inside = token_pieces < pieces  # the end of sequence is of no piece
+            sums[first : first + pieces] = np.bincount(
+                token_pieces[inside], weights=token_values[inside], minlength=pieces
+            )
+        return sums
 
 
 Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
@@ -157,17 +159,19 @@ def credit(
     padded, columns = advantages_for_batch(
         image_ids, ids, tokenizer, reward, finished=finished, eos=settings.eos, truncated=settings.truncated
     )
-    advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
+    advantages = [padded[k, : len(tokens)] for k, tokens in enumerate(ids)]
     rewards = columns.total
     if settings.per_response:
         if settings.scheme == "dapo" and settings.form == "original" and settings.overlong:
             rewards = rewards - _overlong(ids, settings.overlong, max_new_tokens)
-        each = _COMPARED[settings.scheme](rewards, group)
+        compared = _COMPARED[settings.scheme](rewards, group)
         if settings.truncated == "mask":
-            each = np.where(finished, each, 0.0)
-        advantages = [np.full(len(own), value, dtype=np.float32) for own, value in zip(ids, each, strict=True)]
+            compared = np.where(finished, compared, 0.0)
+        advantages = [
+            np.full(len(tokens), value, dtype=np.float32) for tokens, value in zip(ids, compared, strict=True)
+        ]
     elif ":" in settings.scheme or settings.reference_floor:
-        decoded = [decode_with_offsets(tokenizer, own) for own in ids]
+        decoded = [decode_with_offsets(tokenizer, tokens) for tokens in ids]
         texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
         given = Sampled(image_ids, texts, offsets, finished, columns, group, reward, logprobs)
         if settings.reference_floor:
@@ -211,20 +215,20 @@ def scheme_of(name: str) -> Scheme:
         raise InputError("credit.scheme: Python file not found", path=file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Scheme | None = getattr(module, function, None)
-    if not callable(found):
+    scheme: Scheme | None = getattr(module, function, None)
+    if not callable(scheme):
         raise InputError(f"credit.scheme: function '{function}' not found", path=file)
-    return found
+    return scheme
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
     """What a custom scheme returned, refused where it does not fit the tokens."""
-    found = [np.asarray(each, dtype=np.float32) for each in given]
-    shapes, wanted = [each.shape for each in found], [(len(own),) for own in ids]
-    if shapes != wanted or not all(np.isfinite(each).all() for each in found):
+    advantages = [np.asarray(values, dtype=np.float32) for values in given]
+    shapes, wanted = [values.shape for values in advantages], [(len(tokens),) for tokens in ids]
+    if shapes != wanted or not all(np.isfinite(values).all() for values in advantages):
         reason = "credit.scheme: must return one finite number for each token of each response"
         raise InputError(reason, path=name)
-    return found
+    return advantages
 
 
 def token_weights(

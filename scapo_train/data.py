@@ -106,7 +106,7 @@ def read_prompts(
         InputErrors: faulty lines, ids that the oracle does not know, each with its line.
     """
     root = Path(images) if images else Path(path).parent
-    faults, found, skipped = FaultList(), list[Source](), 0
+    faults, sources, skipped = FaultList(), list[Source](), 0
     for number, record in iter_records(path):
         try:
             source = _source(record, root)
@@ -115,7 +115,7 @@ def read_prompts(
                     skipped += 1
                     continue
                 oracle.row(source.image_id)
-            found.append(source)
+            sources.append(source)
         except InputError as error:
             faults.add(InputError(error.reason, path=str(path), line=number))
         except ValueError as error:
@@ -123,9 +123,9 @@ def read_prompts(
     faults.raise_if_any()
     if skipped:
         _log.warning("%s: %d prompts left out: the truth does not know their images", path, skipped)
-    if not found:
+    if not sources:
         raise InputError("no prompts found" + (" whose image the truth knows" if skipped else ""), path=str(path))
-    return found
+    return sources
 
 
 @dataclass(frozen=True)
@@ -156,22 +156,22 @@ def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
         InputErrors: faulty lines, each with its number.
     """
     root = Path(images) if images else Path(path).parent
-    faults, found = FaultList(), list[Pair]()
+    faults, pairs = FaultList(), list[Pair]()
     for number, record in iter_records(path):
         try:
             chosen, rejected = (_answer(record, key) for key in ("chosen", "rejected"))
             if chosen == rejected:
                 raise InputError("'chosen' and 'rejected' are the same text: nothing is preferred")
-            found.append(Pair(number, _source(_as_prompt(record), root), chosen, rejected))
+            pairs.append(Pair(number, _source(_as_prompt(record), root), chosen, rejected))
         except InputError as error:
             reason = error.reason.replace("'messages'", "'prompt'")  # as a line of pairs calls its turns
             faults.add(InputError(reason, path=str(path), line=number))
         except ValueError as error:
             faults.add(InputError(f"'image_id' of 'metadata' {error}", path=str(path), line=number))
     faults.raise_if_any()
-    if not found:
+    if not pairs:
         raise InputError("no pairs found", path=str(path))
-    return found
+    return pairs
 
 
 def _answer(record: Any, key: str) -> str:
@@ -212,8 +212,8 @@ def _string(record: Any, key: str) -> str:
     if isinstance(value, str) and "\0" in value:
         raise InputError(f"'{key}' holds a NUL")
     if not isinstance(value, str) or not value:
-        found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-        raise InputError(f"'{key}' must be a string that is not empty (found: {found})")
+        actual = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+        raise InputError(f"'{key}' must be a string that is not empty (found: {actual})")
     return value
 
 
@@ -252,7 +252,7 @@ def _chat(record: dict[str, Any], pictures: int) -> tuple[dict[str, Any], ...]:
     messages = record["messages"]
     if "prompt" in record or not isinstance(messages, list) or not messages:
         raise InputError("'messages' must be a list of turns, in place of 'prompt'")
-    found = []
+    turns = []
     for k, message in enumerate(messages, 1):
         where = f"'messages' {k}"
         role, content = (message.get(key) if isinstance(message, dict) else None for key in ("role", "content"))
@@ -261,16 +261,16 @@ def _chat(record: dict[str, Any], pictures: int) -> tuple[dict[str, Any], ...]:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(parts, list) or not parts:
             raise InputError(f"{where}: 'content' must be a string or a list of parts")
-        found.append({"role": role, "content": [_part(part, where) for part in parts]})
-    if found[-1]["role"] != "user":
+        turns.append({"role": role, "content": [_part(part, where) for part in parts]})
+    if turns[-1]["role"] != "user":
         raise InputError("'messages' must end with a turn of the user, which the response answers")
-    places = sum(part["type"] == "image" for message in found for part in message["content"])
+    places = sum(part["type"] == "image" for message in turns for part in message["content"])
     if not places and pictures:
-        first = next(message for message in found if message["role"] == "user")
+        first = next(message for message in turns if message["role"] == "user")
         first["content"] = [*({"type": "image"} for _ in range(pictures)), *first["content"]]
     elif places != pictures:
         raise InputError(f"'messages' have places for {places} pictures, but there are {pictures}")
-    return tuple(found)
+    return tuple(turns)
 
 
 def _part(part: Any, where: str) -> dict[str, str]:
@@ -362,7 +362,7 @@ class Prompts:
 
     def _made(self, indices: Sequence[int]) -> tuple[list[Prompt], dict[int, str]]:
         """The prompts, and why others could not be made, by index."""
-        found, faults = list[Prompt](), dict[int, str]()
+        prompts, faults = list[Prompt](), dict[int, str]()
         for index in indices:
             source = self.sources[index]
             turns = list(source.messages)
@@ -380,9 +380,9 @@ class Prompts:
                 reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
                 reason += f"the response the model has positions for {self._longest}"
                 raise InputError(reason, path=source.path)
-            inputs = {name: each for name, each in made.items() if name not in ("input_ids", "attention_mask")}
-            found.append(Prompt(index, source, made["input_ids"][0], inputs))
-        return found, faults
+            inputs = {name: tensor for name, tensor in made.items() if name not in ("input_ids", "attention_mask")}
+            prompts.append(Prompt(index, source, made["input_ids"][0], inputs))
+        return prompts, faults
 
 
 def seed_of(*parts: int) -> int:

@@ -79,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / DOCTOR) as stream:
-            stream.write(dump_json({"ok": healthy(findings), "findings": [asdict(each) for each in findings]}) + b"\n")
+            stream.write(
+                dump_json({"ok": healthy(findings), "findings": [asdict(finding) for finding in findings]}) + b"\n"
+            )
     except (ScapoError, OSError) as error:
         print(f"scapo_train.doctor: {printable(str(error))}", file=sys.stderr)
         return 2
@@ -101,14 +103,14 @@ def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Finding],
         scratch: a folder for what is made meanwhile.
         tell: called with each finding.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in (_sharded, _steps, _killed, _planned):
         for finding in check(config, ranks, scratch):
             tell(finding)
-            found.append(finding)
-        if not healthy(found):
+            findings.append(finding)
+        if not healthy(findings):
             break
-    return found
+    return findings
 
 
 def _sharded(config: Config, ranks: int, scratch: Path) -> list[Finding]:
@@ -137,7 +139,7 @@ def _steps(config: Config, ranks: int, scratch: Path) -> list[Finding]:
     rows = _rows(scratch / "whole")
     finite = all(math.isfinite(row["loss"]) for row in rows if row["loss"] is not None)
     seconds = sum(value or 0 for name, value in rows[-1].items() if name.startswith("seconds_"))
-    found = [
+    findings = [
         Finding(
             "steps", len(rows) == STEPS and finite,
             f"{STEPS} with a checkpoint after each in {time.monotonic() - start:.0f} s, the last in {seconds:.2g} s",
@@ -145,8 +147,8 @@ def _steps(config: Config, ranks: int, scratch: Path) -> list[Finding]:
     ]  # fmt: skip
     if config.rollout.engine == "vllm":
         told = [line.partition("INFO: ")[2] for line in done.stderr.splitlines() if "weights synchronized" in line]
-        found.append(Finding("vLLM", True, told[0] if told else "rollout.check_sync is off"))
-    return found
+        findings.append(Finding("vLLM", True, told[0] if told else "rollout.check_sync is off"))
+    return findings
 
 
 def _killed(config: Config, ranks: int, scratch: Path) -> list[Finding]:
@@ -167,16 +169,16 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Finding]:
     done = _run(ranks, "scapo_train", *arguments, "--resume", "auto")
     if done.returncode:
         return [Finding("kill and resume", False, _last_line(done))]
-    one, other = _rows(scratch / "whole"), _rows(scratch / "killed")
+    whole, killed = _rows(scratch / "whole"), _rows(scratch / "killed")
     gap = max(
         (abs(row[name] - again[name]) / max(abs(row[name]), 1e-6))
-        for row, again in zip(one, other, strict=True)
+        for row, again in zip(whole, killed, strict=True)
         for name in ("loss", "grad_norm", "length")
         if row[name] is not None and again[name] is not None
     )
     exact = _device() == "cpu"  # kernels of a GPU do not add in the same order twice
-    said = f"killed with SIGKILL after step 1; the metrics of all steps are {gap:.1e} from those of a run that was not"
-    return [Finding("kill and resume", gap == 0 if exact else gap < 0.5, said)]
+    seen = f"killed with SIGKILL after step 1; the metrics of all steps are {gap:.1e} from those of a run that was not"
+    return [Finding("kill and resume", gap == 0 if exact else gap < 0.5, seen)]
 
 
 def _planned(config: Config, ranks: int, scratch: Path) -> list[Finding]:
@@ -191,12 +193,12 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Finding]:
     if not torch.cuda.is_available():
         return [Finding("plan", None, "no GPU: memory and seconds are not compared")]
     name = torch.cuda.get_device_name().replace(" ", "")
-    kind = next((each for each in GPUS if each.partition("-")[0] in name), None)
+    kind = next((gpu for gpu in GPUS if gpu.partition("-")[0] in name), None)
     if kind is None:
         return [Finding("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner knows")]
     row = _rows(scratch / "whole")[-1]
     expected = plan(Job(config, shape_of(config.model.path), kind, ranks))
-    seconds = sum(value or 0 for each, value in row.items() if each.startswith("seconds_"))
+    seconds = sum(value or 0 for column, value in row.items() if column.startswith("seconds_"))
     planned = sum(expected.seconds.values())
     peak = row["peak_memory"] / GIB
     return [
@@ -237,8 +239,8 @@ def _run(ranks: int, module: str, *arguments: str) -> subprocess.CompletedProces
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     """What a run said of its end."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
-    return f"exit code {done.returncode}: {(own or lines or ['nothing was said'])[-1]}"
+    messages = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
+    return f"exit code {done.returncode}: {(messages or lines or ['nothing was said'])[-1]}"
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -281,15 +283,20 @@ def _on_ranks(out: Path) -> int:
             policy = load_policy(settings, 1.0, alone)
             prompts = noise_prompts(path, number)[alone.rank :: alone.size]
             encoded = policy.prepare(prompts, group.device)
-            responses = [[10 + each.prompt.index, 20, 30 + each.prompt.index] for each in encoded]
-            rows = [each.row([ids]) for each, ids in zip(encoded, responses, strict=True)]
+            responses = [[10 + prompt.prompt.index, 20, 30 + prompt.prompt.index] for prompt in encoded]
+            rows = [prompt.row([ids]) for prompt, ids in zip(encoded, responses, strict=True)]
             (policy(policy.batch(rows, group.device)).logprob.sum() * alone.size / number).backward()
             gradients.append(
-                {name: _whole(each.grad) for name, each in policy.named_parameters() if each.requires_grad}
+                {
+                    name: _whole(parameter.grad)
+                    for name, parameter in policy.named_parameters()
+                    if parameter.requires_grad
+                }
             )
-        one, several = gradients
+        single, several = gradients
         gap = max(
-            float((several[name] - one[name]).abs().max() / one[name].abs().max().clamp_min(1e-8)) for name in one
+            float((several[name] - single[name]).abs().max() / single[name].abs().max().clamp_min(1e-8))
+            for name in single
         )
         seen["gradient_gap"] = max(group.gather(gap))
         if group.main:

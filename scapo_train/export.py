@@ -57,8 +57,8 @@ def export_step(
     checkpoints = Checkpoints(run / (BEST if best else "checkpoints"), 1)
     complete = {int(path.name.removeprefix("step-")): path for path in checkpoints.complete()}
     if not complete or (step is not None and step not in complete):
-        found = ", ".join(map(str, complete)) or "none"
-        raise InputError(f"checkpoint not found (found: {found})", path=str(checkpoints.folder))
+        steps = ", ".join(map(str, complete)) or "none"
+        raise InputError(f"checkpoint not found (found: {steps})", path=str(checkpoints.folder))
     step = max(complete) if step is None else step
     output = output or run / f"{'adapter' if adapter else 'model'}-{step:06d}"
     if output.exists():

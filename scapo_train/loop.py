@@ -104,7 +104,7 @@ def check_health(folder: Path) -> None:
     path = folder / DOCTOR
     report = read_json(path) if path.is_file() else {}
     if isinstance(report, dict) and report.get("ok") is False:
-        failed = [each["name"] for each in report.get("findings", []) if each["ok"] is False]
+        failed = [finding["name"] for finding in report.get("findings", []) if finding["ok"] is False]
         raise InputError(f"{', '.join(failed)} failed: mend it and run the doctor again, or remove the file", path=path)
 
 
@@ -252,7 +252,7 @@ class Loop(ABC):
             ScapoError: out of memory, with what would need less.
         """
         config, longest = self.config.run, 0.0
-        handlers = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             if self.step == 0:
                 start = self.evaluate(0)
@@ -334,10 +334,10 @@ class Loop(ABC):
             encoded = encode(self.policy, prompts, process_group.device)
             responses = self.sampler.sample(encoded, seed_of(run.seed, 2**31), 1, data.evaluation_temperature)
             texts, _ = decode_batch(self.tokenizer, [response.ids for response in responses])
-            image_ids = [each.prompt.source.image_id for each in encoded]
+            image_ids = [prompt.prompt.source.image_id for prompt in encoded]
             columns = self.held_out_reward.batch(image_ids, texts) if scored and self.held_out_reward else None
         if sampled:
-            rows = list(zip([each.prompt.index for each in encoded], image_ids, texts, strict=True))
+            rows = list(zip([prompt.prompt.index for prompt in encoded], image_ids, texts, strict=True))
             all_rows = sorted(row for rank in process_group.gather(rows) for row in rank)
             if self.log is not None:
                 self.log.samples(step, [(image_id, text) for _, image_id, text in all_rows[: run.samples]])

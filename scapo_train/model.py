@@ -188,7 +188,9 @@ def load_policy(
         parameter.data = parameter.data.to(plain if family.one_dtype and process_group.size == 1 else dtype)
     if not (reference and settings.reference == "cpu"):
         policy.to(process_group.device)
-    if process_group.size == 1 and any(each.dtype != dtype for each in policy.parameters() if each.requires_grad):
+    if process_group.size == 1 and any(
+        parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad
+    ):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
 
@@ -279,14 +281,16 @@ def _same_formats(policy: Policy) -> dict[str, Tensor]:
     Raises:
         ScapoError: a rank has built another model of the same settings.
     """
-    own = _tensors(policy)
-    (formats,) = _from_first([{name: (each.dtype, tuple(each.shape)) for name, each in own.items()}])
-    if {name: tuple(each.shape) for name, each in own.items()} != {name: shape for name, (_, shape) in formats.items()}:
+    tensors = _tensors(policy)
+    (formats,) = _from_first([{name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}])
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != {
+        name: shape for name, (_, shape) in formats.items()
+    }:
         raise ScapoError("this rank builds another model of the same files: is it the same transformers everywhere?")
-    for name, each in own.items():
-        if each.is_meta:
-            each.data = each.data.to(formats[name][0])
-    return {name: each.detach() for name, each in own.items()}
+    for name, tensor in tensors.items():
+        if tensor.is_meta:
+            tensor.data = tensor.data.to(formats[name][0])
+    return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
 @torch.no_grad()
@@ -301,20 +305,20 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
     """
     if not process_group.main:
         policy.to_empty(device=device)
-    for name, own in _tensors(policy).items():
+    for name, tensor in _tensors(policy).items():
         like = whole.pop(name)
         given = torch.empty(like.shape, dtype=like.dtype, device=process_group.device)
         if process_group.main:
             given.copy_(like)
-        if isinstance(own, DTensor):
+        if isinstance(tensor, DTensor):
             if not process_group.main:
-                part = distribute_tensor(given, own.device_mesh, own.placements, src_data_rank=0)
-                own.to_local().copy_(part.to_local())
+                part = distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=0)
+                tensor.to_local().copy_(part.to_local())
             else:  # has its part
-                distribute_tensor(given, own.device_mesh, own.placements, src_data_rank=0)
+                distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=0)
         else:
             dist.broadcast(given, src=0)
-            own.data.copy_(given)
+            tensor.data.copy_(given)
 
 
 def check_family(config: Any) -> Family:

@@ -68,7 +68,7 @@ class PolicySampler:
         """See :class:`Sampler`."""
         training = self._policy.training
         self._policy.eval()
-        found: list[Response | None] = [None] * (len(prompts) * group)
+        responses: list[Response | None] = [None] * (len(prompts) * group)
         # prompts of like length together: less padding
         order = sorted(range(len(prompts)), key=lambda k: len(prompts[k].prompt.ids))
         with gathered(self._policy):
@@ -77,9 +77,9 @@ class PolicySampler:
                 noise = [seeded(self._device, seed, prompts[k].prompt.index) for k in chosen]
                 made = self._batch([prompts[k] for k in chosen], noise, group, temperature)
                 for at, k in enumerate(chosen):
-                    found[k * group : (k + 1) * group] = made[at * group : (at + 1) * group]
+                    responses[k * group : (k + 1) * group] = made[at * group : (at + 1) * group]
         self._policy.train(training)
-        return [response for response in found if response is not None]
+        return [response for response in responses if response is not None]
 
     def _batch(
         self, prompts: Sequence[EncodedPrompt], noise: Sequence[torch.Generator], group: int, temperature: float
@@ -96,7 +96,9 @@ class PolicySampler:
         tokens = torch.full((rows, self._max_new_tokens), -1, device=device)
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
         shape = (group, self._max_new_tokens)
-        chances = torch.cat([torch.rand(shape, dtype=torch.float64, device=device, generator=each) for each in noise])
+        chances = torch.cat(
+            [torch.rand(shape, dtype=torch.float64, device=device, generator=generator) for generator in noise]
+        )
         for t in range(self._max_new_tokens):
             drawn = _drawn(logits.index_fill_(1, never, -torch.inf), chances[alive, t], temperature)
             tokens[alive, t] = drawn

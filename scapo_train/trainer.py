@@ -150,7 +150,7 @@ class Trainer(Loop):
 
     def _image_ids(self, encoded: Sequence[EncodedPrompt]) -> list[str]:
         """The image of each response, group by group."""
-        return [each.prompt.source.image_id for each in encoded for _ in range(self.config.rollout.group)]
+        return [prompt.prompt.source.image_id for prompt in encoded for _ in range(self.config.rollout.group)]
 
     def _resample(self, encoded: Sequence[EncodedPrompt], responses: list[Response], attempt: int) -> bool:
         """Samples groups without variance again, in place; whether any rank had one."""

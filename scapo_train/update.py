@@ -115,9 +115,9 @@ class Updater:
         """
         count = self.config.optim.mini_batches
         mini = {index: at * count // len(order) for at, index in enumerate(order)}  # the same on any number of ranks
-        of_prompt = [mini[each.prompt.index] for each in encoded]
-        chosen = [[k for k, own in enumerate(of_prompt) if own == m] for m in range(count)]
-        return [self._micro_batches(each, encoded, responses) for each in chosen]
+        of_prompt = [mini[prompt.prompt.index] for prompt in encoded]
+        chosen = [[k for k, number in enumerate(of_prompt) if number == m] for m in range(count)]
+        return [self._micro_batches(indices, encoded, responses) for indices in chosen]
 
     def _micro_batches(
         self, chosen: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
@@ -137,17 +137,17 @@ class Updater:
             packed[-1].append(row)
             length += row[0].length
         device = self._process_group.device
-        found = []
+        micro_batches = []
         for rows in packed:
-            owners = [i for _, own in rows for i in own]
+            owners = [i for _, indices in rows for i in indices]
             given = [responses[i].logprobs for i in owners]
-            known = [each for each in given if each is not None]
+            known = [logprobs for logprobs in given if logprobs is not None]
             sampled = torch.from_numpy(np.concatenate(known)).to(device) if len(known) == len(owners) else None
-            found.append(MicroBatch(self._policy.batch([row for row, _ in rows], device), owners, sampled))
-        missing = self._process_group.max(len(found)) - len(found)
+            micro_batches.append(MicroBatch(self._policy.batch([row for row, _ in rows], device), owners, sampled))
+        missing = self._process_group.max(len(micro_batches)) - len(micro_batches)
         if missing:  # a rank that has less to do takes part in the others' collectives, with weight 0
-            found += [MicroBatch(self._policy.idle_batch(device), []) for _ in range(missing)]
-        return found
+            micro_batches += [MicroBatch(self._policy.idle_batch(device), []) for _ in range(missing)]
+        return micro_batches
 
     @torch.no_grad()
     def add_frozen_logprobs(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> None:
@@ -177,14 +177,14 @@ class Updater:
         """
         if whose == "reference" and self._reference is None:
             raise InputError("credit.scheme: it asks for the reference's log-probabilities, which need loss.kl > 0")
-        found: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(lengths)
+        logprobs: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(lengths)
         for micro in (micro for mini in mini_batches for micro in mini):
             known = micro.old if whose == "policy" else micro.reference
             flat = (self._policy(micro.batch).logprob if known is None else known).float().cpu()
             if micro.owners:
-                for owner, own in zip(micro.owners, flat.split([lengths[k] for k in micro.owners]), strict=True):
-                    found[owner] = own.numpy()
-        return found
+                for owner, values in zip(micro.owners, flat.split([lengths[k] for k in micro.owners]), strict=True):
+                    logprobs[owner] = values.numpy()
+        return logprobs
 
     def update(self, mini_batches: Sequence[Sequence[MicroBatch]], credited: CreditedBatch, step: int) -> UpdateResult:
         """Makes all optimizer steps of a batch.
@@ -202,8 +202,8 @@ class Updater:
         norms, losses, skipped = list[float](), list[float](), 0
         for _ in range(self.config.optim.inner_epochs):
             for micro_batches in mini_batches:
-                own = [i for micro in micro_batches for i in micro.owners]
-                tokens, responses = self._process_group.sum(float(lengths[own].sum()), float(len(own)))
+                owners = [i for micro in micro_batches for i in micro.owners]
+                tokens, responses = self._process_group.sum(float(lengths[owners].sum()), float(len(owners)))
                 if not tokens:  # no picture of the step could be read, on any rank
                     skipped += 1
                     continue
@@ -245,12 +245,12 @@ class Updater:
         total = torch.zeros((), device=device)
         for micro in micro_batches:
             statistics = self._policy(micro.batch)
-            own = lengths[micro.owners]
+            sizes = lengths[micro.owners]
             if micro.owners:
                 advantage = torch.from_numpy(np.concatenate([credited.advantages[i] for i in micro.owners])).to(device)
-                per_token = np.repeat(weights[micro.owners], own)
+                per_token = np.repeat(weights[micro.owners], sizes)
                 if self._loss.mean_per_micro_batch:
-                    per_token = np.full(own.sum(), 1.0 / (own.sum() * len(micro_batches) * ranks))
+                    per_token = np.full(sizes.sum(), 1.0 / (sizes.sum() * len(micro_batches) * ranks))
                 weight = torch.from_numpy(per_token).to(device, statistics.logprob.dtype)
             else:
                 advantage = weight = torch.zeros_like(statistics.logprob)
@@ -274,8 +274,8 @@ class Updater:
                 mismatch = torch.zeros((), device=device)
                 if micro.sampled is not None:
                     mismatch = (when_sampled - micro.sampled).abs().sum()
-                parts = (own.sum(), part.kl, part.clipped, statistics.entropy.sum(), statistics.end.sum(), mismatch)
-                sums = sums + torch.stack([torch.as_tensor(each, device=device).double() for each in parts])
+                parts = (sizes.sum(), part.kl, part.clipped, statistics.entropy.sum(), statistics.end.sum(), mismatch)
+                sums = sums + torch.stack([torch.as_tensor(value, device=device).double() for value in parts])
         return float(total), sums
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
@@ -306,8 +306,8 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
         Norm of the gradients before clipping; None, with a warning: it or the loss is not finite, nothing was changed.
     """
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    found = torch.nn.utils.clip_grad_norm_(trained, optim.clip or math.inf)
-    norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
+    total_norm = torch.nn.utils.clip_grad_norm_(trained, optim.clip or math.inf)
+    norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
     fine = math.isfinite(loss) and math.isfinite(norm)
     if fine:
         set_learning_rate(optimizer, learning_rate(optim, step, steps))
@@ -346,8 +346,8 @@ def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
     optim = config.optim
     trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [each for each in trainable if each.ndim >= 2], "weight_decay": optim.weight_decay},
-        {"params": [each for each in trainable if each.ndim < 2], "weight_decay": 0.0},
+        {"params": [parameter for parameter in trainable if parameter.ndim >= 2], "weight_decay": optim.weight_decay},
+        {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
     ]
     settings: dict[str, Any] = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if optim.optimizer == "adamw":
@@ -369,7 +369,7 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
         parameter.detach().to_local() if hasattr(parameter, "to_local") else parameter.detach()
         for parameter in parameters
     ]
-    fine = torch.stack([torch.isfinite(each).all() for each in local]).all()
+    fine = torch.stack([torch.isfinite(tensor).all() for tensor in local]).all()
     if process_group.max(int(not fine)):
         remedy = "go on from the last checkpoint with --resume auto, and a smaller optim.lr if it is large"
         raise ScapoError(f"step {step}: weights are not finite; {remedy}")
@@ -379,9 +379,9 @@ def _split_group(
     encoded: EncodedPrompt, owners: Sequence[int], responses: Sequence[Response], budget: int
 ) -> list[list[int]]:
     """The responses of a group by rows, none with more tokens than the budget where that can be."""
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     for i in owners:
-        if not found or encoded.row([responses[j].ids for j in (*found[-1], i)]).length > budget:
-            found.append([])
-        found[-1].append(i)
-    return found
+        if not rows or encoded.row([responses[j].ids for j in (*rows[-1], i)]).length > budget:
+            rows.append([])
+        rows[-1].append(i)
+    return rows

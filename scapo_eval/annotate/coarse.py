@@ -56,10 +56,10 @@ def prompts_for(vocabulary: Vocabulary, labels_per_call: int = 1, template: Temp
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)
-    found = []
+    prompts = []
     while group := list(islice(labels, labels_per_call)):
-        found.append(template.prompt("coarse", group, vocabulary))
-    return found
+        prompts.append(template.prompt("coarse", group, vocabulary))
+    return prompts
 
 
 def coarse(

@@ -251,9 +251,9 @@ def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     rows = []
     general = [prompt for prompt in prompts if prompt["kind"] == "coarse"]
     if general:
-        labels = {label for each in general for label in each["labels"]}
-        hashes = digest(sorted(each["prompt"] for each in general))
-        cells = sum(each["cells"] for each in general)
+        labels = {label for prompt in general for label in prompt["labels"]}
+        hashes = digest(sorted(prompt["prompt"] for prompt in general))
+        cells = sum(prompt["cells"] for prompt in general)
         rows.append([f"{len(general)} texts (hash {hashes})", "coarse", f"{len(labels)}", f"{cells:,}"])
     for prompt in prompts:
         if prompt["kind"] != "coarse":
@@ -272,7 +272,10 @@ def _quality(summary: Any) -> list[str]:
 def _pool(card: Any) -> list[str]:
     if not isinstance(card, dict):
         return ["The images were given as they are, not drawn by `annotate sample`.", ""]
-    kept_out = "; ".join(f"{each['source']} ({each['images']:,} images)" for each in card["excluded"]) or "nothing"
+    kept_out = (
+        "; ".join(f"{exclusion['source']} ({exclusion['images']:,} images)" for exclusion in card["excluded"])
+        or "nothing"
+    )
     pool = card["pool"]
     return [
         f"Drawn with seed {card['seed']} from {pool['images']:,} images of {', '.join(pool['sources'])} "

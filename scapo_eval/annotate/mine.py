@@ -119,8 +119,9 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
     owner = np.array(owners, dtype=np.int64)
     np.add.at(rollouts, owner, 1)
     for begin in range(0, len(texts), _BATCH):
-        found = matcher.find_batch(texts[begin : begin + _BATCH])
-        cells = np.unique(np.stack([found.caption, found.label_id], axis=1), axis=0)  # a rollout claims a label once
+        mentions = matcher.find_batch(texts[begin : begin + _BATCH])
+        # a rollout claims a label once
+        cells = np.unique(np.stack([mentions.caption, mentions.label_id], axis=1), axis=0)
         np.add.at(claims, (owner[begin + cells[:, 0]], cells[:, 1]), 1)
     return RolloutMentions(claims, rollouts, texts, unknown)
 
@@ -138,14 +139,14 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
     silent = mentions.rollouts[:, None] - mentions.claims
     against = np.where(store.matrix == ABSENT, mentions.claims, silent)
     candidates = np.argwhere((evidence >= LEAST_EVIDENCE) & (against >= min_rollouts))
-    found = [
+    cells = [
         DisputedCell(
             row, column, int(store.matrix[row, column]), int(mentions.claims[row, column]), int(mentions.rollouts[row]),
             float(evidence[row, column]),
         )
         for row, column in candidates.tolist()
     ]  # fmt: skip
-    return sorted(found, key=lambda each: (-each.evidence, each.row, each.column))
+    return sorted(cells, key=lambda cell: (-cell.evidence, cell.row, cell.column))
 
 
 def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np.float64]:
@@ -176,13 +177,13 @@ def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedC
     for cell in cells:
         in_dispute[cell.row, cell.column] = True
     usual = present.mean(axis=0)
-    found = []
+    rows = []
     for k, label in enumerate(store.labels):
         beside = present[in_dispute[:, k]]  # what the judge calls present there
         lift = beside.mean(axis=0) - usual if len(beside) else np.zeros(len(store.labels))
         lift[k] = -1.0
         best = int(lift.argmax())
-        found.append(
+        rows.append(
             LabelConfusion(
                 label, int(present[:, k].sum()), int(number[ABSENT, k]), int(number[PRESENT, k]),
                 _share(mentions.claims[:, k], rollouts[:, k], present[:, k]),
@@ -190,7 +191,7 @@ def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedC
                 store.labels[best] if len(beside) and beside[:, best].mean() >= 0.5 and lift[best] > 0 else "",
             )
         )  # fmt: skip
-    return sorted(found, key=lambda each: (-(each.claimed_absent + each.silent_present), each.label))
+    return sorted(rows, key=lambda row: (-(row.claimed_absent + row.silent_present), row.label))
 
 
 def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArray[np.bool_]) -> float:

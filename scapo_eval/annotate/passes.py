@@ -223,11 +223,11 @@ def _write(
         outcome.cells += len(call.columns)
         if completion.error is not None:
             continue
-        said = verdicts or (UNKNOWN,) * len(call.columns)
-        found = cells.setdefault((call.prompt.kind, call.prompt.id), [])
-        found += ((call.row, column, verdict) for column, verdict in zip(call.columns, said, strict=True))
-    for (kind, prompt), found in cells.items():
-        row, column, verdict = np.array(found, dtype=np.int64).T
+        judged = verdicts or (UNKNOWN,) * len(call.columns)
+        of_prompt = cells.setdefault((call.prompt.kind, call.prompt.id), [])
+        of_prompt += ((call.row, column, verdict) for column, verdict in zip(call.columns, judged, strict=True))
+    for (kind, prompt), of_prompt in cells.items():
+        row, column, verdict = np.array(of_prompt, dtype=np.int64).T
         before = store.matrix[row, column]
         new = Provenance(kind, prompt, judge, round, reason)
         # a person's verdict stays; a coarse one is the first or replaces an unreadable coarse one

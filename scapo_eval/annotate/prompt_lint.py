@@ -74,26 +74,30 @@ def lint(prompts: Iterable[Prompt], vocabulary: Vocabulary) -> list[PromptFindin
 
 def _check(prompt: Prompt, label: str, matcher: AliasMatcher) -> Iterator[PromptFinding]:
     vocabulary = matcher.vocabulary
-    sentences = [each for each in _sentences(prompt.user, prompt.labels) if each.label in ("", label)]
-    counted = {alias for each in sentences if not each.excludes for alias in _named(each.text, label, matcher)}
+    sentences = [sentence for sentence in _sentences(prompt.user, prompt.labels) if sentence.label in ("", label)]
+    counted = {
+        alias for sentence in sentences if not sentence.excludes for alias in _named(sentence.text, label, matcher)
+    }
     excluded: dict[str, str] = {}
-    for each in sentences:
-        if each.excludes:
-            for alias in _named(each.text, label, matcher):
-                excluded.setdefault(alias, each.text)
-    own = [alias for alias in vocabulary.aliases_of(label) if not _same(alias, label)]
-    for sentence in dict.fromkeys(excluded.values()):
-        here = [alias for alias in own if excluded.get(_folded(alias)) == sentence]
+    for sentence in sentences:
+        if sentence.excludes:
+            for alias in _named(sentence.text, label, matcher):
+                excluded.setdefault(alias, sentence.text)
+    synonyms = [alias for alias in vocabulary.aliases_of(label) if not _same(alias, label)]
+    for text in dict.fromkeys(excluded.values()):
+        in_sentence = [alias for alias in synonyms if excluded.get(_folded(alias)) == text]
         for kind, aliases in (
-            ("excluded", [alias for alias in here if _folded(alias) not in counted]),
-            ("both", [alias for alias in here if _folded(alias) in counted]),
+            ("excluded", [alias for alias in in_sentence if _folded(alias) not in counted]),
+            ("both", [alias for alias in in_sentence if _folded(alias) in counted]),
         ):
             if aliases:
-                yield PromptFinding(kind, prompt.id, label, tuple(aliases), sentence)
-    silent = [alias for alias in own if _folded(alias) not in counted | excluded.keys()]
-    known = {*map(_folded, own)} - {*map(_folded, silent)}
-    silent = [alias for alias in silent if not is_plural(alias, known | {_folded(each) for each in silent})]
-    forbids = next((each.text for each in sentences if each.excludes and _SUBTYPES.search(each.text)), None)
+                yield PromptFinding(kind, prompt.id, label, tuple(aliases), text)
+    silent = [alias for alias in synonyms if _folded(alias) not in counted | excluded.keys()]
+    known = {*map(_folded, synonyms)} - {*map(_folded, silent)}
+    silent = [alias for alias in silent if not is_plural(alias, known | {_folded(other) for other in silent})]
+    forbids = next(
+        (sentence.text for sentence in sentences if sentence.excludes and _SUBTYPES.search(sentence.text)), None
+    )
     kinds: tuple[Kind, ...] = ("label", "joint")
     if silent and (forbids is not None or prompt.kind in kinds):
         kind = "subtype" if forbids is not None else "unnamed"
@@ -105,7 +109,7 @@ def _sentences(text: str, labels: Sequence[str]) -> Iterator[_Sentence]:
     excluding = False
     for paragraph in _paragraphs(text):
         match = _ABOUT.match(paragraph)
-        label = next((each for each in labels if match and _same(match[1].strip(), each)), "")
+        label = next((candidate for candidate in labels if match and _same(match[1].strip(), candidate)), "")
         if paragraph.endswith(":") and not label:
             excluding = bool(_HEADING_EXCLUDES.search(paragraph))
             continue
@@ -134,11 +138,11 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 def _named(text: str, label: str, matcher: AliasMatcher) -> set[str]:
     """Folded aliases of the label that a text names, singular and plural alike."""
-    found = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
+    surfaces = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
     return {
         _folded(alias)
         for alias in matcher.vocabulary.aliases_of(label)
-        if not _same(alias, label) and any(_same(alias, each) for each in found)
+        if not _same(alias, label) and any(_same(alias, surface) for surface in surfaces)
     }
 
 

@@ -87,7 +87,7 @@ class Template:
         """
         pieces = _PARTS.split(text.replace("\r\n", "\n"))
         parts = {"USER": pieces[0].strip()} | {
-            role: said.strip() for role, said in zip(pieces[1::2], pieces[2::2], strict=True)
+            role: turn.strip() for role, turn in zip(pieces[1::2], pieces[2::2], strict=True)
         }
         if not parts["USER"]:
             raise InputError("the prompt is empty (no text for the user's turn)", path=source or None)
@@ -100,7 +100,7 @@ class Template:
             InputError: the text does not name a label that it should ask about.
         """
         described = [label_text(label, vocabulary) for label in labels]
-        definitions = "\n".join(f"{k}. {each.label}: {each.both}" for k, each in enumerate(described, 1))
+        definitions = "\n".join(f"{k}. {entry.label}: {entry.both}" for k, entry in enumerate(described, 1))
         answer = "{" + ", ".join(f"{json.dumps(label)}: true or false" for label in labels) + "}"
         hints = [f"- {hint}" for group, listed in _hints() if set(group) <= set(labels) for hint in listed]
         fields = {
@@ -246,12 +246,12 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
     if not isinstance(value, dict):
         return None
     if len(labels) == 1 and not value.keys() & set(labels):
-        found = [_verdict(value)]
+        verdicts = [_verdict(value)]
     elif value.keys() == set(labels):
-        found = [_verdict(value[label]) for label in labels]
+        verdicts = [_verdict(value[label]) for label in labels]
     else:
         return None
-    return None if None in found else tuple(verdict for verdict in found if verdict is not None)
+    return None if None in verdicts else tuple(verdict for verdict in verdicts if verdict is not None)
 
 
 def _verdict(value: object) -> int | None:
@@ -268,7 +268,7 @@ def _verdict(value: object) -> int | None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key appears twice")
-    return found
+    return members

@@ -68,27 +68,27 @@ def prompts_for(
         if everything.count(label) > 1:
             reason = f"'{label}' would be asked by two prompts; name it once, alone or in one group"
             raise InputError(reason)
-    found = []
+    prompts = []
     for label in wanted:
         template = Template.read(own[label], "label") if label in own else _general("label", [label], published)
-        found.append(template.prompt("label", [label], vocabulary))
+        prompts.append(template.prompt("label", [label], vocabulary))
     for group, path in groups.items():
         if len(group) < 2:
             raise InputError(f"a joint prompt needs at least two labels, got '{group[0]}'")
         template = Template.read(path, "joint") if path else _general("joint", group, published)
-        found.append(template.prompt("joint", group, vocabulary))
-    return found
+        prompts.append(template.prompt("joint", group, vocabulary))
+    return prompts
 
 
 def _general(name: str, labels: Sequence[str], published: bool) -> Template:
     """The general template, or the text that the paper prints for these labels."""
     if not published:
         return Template.shipped(name)
-    found = next((text for known, text in PAPER.items() if set(known) == set(labels)), None)
-    if found is None:
+    paper_text = next((text for known, text in PAPER.items() if set(known) == set(labels)), None)
+    if paper_text is None:
         printed = "; ".join(", ".join(known) for known in PAPER)
         raise InputError(f"the paper prints no text for {', '.join(labels)} (it does for {printed})")
-    return Template.published(found)
+    return Template.published(paper_text)
 
 
 def all_cells(store: Store, prompts: Sequence[Prompt]) -> NDArray[np.bool_]:

@@ -226,7 +226,7 @@ class Store:
         assert np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all()
         self._must_write()
         if provenance.kind != "human":
-            human = np.array([*(each.kind == "human" for each in self._provenances), False])
+            human = np.array([*(known.kind == "human" for known in self._provenances), False])
             records = records[~human[self._latest[records["row"], records["label"]]]]
         if not len(records):
             return
@@ -274,18 +274,18 @@ class Store:
 
     def history(self, row: int, label_id: int) -> list[tuple[int, Provenance]]:
         """Every verdict on a cell with its provenance, oldest first."""
-        found = []
+        verdicts = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
-                found.append((int(record["verdict"]), self._provenances[int(record["source"])]))
-        return found
+                verdicts.append((int(record["verdict"]), self._provenances[int(record["source"])]))
+        return verdicts
 
     def changed(self) -> int:
         """Number of cells whose current verdict differs from their first one, without excluded images."""
         first = np.full(self.matrix.shape, UNKNOWN, dtype=np.int8)
         for part in reversed(self._versions):
-            said = part[::-1][part["verdict"][::-1] != UNKNOWN]
-            first[said["row"], said["label"]] = said["verdict"]
+            decided = part[::-1][part["verdict"][::-1] != UNKNOWN]
+            first[decided["row"], decided["label"]] = decided["verdict"]
         return int(((first != self.matrix) & (first != UNKNOWN) & self.included[:, None]).sum())
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
@@ -311,13 +311,13 @@ class Store:
         whole = data.rfind(b"\n") + 1
         if whole < len(data) and self._lock is not None:
             os.truncate(path, whole)
-        found = []
+        records = []
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
             try:
-                found.append(msgspec.convert(parse_json(line), form))
+                records.append(msgspec.convert(parse_json(line), form))
             except ValueError as error:
                 raise InputError(f"damaged: {error}", path=str(path), line=number) from None
-        return found
+        return records
 
     def open_cells(self) -> NDArray[np.int64]:
         """(n, 2) row and column of each open cell (no verdict, image not excluded), in the order of the rows."""

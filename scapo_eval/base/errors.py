@@ -158,9 +158,9 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
 
 def cause(error: Exception) -> str:
     """What went wrong first on an engine, in one line of the many that it says: an error of nobody else's workers."""
-    found = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", str(error), re.MULTILINE)
+    match = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", str(error), re.MULTILINE)
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return " ".join(found[0].split()) if found else lines[-1]
+    return " ".join(match[0].split()) if match else lines[-1]
 
 
 UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)

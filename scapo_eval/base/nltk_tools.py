@@ -41,8 +41,8 @@ def lemma(word: str, pos: str = "n") -> str:
     Raises:
         LookupError: WordNet is not there.
     """
-    found: str = _lemmatizer().lemmatize(word, pos)
-    return found
+    lemmatized: str = _lemmatizer().lemmatize(word, pos)
+    return lemmatized
 
 
 def missing_data(error: LookupError) -> str:

@@ -47,15 +47,15 @@ def augmented_runs(
     score = benchmark(name).augmented
     if score is None:
         raise InputError(f"'{name}' has no yes/no answers; known: {', '.join(KNOWN)}")
-    found = score(sources, truth, parser_name, resampling or Resampling(), warn)
+    runs = score(sources, truth, parser_name, resampling or Resampling(), warn)
     described = [_has_description(path) for path in sources.values()]
     if described[0] and not all(described):
-        warn(f"{found[0].name} is the baseline, and it is the augmented one: put the plain answers first")
+        warn(f"{runs[0].name} is the baseline, and it is the augmented one: put the plain answers first")
     elif not any(described[1:]):
         warn("no file after the first says that its answers had a description (field 'description')")
     return [
         replace(_reduced(run), notes=(*run.notes, AUGMENTED) if augmented else run.notes)
-        for run, augmented in zip(found, described, strict=True)
+        for run, augmented in zip(runs, described, strict=True)
     ]
 
 
@@ -75,7 +75,9 @@ def _has_description(path: Readable) -> bool:
     return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))
 
 
-KNOWN = tuple(each.name for each in benchmarks(name for name in SUMMARIES if name != "augmented") if each.augmented)
+KNOWN = tuple(
+    record.name for record in benchmarks(name for name in SUMMARIES if name != "augmented") if record.augmented
+)
 """Benchmarks whose answers are scored so."""
 
 

@@ -24,7 +24,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims, reading_of
+from ..matching.uses import Reading, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, OnEngine, Option
@@ -231,7 +231,7 @@ class CaptionScorer(Scorer):
         card: what ``cap_people`` is made of; None leaves it out.
     """
 
-    claims: Claims = "all"
+    claims: Reading = "all"
     card: Card | None = None
 
     __repr__ = fields_in_short
@@ -280,12 +280,12 @@ class CaptionScorer(Scorer):
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per truth."""
         texts = captions.captions
-        found = [matcher.find_batch(texts) for matcher in self.matchers]
+        mentions = [matcher.find_batch(texts) for matcher in self.matchers]
         rows = [t.rows_of(captions.image_ids, texts, r) for t, r in zip(self.truths, rows, strict=True)]
-        first, *daggers = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
-        counts = [first, *self._further(captions, found[0], rows[0], first), *(more[:, 1:] for more in daggers)]
-        mentioned = np.bincount(found[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
-        return ScoredBlock(captions, np.hstack(counts), mentioned, found)
+        first, *daggers = [caption_counts(m, r, t) for m, r, t in zip(mentions, rows, self.truths, strict=True)]
+        counts = [first, *self._further(captions, mentions[0], rows[0], first), *(more[:, 1:] for more in daggers)]
+        mentioned = np.bincount(mentions[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
+        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions)
 
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
@@ -302,12 +302,14 @@ class CaptionScorer(Scorer):
             "faithful": 1 - named["hallucinated"] / (named["generated"] + 1),
         }
         if self.words is not None:
-            said = word_terms(self.words, captions.image_ids, captions.captions)
-            terms |= {"overlap": said[:, 2], "repetition": said[:, 3], "brevity": said[:, 4]}
+            columns = word_terms(self.words, captions.image_ids, captions.captions)
+            terms |= {"overlap": columns[:, 2], "repetition": columns[:, 3], "brevity": columns[:, 4]}
             references = self.words.references
-            own = [*map(references.has, captions.image_ids, captions.captions)]
-            shares = in_units(said[:, 0]), in_units(said[:, 1])
-            yield np.stack([*shares, ~np.isnan(said[:, 0]), np.array(own, dtype=bool)], axis=1, dtype=np.int64)
+            is_reference = [*map(references.has, captions.image_ids, captions.captions)]
+            shares = in_units(columns[:, 0]), in_units(columns[:, 1])
+            yield np.stack(
+                [*shares, ~np.isnan(columns[:, 0]), np.array(is_reference, dtype=bool)], axis=1, dtype=np.int64
+            )
         score = joint_score(self.card, terms)
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
@@ -321,8 +323,8 @@ class CaptionScorer(Scorer):
         for k in range(len(images)):
             states = truth.states[held_against[k]]
             rows = mentions.row(k)
-            said = mentions.label_id[rows].tolist()
-            spans = zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), said, strict=True)
+            label_ids = mentions.label_id[rows].tolist()
+            spans = zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), label_ids, strict=True)
             yield {
                 **block.captions.place(k),
                 "caption": block.captions.captions[k],
@@ -330,7 +332,7 @@ class CaptionScorer(Scorer):
                     {"start": start, "end": end, "label": labels[label], "verdict": Verdict(int(states[label])).word}
                     for start, end, label in spans
                 ],
-                "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],
+                "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in label_ids],
                 "counts": dict(zip(columns, block.counts[k, : len(columns)].tolist(), strict=True)),
             }
 
@@ -407,7 +409,7 @@ def score_file(
     )
     scorer = CaptionScorer.of(truth, dagger, options, people=people)
     damage: list[str] = []
-    found = tally(
+    sums = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
@@ -417,7 +419,7 @@ def score_file(
         given=path,
     )
     drawn = resampling or Resampling()
-    return scores_of(found, scorer, name or source, drawn, damage)
+    return scores_of(sums, scorer, name or source, drawn, damage)
 
 
 def worst_captions(
@@ -444,7 +446,7 @@ def worst_captions(
         for k, record in enumerate(scorer.records(block)):
             if k in chosen:
                 worst.append(((*chosen[k], record["line"]), record, scorer))
-        worst.sort(key=lambda each: each[0])
+        worst.sort(key=lambda entry: entry[0])
         del worst[n:]
 
     score_file(path, vocabulary, oracle, options, resampling=Resampling(0), on_block=keep)
@@ -463,7 +465,7 @@ def score_captions(
     oracle: PresenceOracle | str | Path | None = None,
     *,
     skip_unknown_images: bool = False,
-    claims: Claims = "all",
+    claims: Reading = "all",
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
@@ -522,10 +524,10 @@ def scores_of(
     )
     further = (note for truth in rest for note in truth.notes)
     notes = (*damage, *found.notes, *truth_notes(first, found.mentioned), *further)
-    own = found.table.counts().get("among_references", 0)
-    if own and scorer.words is not None and not scorer.words.leave_out_self:
+    among = found.table.counts().get("among_references", 0)
+    if among and scorer.words is not None and not scorer.words.leave_out_self:
         remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
-        notes += (f"{own:,} captions are among their own references, which they agree with by themselves; {remedy}",)
+        notes += (f"{among:,} captions are among their own references, which they agree with by themselves; {remedy}",)
     return CaptionScores(
         name=name,
         signature=signature,
@@ -610,7 +612,7 @@ def score(
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
     name: str | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,

@@ -143,5 +143,5 @@ class CountedBenchmark(Benchmark):
         """An option's value in the signature: of files their contents."""
         values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
         if self.options[option].file == "read":
-            return digest(read_bytes(each) for each in values if not isinstance(each, Records)) if values else None
+            return digest(read_bytes(path) for path in values if not isinstance(path, Records)) if values else None
         return "+".join(map(str, values)) or None

@@ -158,7 +158,7 @@ def score_density(
     truths = tuple(reward.truth for reward in rewards[:: len(rules)])
     scorer = DensityScorer(truths, options.on_unknown_image == "skip", rewards=rewards)
     source, file = display_name(path), Source.of(path) if not isinstance(path, Records) else path
-    found = tally(
+    sums = tally(
         lambda on_error: caption_blocks(file, rollouts=True, on_error=on_error, warn=warn),
         scorer,
         options,
@@ -168,26 +168,26 @@ def score_density(
     runs = []
     for k, reward in enumerate(rewards):
         vocabulary, oracle = reward.truth.vocabulary, reward.truth.oracle
-        rows = found.table.rows[:, k * len(COLUMNS) : (k + 1) * len(COLUMNS)]
+        rows = sums.table.rows[:, k * len(COLUMNS) : (k + 1) * len(COLUMNS)]
         signature = Signature.of(
             "density",
             vocab=vocabulary.identity,
             oracle=oracle.fingerprint,
             world=oracle.world,
             **reward.config.described(),
-            **found.decisive,
-            n=found.n_records,
-            ids=digest(found.table.image_ids),
-            skip=found.left_out,
+            **sums.decisive,
+            n=sums.n_records,
+            ids=digest(sums.table.image_ids),
+            skip=sums.left_out,
         )
         run = Run(
             name=f"{vocabulary.name} {reward.config.rule}" if len(rules) > 1 else vocabulary.name,
             signature=signature,
             metric_set=density_metrics(),
-            table=CountTable(COLUMNS, found.table.image_ids, rows),
-            n_records=found.n_records,
-            other_counts=found.other_counts,
-            account=found.account,
+            table=CountTable(COLUMNS, sums.table.image_ids, rows),
+            n_records=sums.n_records,
+            other_counts=sums.other_counts,
+            account=sums.account,
             notes=reward.truth.notes if reward.config.rule == rules[0] else (),
             resampling=resampling or Resampling(),
         )

@@ -111,8 +111,8 @@ def agreement(trial: Trial, n_references: int, counted: Sequence[bool] | None = 
     claims = [(true, match) for true, match, counts in rows if counts]
     right = [match for true, match in claims if true]
     beyond = right.count(None)
-    found = beyond + sum((Fraction(1, sharing[match]) for match in right if match is not None), Fraction(0))
-    recall = found / (n_references + beyond)
+    stated = beyond + sum((Fraction(1, sharing[match]) for match in right if match is not None), Fraction(0))
+    recall = stated / (n_references + beyond)
     if not claims:
         return Agreement(None, recall, Fraction(0))
     precision = Fraction(len(right), len(claims))
@@ -189,20 +189,20 @@ def description_counts(description: Description) -> NDArray[np.int64]:
         parts = [agreement(trial, number, description.descriptive) for trial in description.trials]
         row |= {
             "compared": 1,
-            "recall_share": _share(_average([each.recall for each in whole])),
-            "f1_share": _share(_average([each.f1 for each in whole])),
+            "recall_share": _share(_average([score.recall for score in whole])),
+            "f1_share": _share(_average([score.f1 for score in whole])),
             "recall_descriptive_share": _share(_average([part.recall for part in parts])),
             "f1_descriptive_share": _share(_average([part.f1 for part in parts])),
         }
         if description.true:
-            row["precision_share"] = _share(_average([each.precision or Fraction(0) for each in whole]))
+            row["precision_share"] = _share(_average([score.precision or Fraction(0) for score in whole]))
         if any(description.descriptive):
             descriptive = _share(_average([part.precision or Fraction(0) for part in parts]))
             row |= {"with_descriptive": 1, "precision_descriptive_share": descriptive}
     if description.answers:
-        said = Counter(description.answers)
+        counts = Counter(description.answers)
         row |= {
-            "asked": len(description.answers), "said": said["yes"] + said["no"], "said_right": said["yes"],
+            "asked": len(description.answers), "said": counts["yes"] + counts["no"], "said_right": counts["yes"],
         }  # fmt: skip
     return np.array([row[name] for name in COLUMNS], dtype=np.int64)
 
@@ -232,24 +232,26 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Descrip
     """
     name = display_name(path)
     faults = FaultList()
-    found: list[Description] = []
+    descriptions: list[Description] = []
     seen: dict[str, int] = {}
     rows = _folder(path) if not isinstance(path, Records) and Path(path).is_dir() else open_rows(path, warn=warn)
     for line, record in rows:
         try:
             identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
             read = _decapbench if "eval_details" in record else _own
-            found.append(read(record, line, identity))
+            descriptions.append(read(record, line, identity))
         except UNFIT as error:
             faults.add(InputError(unfit(error), path=name, line=line))
             continue
         if identity is not None and seen.setdefault(identity, line) != line:
             reason = f"id {identity!r} appears twice (lines {seen[identity]} and {line})"
             faults.add(InputError(reason, path=name, line=line))
-    raise_faults(path, faults, "claims", nothing=not found)
-    if all(each.claims is None for each in found):
-        raise InputError(f"the claims of none of the {len(found):,} descriptions could be read; ask again", path=name)
-    return found
+    raise_faults(path, faults, "claims", nothing=not descriptions)
+    if all(description.claims is None for description in descriptions):
+        raise InputError(
+            f"the claims of none of the {len(descriptions):,} descriptions could be read; ask again", path=name
+        )
+    return descriptions
 
 
 def _folder(path: str | os.PathLike[str]) -> Iterator[Row]:
@@ -276,14 +278,14 @@ def _own(record: Record, line: int, identity: str | None) -> Description:
     claims = _list(record, key, str, needed=True)
     references = _list(record, "references", str)
     unread = bool(record.get("unread"))
-    said = tuple((name, str(record[name])) for name in FACTS if record.get(name))
+    facts = tuple((name, str(record[name])) for name in FACTS if record.get(name))
     image = _image(record, identity)
     answers = _list(record, "answers", str)
     if answers is not None and (bad := set(answers) - set(ANSWERS)):
         raise ValueError(f"'answers' must be {', '.join(ANSWERS)}, got {sorted(bad)[0]!r}")
     _same_length("answers", answers, "references", references if references is not None else answers)
     if claims is None:
-        return Description(line, image, None, (), None, (), references, answers, said, True)
+        return Description(line, image, None, (), None, (), references, answers, facts, True)
     true = _flags(record, "verified", claims, key, needed=not unread)
     descriptive = _flags(record, "descriptive", claims, key) or (True,) * len(claims)
     matched = _list(record, "matched", int)
@@ -293,7 +295,7 @@ def _own(record: Record, line: int, identity: str | None) -> Description:
         if match is not None and not 0 <= match < number:
             raise ValueError(f"'matched' names reference claim {match} of {number} (from 0)")
     trials = () if true is None or matched is None else (Trial(true, matched),)
-    return Description(line, image, claims, descriptive, true, trials, references, answers, said, unread)
+    return Description(line, image, claims, descriptive, true, trials, references, answers, facts, unread)
 
 
 def _decapbench(record: Record, line: int, identity: str | None) -> Description:
@@ -309,7 +311,7 @@ def _decapbench(record: Record, line: int, identity: str | None) -> Description:
             {fact: None if match in (None, "None") else match for fact, match in mapping.items()}
             for mapping in details["mappings_with_human"]
         ]
-        references = tuple(str(each["fact"]) for each in record["human_annotated_oracle_atomic_facts"])
+        references = tuple(str(reference["fact"]) for reference in record["human_annotated_oracle_atomic_facts"])
         trials = tuple(Trial(true, tuple(m[claim] for claim in claims)) for true in verified for m in matches)
     except UNFIT as error:
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
@@ -320,10 +322,10 @@ def _decapbench(record: Record, line: int, identity: str | None) -> Description:
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
     """DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
-    said: dict[str, list[bool]] = {}
+    by_claim: dict[str, list[bool]] = {}
     for verdict in verdicts:
-        said.setdefault(verdict["fact"], []).append(bool(verdict["verification"]))
-    return tuple(said[claim].pop(0) for claim in claims)
+        by_claim.setdefault(verdict["fact"], []).append(bool(verdict["verification"]))
+    return tuple(by_claim[claim].pop(0) for claim in claims)
 
 
 def _list(record: Record, key: str, kind: type, *, needed: bool = False) -> tuple[Any, ...] | None:
@@ -334,10 +336,10 @@ def _list(record: Record, key: str, kind: type, *, needed: bool = False) -> tupl
         return None
     if not isinstance(value, list):
         raise ValueError(f"{key!r} must be a list, not {json_type(value)}")
-    for each in value:
-        if not (isinstance(each, kind) and not isinstance(each, bool)) and not (kind is int and each is None):
+    for element in value:
+        if not (isinstance(element, kind) and not isinstance(element, bool)) and not (kind is int and element is None):
             wanted = "strings" if kind is str else "whole numbers or null"
-            raise ValueError(f"{key!r} must be a list of {wanted}, found {json_type(each)}")
+            raise ValueError(f"{key!r} must be a list of {wanted}, found {json_type(element)}")
     return tuple(value)
 
 
@@ -349,7 +351,7 @@ def _flags(
         if needed and key not in record:
             raise ValueError(f"missing key {key!r} (found: {', '.join(record)})")
         return None
-    if not isinstance(value, list) or not all(isinstance(each, (int, float)) and each in (0, 1) for each in value):
+    if not isinstance(value, list) or not all(isinstance(flag, (int, float)) and flag in (0, 1) for flag in value):
         raise ValueError(f"{key!r} must be a list of 0 and 1")
     _same_length(key, value, of, claims)
     return tuple(map(bool, value))
@@ -366,7 +368,7 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 def facts_run(name: str, descriptions: Sequence[Description], resampling: Resampling | None = None) -> Run:
     """One system's run; what could not be read is left out of the metrics that need it, and counted."""
     builder = CountBuilder(COLUMNS)
-    images = [each.image or f"{name} {k}" for k, each in enumerate(descriptions, 1)]
+    images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]
     builder.add(images, np.stack([description_counts(description) for description in descriptions]))
     unread = sum(description.unread for description in descriptions)
     alone = sum(description.claims is not None and not description.references for description in descriptions)

@@ -79,7 +79,7 @@ def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_
     """
     name = display_name(path)
     faults = FaultList()
-    found: list[Facts] = []
+    all_facts: list[Facts] = []
     seen: dict[tuple[str | None, str], int] = {}
     for line, record in judged_records(path, "fact_scores", warn):
         try:
@@ -95,9 +95,9 @@ def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_
                 faults.add(
                     InputError(f"id {identity!r} appears twice (lines {earlier} and {line})", path=name, line=line)
                 )
-        found.append(facts)
-    raise_faults(path, faults, "facts", nothing=not found)
-    return found
+        all_facts.append(facts)
+    raise_faults(path, faults, "facts", nothing=not all_facts)
+    return all_facts
 
 
 def _facts(record: Record, line: int, identity: str | None, setting: str | None) -> Facts:

@@ -182,8 +182,8 @@ def read_hallusionbench(
     answers = list(keyed(answers).answers)
     asked = _own_questions(answers, source) if questions is None else list(questions)
     notes = [OWN_LABELS] if questions is None else []
-    found = match(answers, Index(asked), parse, benchmark="hallusionbench")
-    return joined_answers(found, asked, text_only=text_only, source=source, notes=notes)
+    matches = match(answers, Index(asked), parse, benchmark="hallusionbench")
+    return joined_answers(matches, asked, text_only=text_only, source=source, notes=notes)
 
 
 def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
@@ -338,16 +338,16 @@ def _diagnoses(group: str) -> dict[str, Formula]:
         return divide(figures - count(sums, "figures_right") - count(sums, "figures_wrong"), figures)
 
     def blamed(on: str) -> Formula:
-        return lambda sums: divide(count(sums, on), sum((count(sums, each) for each in BLAMES), np.zeros(())))
+        return lambda sums: divide(count(sums, on), sum((count(sums, cause) for cause in BLAMES), np.zeros(())))
 
-    found: dict[str, Formula] = {
+    formulas: dict[str, Formula] = {
         "yes_bias": bias,
         "yes_bias_fp": lambda sums: divide(count(sums, "false_yes"), wrong(sums)),
         "figures_inconsistent": inconsistent,
         "figures_wrong": ratio(_column(group, "figures_wrong"), _column(group, "figures")),
-        **{each: blamed(each) for each in BLAMES},
+        **{cause: blamed(cause) for cause in BLAMES},
     }
-    return {_column(group, name): formula for name, formula in found.items()}
+    return {_column(group, name): formula for name, formula in formulas.items()}
 
 
 def _share(sums: Sums, unit: str) -> Floats:
@@ -376,7 +376,7 @@ def hallusionbench_runs(
     """
     groups = {group for answer in answers.values() for q in answer.questions for group in Place.of(q.id).groups}
     metrics = metrics_of(sorted(groups))
-    return [_run(name, each, metrics, parser, resampling or Resampling()) for name, each in answers.items()]
+    return [_run(name, answer, metrics, parser, resampling or Resampling()) for name, answer in answers.items()]
 
 
 def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, resampling: Resampling) -> Run:
@@ -402,7 +402,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
     if any(incomplete.values()):
         listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
         notes.append(f"left out, because some of their questions are not answered: {listed}")
-    own = OWN_LABELS in answers.notes
+    own_labels = OWN_LABELS in answers.notes
     asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
     return Run(
         name=name,
@@ -411,8 +411,8 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
             parser=parser,
             text_only="in" if any(Place.of(question.id).text_only for question in answers.questions) else "out",
             n=len(answers.graded),
-            labels="own" if own else None,
-            **{"asked" if own else "questions": asked},
+            labels="own" if own_labels else None,
+            **{"asked" if own_labels else "questions": asked},
             ids=digest(table.image_ids),
             missing=answers.counts["missing"],
             bad_files=answers.bad_files or None,
@@ -514,16 +514,16 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
 
 
 def _run_of(
-    found: Matches,
+    matches: Matches,
     questions: Sequence[Question],
     name: str,
     *,
     parser: str,
     resampling: Resampling,
     text_only: TextOnly,
-    **said: Any,
+    **more: Any,
 ) -> Run:
-    answers = joined_answers(found, questions, text_only=text_only, **said)
+    answers = joined_answers(matches, questions, text_only=text_only, **more)
     [run] = hallusionbench_runs({name: answers}, parser=parser, resampling=resampling)
     return run
 

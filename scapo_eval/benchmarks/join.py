@@ -69,13 +69,13 @@ class JoinedAnswers:
 
         ``bad_files`` where there are some.
         """
-        found = {
+        counts = {
             "unparsed": sum(item.said is None for item in self.graded),
             "missing": len(self.questions) - len(self.graded),
             "duplicate": self.duplicate,
             "unknown": self.unknown,
         }
-        return {**found, "bad_files": self.bad_files} if self.bad_files else found
+        return {**counts, "bad_files": self.bad_files} if self.bad_files else counts
 
 
 @dataclass(slots=True)
@@ -235,28 +235,28 @@ def match(
     answers: Iterable[Answer], index: Index, parse: Parser, *, benchmark: str | None = None, key: Key = plain_key
 ) -> Matches:
     """Finds each answer's question, whatever the other answers are; the arguments are those of :func:`join`."""
-    found = Matches()
+    matches = Matches()
     for answer in answers:
         if benchmark and benchmark_of(answer) not in (None, benchmark):
-            found.strangers.append(answer)
+            matches.strangers.append(answer)
             continue
         named = index.by_id.get(key(answer))
         question = index.find(answer, named)
         if named:
-            found.named[named.part] += 1
+            matches.named[named.part] += 1
             if question is None:
-                n, first, asked = found.differing.get(named.part, (0, answer, named))
-                found.differing[named.part] = (n + 1, first, asked)
+                n, first, asked = matches.differing.get(named.part, (0, answer, named))
+                matches.differing[named.part] = (n + 1, first, asked)
         if question is None:
-            found.strangers.append(answer)
+            matches.strangers.append(answer)
             continue
-        found.question.append(index.position[question.id])
-        found.said.append(SAYS.index(parse(answer.response)))
-        found.decided.append(contains(answer.response) is not None)
-        found.relabeled.append(answer.label is not None and parse_label(answer.label) not in (None, question.label))
-        found.answers.append(answer)
-    found.n_strangers = len(found.strangers)
-    return found
+        matches.question.append(index.position[question.id])
+        matches.said.append(SAYS.index(parse(answer.response)))
+        matches.decided.append(contains(answer.response) is not None)
+        matches.relabeled.append(answer.label is not None and parse_label(answer.label) not in (None, question.label))
+        matches.answers.append(answer)
+    matches.n_strangers = len(matches.strangers)
+    return matches
 
 
 def joined(
@@ -365,7 +365,7 @@ def _letters(text: str) -> str:
 def _notes(
     questions: Sequence[Question],
     graded: Sequence[Graded],
-    found: Matches,
+    matches: Matches,
     duplicates: Sequence[Answer],
     relabeled: int,
 ) -> Iterable[str]:
@@ -376,9 +376,9 @@ def _notes(
         share = min(99.9, 100 * len(graded) / len(questions))  # a partial run is never 100.0 %
         note = f"partial run: {len(graded):,} of {len(questions):,} questions answered ({share:.1f} %)"
         yield f"{note}: {', '.join(parts)}" if len(asked) > 1 else note
-    if found.n_strangers:
-        place = _place(found.strangers[0])
-        yield f"left out: {_many(found.n_strangers, 'answer')} to no known question (first: {place})"
+    if matches.n_strangers:
+        place = _place(matches.strangers[0])
+        yield f"left out: {_many(matches.n_strangers, 'answer')} to no known question (first: {place})"
     if duplicates:
         repeated = _many(len(duplicates), "repeated answer")
         yield f"left out: {repeated}, a question's first answer counts (first: {_place(duplicates[0])})"
@@ -411,11 +411,11 @@ def _other_questions(
     )
 
 
-def _other_benchmark(source: str, found: Matches, total: int, benchmark: str | None) -> InputError:
-    strangers = found.strangers
+def _other_benchmark(source: str, matches: Matches, total: int, benchmark: str | None) -> InputError:
+    strangers = matches.strangers
     own_labels = "; to score by the answers' own labels, leave the questions out"
     return InputError(
-        f"{found.n_strangers:,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
+        f"{matches.n_strangers:,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
         + hint(strangers, benchmark)
         + (own_labels if all(answer.label for answer in strangers) else ""),
         path=source,

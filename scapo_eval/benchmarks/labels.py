@@ -156,7 +156,7 @@ def score_labels(
     Raises:
         InputErrors, InputError: faults by file and line.
     """
-    found: list[LabelCounts] = []
+    summed: list[LabelCounts] = []
 
     def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
         truth, mentions = scorer.truths[0], block.evidence[0]
@@ -164,7 +164,7 @@ def score_labels(
         claimed = np.zeros(states.shape, dtype=bool)
         claimed[mentions.caption, mentions.label_id] = True
         counts = LabelCounts.of(truth.vocabulary.labels, claimed, states, block.mentioned)
-        found[:] = [found[0] + counts] if found else [counts]
+        summed[:] = [summed[0] + counts] if summed else [counts]
 
     scores = score_file(
         path,
@@ -176,7 +176,7 @@ def score_labels(
         on_block=keep,
         on_progress=on_progress,
     )
-    return LabelRun(scores, found[0])
+    return LabelRun(scores, summed[0])
 
 
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
@@ -296,11 +296,11 @@ def absent_claims(
     if claims is None or described is None or truth is None:
         return []
     absent = (claims > 0) & (truth.states == 0)
-    found = []
+    absent_labels = []
     for k in np.flatnonzero(absent.any(axis=0)).tolist():
         rows = np.flatnonzero(absent[:, k])
         most = rows[np.argsort(-claims[rows, k], kind="stable")][:examples]
-        found.append(
+        absent_labels.append(
             AbsentClaims(
                 label=vocabulary.labels[k],
                 annotated=int((described & (truth.states[:, k] == 1)).sum()),
@@ -310,4 +310,4 @@ def absent_claims(
                 images=tuple(oracle.image_ids[row] for row in most.tolist()),
             )
         )
-    return sorted(found, key=lambda each: (-each.agreed, -each.absent, each.label))
+    return sorted(absent_labels, key=lambda claim: (-claim.agreed, -claim.absent, claim.label))

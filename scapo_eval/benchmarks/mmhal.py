@@ -71,8 +71,8 @@ def parse_rating(text: str) -> int | None:
     lowered = text.lower()
     if "rating: " not in lowered:
         return None
-    found = [rating for rating in range(TOP_RATING + 1) if f"rating: {rating}" in lowered]
-    return found[0] if len(found) == 1 else None
+    ratings = [rating for rating in range(TOP_RATING + 1) if f"rating: {rating}" in lowered]
+    return ratings[0] if len(ratings) == 1 else None
 
 
 def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
@@ -231,7 +231,9 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
         printed = {
             "mmhal_score": float(f"{sum(official) / len(official):.2f}"),
             "mmhal_hal": float(f"{sum(rating < FAITHFUL_FROM for rating in official) / len(official):.2f}"),
-            "informativeness": float(f"{100 * sum(INFORMATIVE[each] for each in official) / (3 * len(official)):.2f}"),
+            "informativeness": float(
+                f"{100 * sum(INFORMATIVE[rating] for rating in official) / (3 * len(official)):.2f}"
+            ),
         }
     return Run(
         name=name,

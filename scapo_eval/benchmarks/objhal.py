@@ -81,10 +81,10 @@ class ObjHalScorer(ChairScorer):
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
-        found = super().count(captions, rows)
-        found.counts[:, METRICS.columns.index("words")] = [len(text.strip().split(" ")) for text in captions.captions]
-        named = found.counts[:, [COLUMNS.index("mentions")]] > 0
-        return ScoredBlock(captions, np.hstack([found.counts, named]), found.mentioned, found.evidence)
+        block = super().count(captions, rows)
+        block.counts[:, METRICS.columns.index("words")] = [len(text.strip().split(" ")) for text in captions.captions]
+        named = block.counts[:, [COLUMNS.index("mentions")]] > 0
+        return ScoredBlock(captions, np.hstack([block.counts, named]), block.mentioned, block.evidence)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """CHAIR's evidence, and the judge's own list where there is one."""
@@ -110,7 +110,7 @@ class NameRuns:
         self._object = {word.strip(): ids[node] for word, node in synonyms.words.items()}
         self._pair = {
             **{words: words for words in (*self._object, "home plate", "train track") if " " in words},
-            **{words: one for words, one in DOUBLE_WORDS.items() if words != one},
+            **{words: word for words, word in DOUBLE_WORDS.items() if words != word},
         }
 
     def objects(self, names: Iterable[str]) -> list[int]:
@@ -130,18 +130,18 @@ class NameRuns:
         lemmas = [lemma(word) for word, _ in tagged]
         return self._pairs(lemmas) or [
             " ".join(word for word, _ in run)
-            for noun, run in groupby(zip(lemmas, nouns, strict=True), key=lambda each: each[1])
+            for noun, run in groupby(zip(lemmas, nouns, strict=True), key=lambda pair: pair[1])
             if noun
         ]
 
     def _pairs(self, lemmas: Sequence[str]) -> list[str]:
-        found: list[str] = []
+        pairs: list[str] = []
         place = 0
         while place < len(lemmas):
             pair = self._pair.get(" ".join(lemmas[place : place + 2]))
-            found += [pair] if pair else []
+            pairs += [pair] if pair else []
             place += 2 if pair else 1
-        return found
+        return pairs
 
 
 class Listed:
@@ -186,13 +186,13 @@ class Listed:
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`~scapo_eval.benchmarks.chair.Profile`."""
         lists = [list(dict.fromkeys(_plain(name) for name in self.lists[text])) for text in texts]
-        found = self._by_words(lists) if self._runs is None else [self._runs.objects(names) for names in lists]
-        return ObjectColumns.of_words(list(zip(found, word_counts(texts).tolist(), strict=True)))
+        objects = self._by_words(lists) if self._runs is None else [self._runs.objects(names) for names in lists]
+        return ObjectColumns.of_words(list(zip(objects, word_counts(texts).tolist(), strict=True)))
 
     def _by_words(self, lists: Sequence[Sequence[str]]) -> list[list[int]]:
         ends = [0, *accumulate(map(len, lists))]
-        found = self._profile.find_batch([name for names in lists for name in names])
-        named = [list(dict.fromkeys(found.label_id[found.row(k)].tolist())) for k in range(ends[-1])]
+        objects = self._profile.find_batch([name for names in lists for name in names])
+        named = [list(dict.fromkeys(objects.label_id[objects.row(k)].tolist())) for k in range(ends[-1])]
         return [
             [label for labels in named[begin:end] for label in labels]
             for begin, end in zip(ends, ends[1:], strict=False)
@@ -254,7 +254,7 @@ def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) 
             faults.add(InputError(f"missing key 'extracted' (found: {', '.join(record)})", path=name, line=line))
         elif listed is None:
             unread += 1
-        elif not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        elif not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
             reason = f"'extracted' must be a list of strings or null, not {json_type(listed)}"
             faults.add(InputError(reason, path=name, line=line))
         elif list(lists.setdefault(str(record.get("caption")), listed)) != listed:
@@ -329,7 +329,7 @@ def score_objhal(
         raise InputError(f"the name rule '{names}' is for a judge's lists, and there are none", path=display_name(path))
     truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
     scorer = ObjHalScorer((truth,), options.on_unknown_image == "skip", profile=profile)
-    found = tally(
+    sums = tally(
         (lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append))
         if judged is None
         else (lambda on_error: _judged_blocks(judged, display_name(path), skipped, on_error)),
@@ -353,18 +353,18 @@ def score_objhal(
             **profile.fields,
             oracle=oracle.fingerprint,
             world=oracle.world,
-            **({"unfinished": "dropped"} if judged and judged.unfinished else found.decisive),
-            n=found.n_records,
-            ids=digest(found.table.image_ids),
-            skip=found.left_out,
+            **({"unfinished": "dropped"} if judged and judged.unfinished else sums.decisive),
+            n=sums.n_records,
+            ids=digest(sums.table.image_ids),
+            skip=sums.left_out,
             unrated=unread if judged else None,
         ),
         metric_set=METRICS,
-        table=found.table,
-        n_records=found.n_records,
-        other_counts={**found.other_counts, **({"unread": unread} if judged else {})},
-        account=found.account,
-        notes=(*damage, *notes, *found.notes, *truth_notes(truth, found.mentioned)),
+        table=sums.table,
+        n_records=sums.n_records,
+        other_counts={**sums.other_counts, **({"unread": unread} if judged else {})},
+        account=sums.account,
+        notes=(*damage, *notes, *sums.notes, *truth_notes(truth, sums.mentioned)),
         resampling=resampling or Resampling(),
     )
 

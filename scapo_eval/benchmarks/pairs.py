@@ -138,7 +138,7 @@ def pairs_of(
         InputError, InputErrors: an image that the oracle does not know.
     """
     reward = SubsentenceReward(vocabulary, oracle, _CONFIGS[settings.by])
-    results = reward([each.image_id for each in responses], [each.caption for each in responses])
+    results = reward([response.image_id for response in responses], [response.caption for response in responses])
     groups: dict[tuple[str, str, str], list[Candidate]] = {}
     for response, result in zip(responses, results, strict=True):
         for shared, candidate in _candidates(response.line, result, settings.by):
@@ -148,17 +148,17 @@ def pairs_of(
         different: dict[str, Candidate] = {}
         for candidate in candidates:
             different.setdefault(candidate.text, candidate)
-        found = [
+        pairs = [
             Pair(image_id, prompt, better, worse, len(shared))
             for better, worse in permutations(different.values(), 2)
             if better.quality > worse.quality
             and better.quality - worse.quality >= min_gap
             and max(better.words, worse.words) <= settings.length_ratio * min(better.words, worse.words)
         ]
-        found.sort(key=lambda pair: -pair.gap)  # stable: equal gaps in the order of the file
+        pairs.sort(key=lambda pair: -pair.gap)  # stable: equal gaps in the order of the file
         used: set[str] = set()
         taken = 0
-        for pair in found:
+        for pair in pairs:
             texts = {pair.chosen.text, pair.rejected.text}
             if taken < settings.max_pairs and not texts & used:
                 used |= texts
@@ -212,17 +212,17 @@ def pair_file(
     """
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []
-    for each in captions_of(open_layout(path)):
-        if each.image_id not in oracle.index:
+    for response in captions_of(open_layout(path)):
+        if response.image_id not in oracle.index:
             if not skip_unknown_images:
-                reason = f"unknown image id '{each.image_id}' (not in {oracle.source})"
-                faults.append(InputError(reason, path=str(path), line=each.line))
+                reason = f"unknown image id '{response.image_id}' (not in {oracle.source})"
+                faults.append(InputError(reason, path=str(path), line=response.line))
             continue
-        asked = each.prompt or prompt
+        asked = response.prompt or prompt
         if not asked:
-            faults.append(InputError("no prompt in the record: give --prompt", path=str(path), line=each.line))
+            faults.append(InputError("no prompt in the record: give --prompt", path=str(path), line=response.line))
         else:
-            responses.append(ForeignCaption(each.line, each.image_id, each.caption, prompt=asked))
+            responses.append(ForeignCaption(response.line, response.image_id, response.caption, prompt=asked))
     if faults:
         raise InputErrors(faults)
     paired: set[tuple[str, str]] = set()

@@ -106,27 +106,27 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
     counts: WordCounts = words.of(image, caption)
     if not counts.named:
         return None
-    said = tokens(caption)
-    content = content_words(said)
+    caption_words = tokens(caption)
+    content = content_words(caption_words)
     rarity = {word: words.rarity(word) for word in (*counts.named, *content)}
     weight = {word: rarity[word] * (n / counts.n) ** 0.5 for word, n in counts.named.items()}
     shared = sorted(content & counts.named.keys())  # sorted: sums of fractions depend on their order
-    own = sum(rarity[word] for word in sorted(content))
+    content_rarity = sum(rarity[word] for word in sorted(content))
     return WordScores(
-        named=sum(rarity[word] for word in shared) / own if own else 0.0,
+        named=sum(rarity[word] for word in shared) / content_rarity if content_rarity else 0.0,
         covered=min(1.0, sum(weight[word] for word in shared) / sum(weight[word] for word in sorted(weight))),
-        repetition=1 / (1 + (len(said) - len(set(said))) / counts.length),
-        brevity=min(1.0, len(said) / (SHORT * counts.length)),
+        repetition=1 / (1 + (len(caption_words) - len(set(caption_words))) / counts.length),
+        brevity=min(1.0, len(caption_words) / (SHORT * counts.length)),
     )
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
     """(n, 5) named, covered, overlap, repetition and brevity of captions; NaN where their references have no word."""
-    found = np.full((len(captions), 5), np.nan)
+    terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):
         if (scores := word_scores(words, image, caption)) is not None:
-            found[k] = scores.named, scores.covered, scores.overlap, scores.repetition, scores.brevity
-    return found
+            terms[k] = scores.named, scores.covered, scores.overlap, scores.repetition, scores.brevity
+    return terms
 
 
 def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -180,8 +180,8 @@ def read_phd_answers(
     if questions is not None:
         return finished(join_keyed(answers, questions, parse, keyed, source=source, benchmark="phd"))
     answers = _with_modes(answers, source)
-    own, key = questions_of(answers, source=source, remedy="give PhD's data.json with --data", benchmark="phd")
-    return finished(join(answers, own, parse, source=source, benchmark="phd", key=key, notes=[OWN_LABELS]))
+    asked, key = questions_of(answers, source=source, remedy="give PhD's data.json with --data", benchmark="phd")
+    return finished(join(answers, asked, parse, source=source, benchmark="phd", key=key, notes=[OWN_LABELS]))
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
@@ -239,20 +239,22 @@ def phd_metrics(groups: Sequence[str]) -> MetricSet:
     """
     groups = sorted(groups, key=lambda group: (MODES.index(group.split("_", 1)[0]), group))
     of_mode = {mode: [group for group in groups if group.split("_", 1)[0] == mode] for mode in MODES}
-    of_task = {mode: [group for group in own if group != mode] for mode, own in of_mode.items()}
-    pooled = {f"phd_{mode}": over(own, phd_index) for mode, own in of_mode.items()}
-    averaged = {f"phd_{mode}_task": mean([over([group], phd_index) for group in own]) for mode, own in of_task.items()}
+    of_task = {mode: [group for group in members if group != mode] for mode, members in of_mode.items()}
+    pooled = {f"phd_{mode}": over(members, phd_index) for mode, members in of_mode.items()}
+    averaged = {
+        f"phd_{mode}_task": mean([over([group], phd_index) for group in members]) for mode, members in of_task.items()
+    }
     formulas: dict[str, Formula] = {
         **pooled,
         "phd_all": mean(list(pooled.values())),
         **averaged,
         "phd_all_task": mean(list(averaged.values())),
-        **{f"phd_{group}": over([group], phd_index) for own in of_task.values() for group in own},
+        **{f"phd_{group}": over([group], phd_index) for members in of_task.values() for group in members},
         "accuracy": over(groups, accuracy),
     }
-    for mode, own in of_mode.items():
+    for mode, members in of_mode.items():
         for name, formula in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
-            formulas[f"{mode}_{name}"] = over(own, formula)
+            formulas[f"{mode}_{name}"] = over(members, formula)
     better = dict.fromkeys(formulas, True)
     return MetricSet("phd", columns(groups), formulas, better, cells=frozenset(columns(groups)))
 

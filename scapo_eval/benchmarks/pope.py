@@ -88,10 +88,10 @@ def read_pope(
         return join_keyed(answers, questions, parse, keyed, source=source, benchmark="pope")
     if not any(benchmark_of(answer) for answer in answers) and any(answer.question for answer in answers):
         raise InputError("these are not POPE's questions; score other yes/no questions with yesno", path=source)
-    own, key = questions_of(
+    asked, key = questions_of(
         answers, source=source, remedy="give POPE's question files with --questions", benchmark="pope"
     )
-    return join(answers, own, parse, source=source, benchmark="pope", key=key, notes=[OWN_LABELS])
+    return join(answers, asked, parse, source=source, benchmark="pope", key=key, notes=[OWN_LABELS])
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:

@@ -173,35 +173,35 @@ class Protocol:
     @classmethod
     def _of(cls, data: bytes, source: str) -> Protocol:
         try:
-            found = msgspec.json.decode(data, type=_File)
-            ids = found.image_ids
+            file = msgspec.json.decode(data, type=_File)
+            ids = file.image_ids
             if isinstance(ids, _Range) and not 0 <= ids.last - ids.first < MOST:
                 raise ValueError(f"image_ids: expected a range of 1 to {MOST:,} images")
             listed = range(ids.first, ids.last + 1) if isinstance(ids, _Range) else ids
-            images = None if listed is None else tuple(sorted({canonical_image_id(each) for each in listed}))
+            images = None if listed is None else tuple(sorted({canonical_image_id(image_id) for image_id in listed}))
         except (msgspec.DecodeError, ValueError) as error:
             raise InputError(f"not a valid protocol: {error}", path=source) from None
-        if images is not None and found.image_ids_hash not in (None, digest(images)):
-            raise InputError(f"the image ids hash to {digest(images)}, not to {found.image_ids_hash}", path=source)
+        if images is not None and file.image_ids_hash not in (None, digest(images)):
+            raise InputError(f"the image ids hash to {digest(images)}, not to {file.image_ids_hash}", path=source)
         return cls(
-            name=found.name,
-            title=found.title,
-            benchmarks=tuple(found.benchmarks),
-            records=None if found.records is None else tuple(found.records),
+            name=file.name,
+            title=file.title,
+            benchmarks=tuple(file.benchmarks),
+            records=None if file.records is None else tuple(file.records),
             image_ids=images,
-            counted=found.counted,
-            prompts=tuple(found.prompts),
-            decoding={str(key): limit for key, limit in found.decoding.items()},
-            post_processing=found.post_processing,
-            truth=found.truth,
-            metrics=tuple(found.metrics),
-            settings=found.settings,
-            publications=tuple(found.publications),
-            source=found.source,
-            note=found.note,
-            facts=found.facts,
-            needs=tuple(found.needs),
-            published=tuple(Published(**msgspec.structs.asdict(row)) for row in found.published),
+            counted=file.counted,
+            prompts=tuple(file.prompts),
+            decoding={str(key): limit for key, limit in file.decoding.items()},
+            post_processing=file.post_processing,
+            truth=file.truth,
+            metrics=tuple(file.metrics),
+            settings=file.settings,
+            publications=tuple(file.publications),
+            source=file.source,
+            note=file.note,
+            facts=file.facts,
+            needs=tuple(file.needs),
+            published=tuple(Published(**msgspec.structs.asdict(row)) for row in file.published),
         )
 
     @property
@@ -256,16 +256,16 @@ class Protocol:
         Raises:
             InputError: its truth is not there.
         """
-        found = dict(options)
-        if "truth" in found and found["truth"] is None and self.facts is not None:
-            found["truth"] = str(self.facts_path())
-        if "questions" in found and not found["questions"] and self.facts is not None:
-            found["questions"] = self.questions()
-        if "profile" in found and found["profile"] is None:
-            found["profile"] = self.profile
-        if "native" in found and found["native"] is None:
-            found["native"] = True
-        return found
+        filled = dict(options)
+        if "truth" in filled and filled["truth"] is None and self.facts is not None:
+            filled["truth"] = str(self.facts_path())
+        if "questions" in filled and not filled["questions"] and self.facts is not None:
+            filled["questions"] = self.questions()
+        if "profile" in filled and filled["profile"] is None:
+            filled["profile"] = self.profile
+        if "native" in filled and filled["native"] is None:
+            filled["native"] = True
+        return filled
 
     @property
     def profile(self) -> str | None:
@@ -286,10 +286,10 @@ class Protocol:
             *self._other_request(sample),
         ]
 
-    def _other_images(self, found: Collection[str] | None) -> Iterator[str]:
-        if self.image_ids is None or found is None:
+    def _other_images(self, image_ids: Collection[str] | None) -> Iterator[str]:
+        if self.image_ids is None or image_ids is None:
             return
-        wanted, seen = set(self.image_ids), set(found)
+        wanted, seen = set(self.image_ids), set(image_ids)
         if missing := wanted - seen:
             yield f"{len(missing):,} of its {len(wanted):,} images are missing (first: {_first(missing)})"
         if extra := seen - wanted:
@@ -309,9 +309,9 @@ class Protocol:
     def remarks(self, run: Run) -> Iterator[str]:
         """Settings of a run that published values do not share, one sentence each."""
         for key, wanted in self.settings.get(run.metric_set.name, {}).items():
-            found = run.signature.fields.get(key)
-            if found != wanted:
-                yield f"published values of '{self.name}' have {key} {wanted or 'unset'}, this run {found or 'unset'}"
+            value = run.signature.fields.get(key)
+            if value != wanted:
+                yield f"published values of '{self.name}' have {key} {wanted or 'unset'}, this run {value or 'unset'}"
 
     def followed_by(self, run: Run, given: Given | None = None, *, off_protocol: bool = False) -> Run:
         """The run with the protocol in its signature, after it has been checked.
@@ -366,10 +366,12 @@ def _first(ids: Iterable[str]) -> str:
 
 def shipped_protocols() -> dict[str, Any]:
     """Name -> readable resource of the protocols that come with the project, and with benchmarks of other packages."""
-    own = [Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None]
-    folders = [*own, resources.files(__package__) / "protocols"]
-    found = {entry.name: entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(SUFFIX)}
-    return {name.removesuffix(SUFFIX): found[name] for name in sorted(found)}
+    installed = [
+        Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None
+    ]
+    folders = [*installed, resources.files(__package__) / "protocols"]
+    files = {entry.name: entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(SUFFIX)}
+    return {name.removesuffix(SUFFIX): files[name] for name in sorted(files)}
 
 
 def sample_of(given: Given | None) -> Sample:
@@ -401,7 +403,7 @@ def _limit(card: str) -> int | None:
     """``max_tokens`` of a run card, None where there is none."""
     if not Path(card).is_file():
         return None
-    found = read_json(card)
-    sampling = found.get("sampling") if isinstance(found, dict) else None
+    content = read_json(card)
+    sampling = content.get("sampling") if isinstance(content, dict) else None
     limit = sampling.get("max_tokens") if isinstance(sampling, dict) else None
     return limit if isinstance(limit, int) else None

@@ -54,7 +54,7 @@ def benchmark_of(answer: Answer) -> str | None:
         return word.group()
     if answer.benchmark:
         return answer.benchmark
-    return next((each.name for each in benchmarks() if each.recognizes and each.recognizes(answer)), None)
+    return next((record.name for record in benchmarks() if record.recognizes and record.recognizes(answer)), None)
 
 
 def looks_like(answers: Sequence[Answer]) -> str | None:
@@ -65,9 +65,9 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
         return f"{name} answers" + (f" (scapo-eval {name})" if has_benchmark(name) else "")
     if any(answer.question for answer in answers):
         return None
-    for each in benchmarks():
-        if each.recognizes_file and (title := each.recognizes_file(answers)):
-            return f"{title} (scapo-eval {each.verb})"
+    for record in benchmarks():
+        if record.recognizes_file and (title := record.recognizes_file(answers)):
+            return f"{title} (scapo-eval {record.verb})"
     length = sum(len(answer.response) for answer in answers) / max(1, len(answers))
     return "captions (scapo-eval score)" if length > 150 else None
 
@@ -89,8 +89,8 @@ def caption_file(path: Source) -> Iterator[None]:
     try:
         yield
     except ScapoError as error:
-        if found := _no_captions(path):
-            raise InputError(found, path=path.name) from error
+        if reason := _no_captions(path):
+            raise InputError(reason, path=path.name) from error
         raise
 
 

@@ -101,11 +101,11 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Row
     plain = metric_set.plain_numbers
     rows = [
         Row(
-            each.system,
-            {name: value if name in plain else value / 100 for name, value in each.metrics.items()},
-            f"{each.paper}{'' if str(each.year) in each.paper else f', {each.year}'}",
+            row.system,
+            {name: value if name in plain else value / 100 for name, value in row.metrics.items()},
+            f"{row.paper}{'' if str(row.year) in row.paper else f', {row.year}'}",
         )
-        for each in protocol.published
+        for row in protocol.published
     ] + [Row(run.name, {name: run.values[name] for name in metrics}, "") for run in runs]
     if metrics:
         first, higher = metrics[0], metric_set.higher_is_better.get(metrics[0], True)

@@ -37,10 +37,10 @@ class RewardScorer(Scorer):
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the rewards as columns."""
-        found = self.reward.batch(captions.image_ids, captions.captions)
+        rewards = self.reward.batch(captions.image_ids, captions.captions)
         empty = [not text for text in captions.captions]
-        counts = np.array([(1, int(each)) for each in empty], dtype=np.int64).reshape(-1, 2)
-        return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), found)
+        counts = np.array([(1, int(is_empty)) for is_empty in empty], dtype=np.int64).reshape(-1, 2)
+        return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), rewards)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per response: its reward, its counts and its pieces."""
@@ -100,11 +100,11 @@ def reward_file(
         for record in scorer.records(block):
             write(record)
 
-    found = tally(
+    sums = tally(
         lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
         scorer,
         options,
         source=display_name(path),
         on_block=keep,
     )
-    return found, total
+    return sums, total

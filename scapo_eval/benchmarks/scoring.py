@@ -25,7 +25,7 @@ from ..files.containers import OnError
 from ..files.mapped import Mapped
 from ..files.records import Readable
 from ..files.source import Source
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..readers.captions import Captions, FileChecks, bytes_behind
 from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
 from ..segmenting.unfinished import without_unfinished
@@ -49,7 +49,7 @@ class ScoringOptions:
         strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
     """
 
-    claims: Claims = "all"
+    claims: Reading = "all"
     skip_bad: bool = False
     on_unknown_image: OnUnknownImage = "error"
     any_fingerprint: bool = False
@@ -58,7 +58,7 @@ class ScoringOptions:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("claims", self.claims, CLAIMS)
+        check_choice("claims", self.claims, READINGS)
         check_choice("on_unknown_image", self.on_unknown_image, ("error", "skip"))
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
@@ -264,10 +264,10 @@ class Tally:
     @property
     def other_counts(self) -> dict[str, int]:
         """For a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` where there may be some."""
-        found = {"skipped": self.skipped, "unknown_images": self.unknown_images}
+        counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
         if self.unfinished is not None:
-            found["unfinished"] = self.unfinished
-        return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
+            counts["unfinished"] = self.unfinished
+        return {**counts, "bad_files": len(self.bad_files)} if self.bad_files else counts
 
     @property
     def notes(self) -> list[str]:
@@ -448,10 +448,10 @@ def tally(
                 on_block(replace(outcome.block, captions=outcome.block.captions.behind(before)))
             if on_progress is not None:
                 on_progress(size)
-    found = replace(sums.tally(), account=sums.account(given))
-    if options.strict and found.account is not None and (unusual := found.account.notes):
+    totals = replace(sums.tally(), account=sums.account(given))
+    if options.strict and totals.account is not None and (unusual := totals.account.notes):
         raise InputError(f"{'; '.join(unusual)} (--strict)", path=source)
-    return found
+    return totals
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
@@ -507,8 +507,10 @@ def _start_worker(work: Mapped[Work]) -> None:
 
 
 def _score_blocks(blocks: list[Block]) -> list[Outcome]:
-    found = map(_work, blocks)
-    return list(found) if _work.evidence else [each._replace(block=each.block.summed()) for each in found]
+    outcomes = map(_work, blocks)
+    return (
+        list(outcomes) if _work.evidence else [outcome._replace(block=outcome.block.summed()) for outcome in outcomes]
+    )
 
 
 _TOGETHER = 8

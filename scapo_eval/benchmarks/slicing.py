@@ -43,10 +43,10 @@ class Slicer:
         """Takes one scored block."""
         captions = block.captions
         if self._known is None:
-            found: list[Any] = [len(text.split()) for text in captions.captions]
+            values: list[Any] = [len(text.split()) for text in captions.captions]
         else:
-            found = [self._known.get(number) for number in captions.numbers]
-        self._rows.append((captions.image_ids, found, block.counts))
+            values = [self._known.get(number) for number in captions.numbers]
+        self._rows.append((captions.image_ids, values, block.counts))
 
     @property
     def values(self) -> list[Any]:
@@ -94,7 +94,7 @@ def _natural(name: str) -> tuple[int, float, str]:
 
 
 def _column(path: Readable, column: str) -> Mapping[int, Any]:
-    found: dict[int, Any] = {}
+    values: dict[int, Any] = {}
     keys: set[str] = set()
     for number, record in iter_records(path, on_error=lambda fault: None):
         meta = record.get("meta")
@@ -106,8 +106,8 @@ def _column(path: Readable, column: str) -> Mapping[int, Any]:
                 raise InputError(
                     f"column '{column}' must hold a text or a number, got {short_repr(value)}", path=str(path)
                 )
-            found[number] = value
-    if not found:
+            values[number] = value
+    if not values:
         known = ", ".join(sorted(keys - {"caption"})[:20])
         raise InputError(f"column '{column}' not found (there are {known}; and {LENGTH})", path=str(path))
-    return found
+    return values

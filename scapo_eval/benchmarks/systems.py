@@ -26,7 +26,7 @@ from .slicing import Slicer, labels_of
 Advance = Callable[[int], None]
 """Takes how much more is done."""
 
-Reading = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
+Reader = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
 """Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
 
 R = TypeVar("R", bound=Run)
@@ -54,7 +54,7 @@ class Systems:
     given: Sequence[tuple[str | None, Readable]]
     resampling: Resampling = field(default_factory=Resampling)
     warn: Warn = warn_user
-    reading: Reading = _unseen
+    reading: Reader = _unseen
     by: str | None = None
     slicers: dict[str, Slicer] = field(default_factory=dict, compare=False)
 
@@ -167,8 +167,8 @@ def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[R
     """One source, or each path of a list of paths; none of None, or of an option that was not given."""
     if given is None or (isinstance(given, tuple) and not given):
         return []
-    if isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, os.PathLike)) for each in given):
-        return [readable(each) for each in given]
+    if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):
+        return [readable(path) for path in given]
     return [readable(given)]  # type: ignore[arg-type]  # a sequence of paths is told apart by its elements alone
 
 
@@ -200,7 +200,9 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
     if score is None or record.metric_set is None:
         return None
     keyword, scoring = Parameter.KEYWORD_ONLY, signature(ScoringOptions).parameters if record.scoring else {}
-    options = {name: each for name, each in options_of(record).items() if record.options[name].file != "written"}
+    options = {
+        name: parameter for name, parameter in options_of(record).items() if record.options[name].file != "written"
+    }
     more = {
         "name": Parameter("name", keyword, default=None, annotation="str | None"),
         "resamples": Parameter("resamples", keyword, default=DEFAULT_RESAMPLES, annotation="int"),
@@ -208,7 +210,9 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         "bootstrap": Parameter("bootstrap", keyword, default=None, annotation="Bootstrap | None"),
     }
     first = Parameter(record.files, Parameter.POSITIONAL_OR_KEYWORD, annotation="Given")
-    parameters = [each.replace(kind=keyword) for each in (*options.values(), *scoring.values(), *more.values())]
+    parameters = [
+        parameter.replace(kind=keyword) for parameter in (*options.values(), *scoring.values(), *more.values())
+    ]
     shape = signature(score).replace(
         parameters=[first, *parameters], return_annotation="Run" if record.several else "list[Run]"
     )

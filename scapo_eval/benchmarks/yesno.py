@@ -219,8 +219,8 @@ def read_yesno(
     """
     source, answers = answers_to(None, path, model=model, warn=warn)
     if questions is None:
-        own, own_key = questions_of(answers, source=source, remedy="give a file of labels with --questions")
-        return join(answers, own, parse, source=source, key=own_key, notes=[OWN_LABELS])
+        asked, own_key = questions_of(answers, source=source, remedy="give a file of labels with --questions")
+        return join(answers, asked, parse, source=source, key=own_key, notes=[OWN_LABELS])
     return join_keyed(answers, questions, parse, keyed, source=source)
 
 
@@ -274,16 +274,16 @@ class YesNoBenchmark(AnsweredBenchmark):
 
     def _run_of(
         self,
-        found: Matches,
+        matches: Matches,
         questions: Sequence[Question],
         name: str,
         *,
         parser: str,
         resampling: Resampling,
         unparsed: Unparsed,
-        **said: Any,
+        **more: Any,
     ) -> Run:
-        answers = self.finished(joined(found, questions, **said))
+        answers = self.finished(joined(matches, questions, **more))
         [run] = self.runs({name: answers}, parser=parser, unparsed=unparsed, resampling=resampling)
         return run
 
@@ -337,7 +337,7 @@ class YesNoBenchmark(AnsweredBenchmark):
         views = []
         for run, path in zip(self.runs(read, parser="default", resampling=resampling), files.values(), strict=True):
             described = {line: str(row["description"]) for line, row in iter_records(path) if row.get("description")}
-            answers = [_answered(each, described.get(each.answer.line, "")) for each in read[run.name].graded]
+            answers = [_answered(item, described.get(item.answer.line, "")) for item in read[run.name].graded]
             views.append((replace(run, notes=(*run.notes, AUGMENTED)) if described else run, answers))
         return views
 
@@ -378,22 +378,22 @@ class YesNoBenchmark(AnsweredBenchmark):
         metrics = self.metrics_of(groups)
         drawn = resampling or Resampling()
         return paired(
-            _run(name, each, metrics, self.group_of, parser, unparsed, drawn) for name, each in answers.items()
+            _run(name, answer, metrics, self.group_of, parser, unparsed, drawn) for name, answer in answers.items()
         )
 
 
-def _answered(each: Graded, description: str) -> AnsweredQuestion:
-    question = each.question
+def _answered(item: Graded, description: str) -> AnsweredQuestion:
+    question = item.question
     return AnsweredQuestion(
         key=question.id,
         image=None if question.image is None else canonical_image_id(question.image),
         part=question.part,
-        question=question.text or each.answer.question or "",
+        question=question.text or item.answer.question or "",
         truth=question.label,
         content="",
-        verdict=each.said or "neither yes nor no",
-        right=each.correct,
-        response=each.answer.response,
+        verdict=item.said or "neither yes nor no",
+        right=item.correct,
+        response=item.answer.response,
         description=description,
     )
 
@@ -432,15 +432,15 @@ def _run(
             f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
             f"'{parser}'; {fate}"
         )
-    own = OWN_LABELS in answers.notes  # then the questions are those that were answered
+    own_labels = OWN_LABELS in answers.notes  # then the questions are those that were answered
     asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
     signature = Signature.of(
         metrics.name,
         parser=parser,
         unparsed=unparsed,
         n=len(items),
-        labels="own" if own else None,
-        **{"asked" if own else "questions": asked},
+        labels="own" if own_labels else None,
+        **{"asked" if own_labels else "questions": asked},
         ids=digest(table.image_ids),
         missing=counts["missing"],
         bad_files=answers.bad_files or None,

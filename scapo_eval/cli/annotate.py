@@ -106,7 +106,7 @@ def sample_command(
     from ..annotate.sample import write_sample
 
     card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
-    kept_out = sum(each["in_pool"] for each in card["excluded"])
+    kept_out = sum(source["in_pool"] for source in card["excluded"])
     echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
 
 
@@ -158,14 +158,14 @@ def coarse_command(
 
     _no_restart(settings)
     labels = Vocabulary.load(vocabulary)
-    found = find_images(images, images_root, limit)
+    pictures = find_images(images, images_root, limit)
     if texts == "paper" and (prompt or labels_per_call > 1):
         raise click.UsageError("--prompts paper asks about one label a call, and takes no --prompt")
     template = Template.read(prompt, "coarse") if prompt else None
     template = Template.published("coarse") if texts == "paper" else template
     coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
     run = shard.path(run) if shard else run
-    with open_or_create(run, found, labels) as store:
+    with open_or_create(run, pictures, labels) as store:
         keep_shard(store, shard)
         rows = rows_of(store, shard)
         if labels.info != store.vocabulary.info:
@@ -270,12 +270,12 @@ def _pass(
     work: Callable[[Session, Callable[[Forecast], None]], Outcome],
 ) -> int:
     """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
-    said = 0.0
+    told_at = 0.0
 
     def report(forecast: Forecast) -> None:
-        nonlocal said
-        if not said or time.monotonic() - said >= _FORECAST_EVERY:
-            said = time.monotonic()
+        nonlocal told_at
+        if not told_at or time.monotonic() - told_at >= _FORECAST_EVERY:
+            told_at = time.monotonic()
             _say(settings, _forecast_text(forecast, prices))
 
     with ExitStack() as stack:
@@ -379,11 +379,11 @@ def _warn_of_other_judges(store: Store, engine: Engine, settings: EngineSettings
 
 
 def _warn_of_prompts(prompts: Sequence[Prompt], vocabulary: Vocabulary, settings: EngineSettings) -> None:
-    found = [finding for finding in lint(prompts, vocabulary) if finding.kind != "both"]
-    if found:
-        first = f"{found[0].label}: {', '.join(found[0].aliases[:3])}"
+    mismatches = [finding for finding in lint(prompts, vocabulary) if finding.kind != "both"]
+    if mismatches:
+        first = f"{mismatches[0].label}: {', '.join(mismatches[0].aliases[:3])}"
         settings.warn(
-            f"{len(found)} labels have aliases that their prompt does not count ({first}...); see annotate lint"
+            f"{len(mismatches)} labels have aliases that their prompt does not count ({first}...); see annotate lint"
         )
 
 
@@ -398,25 +398,25 @@ def _names(text: str) -> list[str]:
 
 def own_prompts(options: Sequence[str]) -> dict[str, str]:
     """``--prompt LABEL=FILE`` options: label -> file."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for option in options:
         label, equals, path = option.partition("=")
-        if not equals or not label or not path or label in found:
+        if not equals or not label or not path or label in paths:
             raise click.UsageError(f"expected --prompt LABEL=FILE, each label once, got '{option}'")
-        found[label] = path
-    return found
+        paths[label] = path
+    return paths
 
 
 def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
     """``--joint A,B[=FILE]`` options: labels -> file, None for the project's own prompt."""
-    found: dict[tuple[str, ...], str | None] = {}
+    paths: dict[tuple[str, ...], str | None] = {}
     for option in options:
         names, _, path = option.partition("=")
         group = tuple(_names(names))
         if not group:
             raise click.UsageError(f"expected --joint A,B or --joint A,B=FILE, got '{option}'")
-        found[group] = path or None
-    return found
+        paths[group] = path or None
+    return paths
 
 
 def _round(store: Store, given: int | None) -> int:

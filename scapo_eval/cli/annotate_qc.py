@@ -180,10 +180,10 @@ def import_(run: str, answers: str, by: str | None) -> None:
     """
     store = Store.open(run)
     with open_round(store, write=True) as current:
-        found = read_answers(answers, current, store)
-        current.answer_many(found, by=by or _user())
+        taken = read_answers(answers, current, store)
+        current.answer_many(taken, by=by or _user())
         left = len(current.open_pairs)
-    echo(f"round {current.number}: {len(found):,} answers taken, {left:,} pairs still open", err=True)
+    echo(f"round {current.number}: {len(taken):,} answers taken, {left:,} pairs still open", err=True)
     if not left:
         echo(f"finish it: scapo-eval annotate qc close {run}", err=True)
 

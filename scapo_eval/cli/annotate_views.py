@@ -72,15 +72,15 @@ def mine_command(
     if mentions.unknown:
         echo(f"scapo-eval: warning: {mentions.unknown:,} rollouts of images that the run does not have", err=True)
     if as_json:
-        found = {
+        record = {
             "rollouts": int(mentions.rollouts.sum()),
             "disputed": len(rows),
             "cells": rows[:top],
             "labels": [_confusion_row(label) for label in labels],
-            "suggested": [each.label for each in advised],
+            "suggested": [confused.label for confused in advised],
             "outside": [{"phrase": phrase.phrase, "captions": phrase.captions} for phrase in phrases],
         }
-        sys.stdout.write(dump_json(found).decode() + "\n")
+        sys.stdout.write(dump_json(record).decode() + "\n")
         return
     echo(f"{int(mentions.rollouts.sum()):,} rollouts; {len(rows):,} disputed cells", err=True)
     _table(
@@ -102,24 +102,24 @@ def mine_command(
     if phrases:
         _table(("not in the vocabulary", "captions"), ((phrase.phrase, phrase.captions) for phrase in phrases))
     if advised:
-        echo("worth a prompt of their own: " + ", ".join(each.label for each in advised))
+        echo("worth a prompt of their own: " + ", ".join(confused.label for confused in advised))
     if groups := _worth_joining(store.vocabulary, advised):
         echo("perhaps together: " + "; ".join(",".join(group) for group in groups))
 
 
 def _worth_joining(vocabulary: Vocabulary, advised: Sequence[LabelConfusion]) -> list[tuple[str, ...]]:
     """Labels with what is seen beside them, and known groups that hold one of them."""
-    pairs = {tuple(sorted((each.label, each.with_label))) for each in advised if each.with_label}
-    names = {each.label for each in advised}
+    pairs = {tuple(sorted((confused.label, confused.with_label))) for confused in advised if confused.with_label}
+    names = {confused.label for confused in advised}
     pairs |= {tuple(sorted(group)) for group in known_groups(vocabulary) if names & set(group)}
     return sorted(pairs)
 
 
-def _confusion_row(each: LabelConfusion) -> dict[str, object]:
-    rates = {name: getattr(each, name) for name in ("claim_rate_present", "claim_rate_absent")}
+def _confusion_row(confused: LabelConfusion) -> dict[str, object]:
+    rates = {name: getattr(confused, name) for name in ("claim_rate_present", "claim_rate_absent")}
     return {
-        "label": each.label, "present": each.present, "claimed_absent": each.claimed_absent,
-        "silent_present": each.silent_present, "with_label": each.with_label or None,
+        "label": confused.label, "present": confused.present, "claimed_absent": confused.claimed_absent,
+        "silent_present": confused.silent_present, "with_label": confused.with_label or None,
         **{name: None if rate != rate else rate for name, rate in rates.items()},
     }  # fmt: skip
 
@@ -174,8 +174,8 @@ def lint_command(
         prompts += prompts_for(labels, labels.labels, own={}, groups={})
         for group in known_groups(labels):
             prompts += prompts_for(labels, [], own={}, groups={group: None})
-    found = lint(prompts, labels)
-    for finding in found:
+    findings = lint(prompts, labels)
+    for finding in findings:
         why = {
             "excluded": "counts as the label in captions, but not in the prompt",
             "both": "is named as counting and as not counting",
@@ -184,9 +184,9 @@ def lint_command(
         }[finding.kind]
         place = f' ("{finding.text}")' if finding.text else ""
         echo(f"{finding.prompt}: {finding.label}: {finding.kind}: {', '.join(finding.aliases)}: {why}{place}")
-    notes = sum(finding.kind == "both" for finding in found)
-    echo(f"{len(prompts)} prompts, {len(found) - notes or 'no'} findings, {notes} notes", err=True)
-    return BAD_INPUT if len(found) > notes else 0
+    notes = sum(finding.kind == "both" for finding in findings)
+    echo(f"{len(prompts)} prompts, {len(findings) - notes or 'no'} findings, {notes} notes", err=True)
+    return BAD_INPUT if len(findings) > notes else 0
 
 
 @click.command("compare")
@@ -196,24 +196,24 @@ def lint_command(
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
     """How RUN differs from REFERENCE on the cells that both judged (many labels per call against one, two judges)."""
-    found = compare(Store.open(run), Store.open(reference))
+    comparison = compare(Store.open(run), Store.open(reference))
     if as_json:
         shares = {
             name: {"value": value, "ci_low": between.low, "ci_high": between.high}
-            for name, (value, between) in found.shares.items()
+            for name, (value, between) in comparison.shares.items()
         }
         columns = ("label", "cells", "only_run", "only_reference")
-        labels = [dict(zip(columns, row, strict=True)) for row in found.labels]
-        counts = {"images": found.images, "cells": found.cells, "differ": found.differ}
+        labels = [dict(zip(columns, row, strict=True)) for row in comparison.labels]
+        counts = {"images": comparison.images, "cells": comparison.cells, "differ": comparison.differ}
         sys.stdout.write(dump_json({**counts, "shares": shares, "labels": labels}).decode() + "\n")
         return
-    echo(f"{found.cells:,} cells of {found.images:,} images, {found.differ:,} differ", err=True)
+    echo(f"{comparison.cells:,} cells of {comparison.images:,} images, {comparison.differ:,} differ", err=True)
     figures = (
         (name.replace("_", " "), _percent(value), _percent(between.low), _percent(between.high))
-        for name, (value, between) in found.shares.items()
+        for name, (value, between) in comparison.shares.items()
     )
     _table(("share", "value", "ci low", "ci high"), figures)
-    differing = (row for row in found.labels[:top] if row[2] + row[3])
+    differing = (row for row in comparison.labels[:top] if row[2] + row[3])
     _table(("label", "cells", f"present only in {run}", f"only in {reference}"), differing)
 
 
@@ -227,7 +227,7 @@ def status_command(run: str, as_json: bool) -> None:
     for k, provenance in enumerate(store.provenances):
         number = int(((store.provenance_ids == k) & (store.matrix != UNKNOWN)).sum())
         of_kind[provenance.kind] = of_kind.get(provenance.kind, 0) + number
-    found = {
+    status = {
         "images": len(store.image_ids),
         "labels": len(store.labels),
         "vocabulary": f"{store.vocabulary.name}@{store.vocabulary.fingerprint}",
@@ -241,9 +241,9 @@ def status_command(run: str, as_json: bool) -> None:
         **{f"by_{kind}": number for kind, number in of_kind.items()},
     }
     if as_json:
-        sys.stdout.write(dump_json(found).decode() + "\n")
+        sys.stdout.write(dump_json(status).decode() + "\n")
         return
-    for key, value in found.items():
+    for key, value in status.items():
         shown = f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else value
         echo(f"{key.replace('_', ' ')}\t{shown}")
 

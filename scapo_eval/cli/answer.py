@@ -19,9 +19,9 @@ RECORDS = tuple(benchmarks())
 DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
 
 
-HELP = f"""Answers questions; {", ".join(each.verb for each in RECORDS if each.augmented)} and judge read the output.
+HELP = f"""Answers questions; {", ".join(kind.verb for kind in RECORDS if kind.augmented)} and judge read the output.
 
-QUESTIONS are {", ".join(each.asked for each in RECORDS if each.asked)}, or your own records of
+QUESTIONS are {", ".join(kind.asked for kind in RECORDS if kind.asked)}, or your own records of
 {{"id", "image", "question"}}. With --describe every image is described once, in detail, by the same model, and its
 questions come with image and description. The published discriminative scores of SCAPO are description-augmented ones:
 compare them with those of --describe only.
@@ -54,25 +54,25 @@ def command(
         raise click.UsageError("--describe and --descriptions exclude each other")
     every = read_questions(questions, ImageFolder(images_root))[:limit]
     # by image: its description is made once, and a server finds the image's prefix in its cache
-    output, asked, share = shared(shard, output, every, lambda each: each.image_id or str(each.id))
+    output, asked, share = shared(shard, output, every, lambda question: question.image_id or str(question.id))
     known = read_descriptions(descriptions) if descriptions else None
     code = 0
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
             if self_describe:
-                found = images_to_describe(asked)
+                pictures = images_to_describe(asked)
                 images = images_to_describe(every)
                 images_share = shard.share(images, lambda image: image.image_id) if shard else None
                 describing = Session(engine, journal, share=images_share)
                 path = f"{output}{DESCRIPTIONS_SUFFIX}"
-                with completion_progress(settings, "describe", len(found)) as describing.advance:
+                with completion_progress(settings, "describe", len(pictures)) as describing.advance:
                     described = describe(
-                        found, describing, path, prompt=DESCRIBE_IN_DETAIL, sampling=settings.sampling,
+                        pictures, describing, path, prompt=DESCRIBE_IN_DETAIL, sampling=settings.sampling,
                         model=settings.model,
                     )  # fmt: skip
                 code = finish(described, "descriptions", path, settings)
-                known = read_descriptions(path) if found and described.failed < described.requests else {}
+                known = read_descriptions(path) if pictures and described.failed < described.requests else {}
             with completion_progress(settings, "answer", len(asked)) as advance:
                 session = Session(engine, journal, advance=advance, share=share)
                 tally = answer(

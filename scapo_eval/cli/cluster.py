@@ -70,10 +70,10 @@ class Cluster:
 
 def skipping(scoring: ScoringOptions) -> Skipping:
     """What of captions counts, as an engine takes it: workers are an argument of their own, accounts are not kept."""
-    found: Any = {
+    arguments: Any = {
         field.name: getattr(scoring, field.name) for field in fields(scoring) if field.name not in ("workers", "strict")
     }
-    return found  # type: ignore[no-any-return]
+    return arguments  # type: ignore[no-any-return]
 
 
 def cluster_options(command: Command) -> Command:

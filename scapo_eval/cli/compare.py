@@ -16,7 +16,7 @@ from .options import Output, output_options
 from .show import runs_of
 from .verbs import command_of
 
-SETS = {each.verb: each for each in benchmarks() if each.several and each.metric_set}
+SETS = {benchmark.verb: benchmark for benchmark in benchmarks() if benchmark.several and benchmark.metric_set}
 """Verbs that score several raw files and compare them with the first, and their benchmarks."""
 
 VERBS = tuple(SETS)

@@ -45,14 +45,14 @@ def command(
     """
     if samples > 1 and settings.sampling.temperature == 0:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")
-    found = find_images(images, images_root, limit)
-    output, found, share = shared(shard, output, found, lambda image: image.image_id)
+    pictures = find_images(images, images_root, limit)
+    output, pictures, share = shared(shard, output, pictures, lambda image: image.image_id)
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
-            with completion_progress(settings, "describe", len(found) * samples) as advance:
+            with completion_progress(settings, "describe", len(pictures) * samples) as advance:
                 tally = describe(
-                    found,
+                    pictures,
                     Session(engine, journal, advance=advance, warn=settings.warn, share=share),
                     output,
                     prompt=PRESETS.get(prompt, prompt),

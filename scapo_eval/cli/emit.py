@@ -83,9 +83,9 @@ def emit(
     for run in runs:
         for note in run.notes:
             output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
-    found = results.to_dict()
-    _print(results, _only(found, shown), output, beside, footnotes or ())
-    return check_gates(found, output.gates)
+    record = results.to_dict()
+    _print(results, _only(record, shown), output, beside, footnotes or ())
+    return check_gates(record, output.gates)
 
 
 def output_format(form: Format | None, *, as_json: bool, width: int | None) -> str:
@@ -102,18 +102,18 @@ def output_format(form: Format | None, *, as_json: bool, width: int | None) -> s
 
 
 def _print(
-    results: Results, found: dict[str, Any], output: Output, beside: Protocol | None, footnotes: Sequence[str]
+    results: Results, record: dict[str, Any], output: Output, beside: Protocol | None, footnotes: Sequence[str]
 ) -> None:
     form = output_format(output.form, as_json=output.as_json, width=output.width)
     if form == "json":
         more: dict[str, Any] = {"footnotes": list(footnotes)} if footnotes else {}
         more |= {"published": beside_records(beside, results.runs)} if beside else {}
-        echo(dump_json({**found, **more}))
+        echo(dump_json({**record, **more}))
         return
     if form == "tsv":
-        echo(tsv(found, results.metric_set.plain_numbers), nl=False)
+        echo(tsv(record, results.metric_set.plain_numbers), nl=False)
     elif form == "table":
-        show_table(output.console(), found, results.metric_set, resamples=output.resamples)
+        show_table(output.console(), record, results.metric_set, resamples=output.resamples)
     else:
         render_as = latex if form == "latex" else markdown
         text = render_as(results, intervals=output.intervals, metrics=output.metrics, footnotes=footnotes)
@@ -152,23 +152,23 @@ def _print_beside(results: Results, protocol: Protocol, output: Output, form: st
     grid = Grid(*heads, box=None, pad_edge=False)
     for line in lines:
         own = line[-1] == "this run"
-        grid.add_row(*(Text(each, style="bold" if own else "") for each in line))
+        grid.add_row(*(Text(text, style="bold" if own else "") for text in line))
     console = output.console()
     console.print()
     console.print(grid)
     console.print(Text(CAVEAT, style="dim"))
 
 
-def _only(found: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
+def _only(record: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
     """The results with these metrics only, in this order."""
     place = {name: k for k, name in enumerate(metrics)}
-    systems = [{**each, "metrics": {name: each["metrics"][name] for name in metrics}} for each in found["systems"]]
-    rows = [row for row in found["comparisons"] if row["metric"] in place]
-    order = {system["name"]: k for k, system in enumerate(found["systems"])}
-    if "sliced" in found:
-        found = {**found, "sliced": _only_sliced(found["sliced"], place)}
+    systems = [{**entry, "metrics": {name: entry["metrics"][name] for name in metrics}} for entry in record["systems"]]
+    rows = [row for row in record["comparisons"] if row["metric"] in place]
+    order = {system["name"]: k for k, system in enumerate(record["systems"])}
+    if "sliced" in record:
+        record = {**record, "sliced": _only_sliced(record["sliced"], place)}
     rows.sort(key=lambda row: (order[row["system"]], place[row["metric"]]))
-    return {**found, "systems": systems, "comparisons": rows}
+    return {**record, "systems": systems, "comparisons": rows}
 
 
 def _only_sliced(sliced: dict[str, Any], metrics: Mapping[str, int]) -> dict[str, Any]:

@@ -251,17 +251,17 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
 
 
 def _extra(options: Sequence[str]) -> dict[str, Any]:
-    found = {}
+    arguments = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key:
             shown = key if equals else "an option without ="  # its value may be a secret
             raise click.UsageError(f"--engine-option takes KEY=JSON, for example max_model_len=8192, got {shown!r}")
         try:
-            found[key] = json.loads(value)
+            arguments[key] = json.loads(value)
         except (ValueError, RecursionError):
-            found[key] = value  # a bare word
-    return found
+            arguments[key] = value  # a bare word
+    return arguments
 
 
 ASKED_AGAIN = "the same command asks them again"

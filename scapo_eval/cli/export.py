@@ -76,25 +76,25 @@ def command(
         relationship=relationship,
         models=tuple((system, model) for system, _, model in pairs),
     )
-    found = list(documents(runs, provenance))
-    paths = _paths(output, runs, found)
+    exported = list(documents(runs, provenance))
+    paths = _paths(output, runs, exported)
     records: bytes | None = None
     if evidence:
-        if len(found) != 1 or output == STDIN:
+        if len(exported) != 1 or output == STDIN:
             raise click.UsageError("--instances takes one system and a file to write")
         lines = [
-            dump_json(record) + b"\n" for record in instances(found[0], (row for _, row in iter_records(evidence)))
+            dump_json(record) + b"\n" for record in instances(exported[0], (row for _, row in iter_records(evidence)))
         ]
         records, place = b"".join(lines), f"{paths[0].removesuffix('.json')}_samples.jsonl"
-        named = f"{datastore_path(found[0]).removesuffix('.json')}_samples.jsonl"
-        found = [with_instances(found[0], named, records, len(lines))]
+        named = f"{datastore_path(exported[0]).removesuffix('.json')}_samples.jsonl"
+        exported = [with_instances(exported[0], named, records, len(lines))]
         paths.append(place)
     refuse_replacing([path for path in paths if path != STDIN], [*results, *filter(None, (evidence,))])
     if records is not None:
         Path(paths[-1]).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(paths.pop()) as stream:
             stream.write(records)
-    for path, document in zip(paths, found, strict=True):
+    for path, document in zip(paths, exported, strict=True):
         if path != STDIN:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as stream:
@@ -103,9 +103,9 @@ def command(
             echo(f"scapo-eval: {len(document['evaluation_results'])} metrics -> {path}", err=True)
 
 
-def _paths(output: str, runs: tuple[Run, ...], found: list[dict[str, Any]]) -> list[str]:
+def _paths(output: str, runs: tuple[Run, ...], exported: list[dict[str, Any]]) -> list[str]:
     if output.endswith("/") or Path(output).is_dir():
-        return [str(Path(output, datastore_path(document))) for document in found]
+        return [str(Path(output, datastore_path(document))) for document in exported]
     if len(runs) == 1:
         return [output]
     stem = output.removesuffix(".json")

@@ -73,12 +73,12 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
     """
     given = sources_given(arguments)
     short = iter(system_names([source.path for name, source in given if name is None]))
-    found = [(name if name is not None else next(short), source) for name, source in given]
-    names = [name for name, _ in found]
+    named = [(name if name is not None else next(short), source) for name, source in given]
+    names = [name for name, _ in named]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
-    return found
+    return named
 
 
 def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
@@ -137,9 +137,9 @@ def first_file(words: Sequence[str], command: click.Command, context: click.Cont
 def files_among(words: Sequence[str], command: click.Command) -> list[str]:
     """The files among the words of a command line: neither options nor what follows those that take a value."""
     flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
-    found = []
+    files = []
     for before, word in zip(("", *words), words, strict=False):
         value = before.startswith("-") and before != STDIN and "=" not in before and before not in flags
         if not value and (not word.startswith("-") or word == STDIN):
-            found.append(split_name(word)[1])
-    return found
+            files.append(split_name(word)[1])
+    return files

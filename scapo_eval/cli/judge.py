@@ -95,16 +95,16 @@ def mmhal(
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
     writes them for MMHal-Bench's file. --model is the judge.
     """
-    found = read_answers_to_judge(answers, needed=("question", "gt_answer"))
-    output, found, share = shared(shard, output, found, lambda each: each.response)
+    to_judge = read_answers_to_judge(answers, needed=("question", "gt_answer"))
+    output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.response)
     task = read_text(prompt_file) if prompt_file else MMHAL_TASK
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
-            with completion_progress(settings, "judge", len(found)) as advance:
+            with completion_progress(settings, "judge", len(to_judge)) as advance:
                 session = Session(engine, journal, advance=advance, retry=retry, share=share)
                 tally = judge_mmhal(
-                    found, session, output, judge=settings.model,
+                    to_judge, session, output, judge=settings.model,
                     task=task, sampling=settings.sampling,
                 )  # fmt: skip
         finally:
@@ -140,8 +140,8 @@ def faithscore(
     ANSWERS are captions or answers with an image. --model labels sentences and splits them into facts; the verifier,
     which must read images, says whether each fact holds.
     """
-    found = read_answers_to_judge(answers)
-    output, found, share = shared(shard, output, found, lambda each: each.image or each.id)
+    to_judge = read_answers_to_judge(answers)
+    output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.image or answer.id)
     folder = ImageFolder(images_root)
     with (
         settings.journal(output) as journal,
@@ -149,7 +149,7 @@ def faithscore(
         completion_progress(settings, "judge", None) as advance,
     ):
         tally = judge_faithscore(
-            found,
+            to_judge,
             Session(engine, journal, advance=advance, retry=retry, share=share),
             Session(verifier, journal, advance=advance, retry=retry),
             folder,
@@ -190,15 +190,15 @@ def objhal(
     JSON list.
     """
     task = read_text(prompt_file) if prompt_file else OBJECTS_TASK
-    found = read_captions(captions)
-    output, found, share = shared(shard, output, found, lambda each: each.caption)
+    to_judge = read_captions(captions)
+    output, to_judge, share = shared(shard, output, to_judge, lambda caption: caption.caption)
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
             with completion_progress(settings, "judge", None) as advance:
                 session = Session(engine, journal, advance=advance, retry=retry, share=share)
                 tally = judge_objects(
-                    found, session, output, judge=settings.model,
+                    to_judge, session, output, judge=settings.model,
                     task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
                 )  # fmt: skip
         finally:
@@ -251,8 +251,8 @@ def facts(
     against = against or ("both" if images_root and references else "image" if images_root else "references")
     if against != "image" and not references:
         raise click.UsageError(f"--against {against} needs --references")
-    found = read_answers_to_judge(captions)
-    output, found, share = shared(shard, output, found, lambda each: each.image or each.id)
+    to_judge = read_answers_to_judge(captions)
+    output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.image or answer.id)
     known = read_references(references) if references else None
     texts = Prompts.read(prompts) if prompts else Prompts()
     folder = ImageFolder(images_root)
@@ -262,7 +262,7 @@ def facts(
         completion_progress(settings, "judge", None) as advance,
     ):
         tally = judge_facts(
-            found,
+            to_judge,
             Session(engine, journal, advance=advance, retry=retry, share=share),
             Session(verifier, journal, advance=advance, retry=retry),
             output,

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 import click
 
 from ..benchmarks.scoring import ScoringOptions
-from ..matching.uses import CLAIMS
+from ..matching.uses import READINGS
 from ..results.benchmark import benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
@@ -185,7 +185,7 @@ def scoring_options(command: Command) -> Command:
     options = [
         click.option(
             "--claims",
-            type=click.Choice(CLAIMS),
+            type=click.Choice(READINGS),
             default="all",
             show_default=True,
             help="Mentions that count: all (the paper); asserted: none negated; certain: nor hedged; visual: none"

@@ -19,7 +19,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..inference.sources import image_ids
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies
 from ..readers.captions import caption_blocks, parsed
 from ..truths.oracle import PresenceOracle, Truth
@@ -112,7 +112,7 @@ def chair_truth(
 @click.option(
     "--vocabulary", type=INPUT, default=REFERENCE_VOCABULARY, show_default=True, metavar="NAME|FILE", help="Its labels."
 )
-@click.option("--claims", type=click.Choice(CLAIMS), default="visual", show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(READINGS), default="visual", show_default=True, help="Mentions that count.")
 @click.option(
     "--unnamed",
     type=click.Choice(UNNAMED),
@@ -125,7 +125,7 @@ def chair_truth(
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def reference_matrix(
-    references: str, vocabulary: str, claims: Claims, unnamed: Unnamed, weights: str | None, output: str
+    references: str, vocabulary: str, claims: Reading, unnamed: Unnamed, weights: str | None, output: str
 ) -> None:
     """Makes a truth of REFERENCES: named labels are present, denied ones absent, all others unknown."""
     labels = Vocabulary.load(vocabulary)
@@ -264,7 +264,7 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
     if name:
         return Vocabulary.load(name)
     shipped = map(Vocabulary.load, shipped_vocabularies() if oracle.vocabulary_fingerprint else ())
-    return next((each for each in shipped if each.fingerprint == oracle.vocabulary_fingerprint), None)
+    return next((vocabulary for vocabulary in shipped if vocabulary.fingerprint == oracle.vocabulary_fingerprint), None)
 
 
 @command.command()
@@ -284,20 +284,20 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
         theirs = image_ids(source)
         shared = sorted(ours & theirs, key=lambda image: (len(image), image))
         rows.append({"source": source, "images": len(theirs), "shared": len(shared), "shared_ids": shared})
-    found = {
+    record = {
         "train": train,
         "images": len(ours),
         "disjoint": not any(row["shared"] for row in rows),
         "evaluation": rows,
     }
     if as_json:
-        sys.stdout.write(dump_json(found).decode() + "\n")
+        sys.stdout.write(dump_json(record).decode() + "\n")
     else:
         for row in rows:
             few = ", ".join(row["shared_ids"][:5]) + (", ..." if row["shared"] > 5 else "")
-            said = f"{row['shared']:,} shared images ({few})" if row["shared"] else "disjoint, no shared image"
-            echo(f"{train} ({len(ours):,} images) and {row['source']} ({row['images']:,} images): {said}")
-    return 0 if found["disjoint"] else BAD_INPUT
+            sharing = f"{row['shared']:,} shared images ({few})" if row["shared"] else "disjoint, no shared image"
+            echo(f"{train} ({len(ours):,} images) and {row['source']} ({row['images']:,} images): {sharing}")
+    return 0 if record["disjoint"] else BAD_INPUT
 
 
 @command.command()

@@ -100,7 +100,7 @@ def command(
         return dump_json(pair_record(pair, layout, by, image)) + b"\n"
 
     with atomic_write(output) as stream:
-        found = pair_file(
+        summary = pair_file(
             rollouts,
             Vocabulary.load(vocabulary),
             PresenceOracle.load(truth),
@@ -111,8 +111,8 @@ def command(
         )
     if not quiet:
         echo(
-            f"{found.pairs:,} pairs for {found.paired_prompts:,} of {found.prompts:,} prompts, "
-            f"from {found.responses:,} responses",
+            f"{summary.pairs:,} pairs for {summary.paired_prompts:,} of {summary.prompts:,} prompts, "
+            f"from {summary.responses:,} responses",
             err=True,
         )
         if layout == "llamafactory":

@@ -62,41 +62,41 @@ def command(
     runs = unique_names([run for path in results for run in load_results(path)])
     metric_set = runs[0].metric_set
     wanted = chosen_metrics([metric_set], metrics)[0]
-    found: list[Power] = []
+    powers: list[Power] = []
     for plain in (False, True):
         names = [name for name in wanted if (name in metric_set.plain_numbers) == plain]
         gap = None if difference is None else difference if plain else difference / 100
-        found += power(runs, difference=gap, images=images, metrics=names) if names else []
-    found.sort(key=lambda entry: (entry.system, wanted.index(entry.metric)))
+        powers += power(runs, difference=gap, images=images, metrics=names) if names else []
+    powers.sort(key=lambda entry: (entry.system, wanted.index(entry.metric)))
     if shape == "json":
-        echo(dump_json({"power": [as_record(entry) for entry in found]}))
+        echo(dump_json({"power": [as_record(entry) for entry in powers]}))
     elif shape == "tsv":
-        rows = [COLUMNS, *(tuple(_cells(entry, metric_set).values()) for entry in found)]
+        rows = [COLUMNS, *(tuple(_cells(entry, metric_set).values()) for entry in powers)]
         echo("".join("\t".join(map(guarded, row)) + "\n" for row in rows), nl=False)
     else:
-        _show(Screen(width=width, no_color=no_color), found, metric_set)
+        _show(Screen(width=width, no_color=no_color), powers, metric_set)
 
 
-def _cells(found: Power, metric_set: MetricSet) -> dict[str, str]:
-    plain = found.metric in metric_set.plain_numbers
+def _cells(entry: Power, metric_set: MetricSet) -> dict[str, str]:
+    plain = entry.metric in metric_set.plain_numbers
     return {
-        "system": found.system,
-        "baseline": found.baseline or "",
-        "metric": found.metric,
-        "value": number(found.value, plain),
-        "pilot_images": str(found.pilot_images),
-        "images": str(found.images),
-        "detectable": number(found.detectable, plain, 2),
-        "difference": "" if found.difference is None else number(found.difference, plain, 2),
-        "power": "" if found.power is None else f"{100 * found.power:.0f}",
-        "images_needed": "" if found.images_needed is None else str(found.images_needed),
+        "system": entry.system,
+        "baseline": entry.baseline or "",
+        "metric": entry.metric,
+        "value": number(entry.value, plain),
+        "pilot_images": str(entry.pilot_images),
+        "images": str(entry.images),
+        "detectable": number(entry.detectable, plain, 2),
+        "difference": "" if entry.difference is None else number(entry.difference, plain, 2),
+        "power": "" if entry.power is None else f"{100 * entry.power:.0f}",
+        "images_needed": "" if entry.images_needed is None else str(entry.images_needed),
     }
 
 
-def _show(screen: Screen, found: list[Power], metric_set: MetricSet) -> None:
+def _show(screen: Screen, powers: list[Power], metric_set: MetricSet) -> None:
     console = screen.console()
-    for system, baseline in dict.fromkeys((entry.system, entry.baseline) for entry in found):
-        own = [entry for entry in found if (entry.system, entry.baseline) == (system, baseline)]
+    for system, baseline in dict.fromkeys((entry.system, entry.baseline) for entry in powers):
+        own = [entry for entry in powers if (entry.system, entry.baseline) == (system, baseline)]
         against = f"{system} against {baseline}" if baseline else f"{system} against one like it, unpaired"
         console.print(Text(f"{against}: {own[0].pilot_images:,} images", style="bold"), soft_wrap=True)
         heads = ["metric", "value", f"shown on {own[0].images:,} images from"]

@@ -92,7 +92,7 @@ def _shown(value: Any) -> str:
     if value is None or value in ((), {}):
         return "not fixed"
     if isinstance(value, dict):
-        return "; ".join(f"{key}: {'unset' if each is None else _shown(each)}" for key, each in value.items())
+        return "; ".join(f"{key}: {'unset' if part is None else _shown(part)}" for key, part in value.items())
     return "; ".join(map(_shown, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -105,14 +105,14 @@ def check(files: tuple[str, ...], name: str) -> int:
     code = 0
     for path in files:
         sample = read_sample(path)
-        found = protocol.differences(sample)
-        code = BAD_INPUT if found else code
+        departures = protocol.differences(sample)
+        code = BAD_INPUT if departures else code
         unchecked = [
             *(["images"] if protocol.image_ids is None or sample.image_ids is None else []),
             *(["prompt"] if not (protocol.prompts and sample.prompts) else []),
             *(["limit"] if not (protocol.decoding and sample.max_new_tokens) else []),
         ]
         told = f" (not checked, because not known: {', '.join(unchecked)})" if unchecked else ""
-        said = "; ".join(found) if found else f"follows '{protocol.name}'"
-        echo(f"{path}: {said}{told}", err=bool(found))
+        outcome = "; ".join(departures) if departures else f"follows '{protocol.name}'"
+        echo(f"{path}: {outcome}{told}", err=bool(departures))
     return code

@@ -89,17 +89,17 @@ def command(
         any_fingerprint=scoring.any_fingerprint,
     )
     with atomic_write(output) as stream:
-        found, total = reward_file(
+        scored, total = reward_file(
             rollouts, reward, scoring, write=lambda record: stream.write(dump_json(record) + b"\n")
         )
     if quiet:
         return 0
     for note in reward.truth.notes:
         echo(f"scapo-eval: warning: {note}", err=True)
-    n, empty = found.n_records, found.table.counts()["empty"]
+    n, empty = scored.n_records, scored.table.counts()["empty"]
     left_out = (
-        f", {found.skipped} faulty and {found.unknown_images} of unknown images left out" if found.left_out else ""
+        f", {scored.skipped} faulty and {scored.unknown_images} of unknown images left out" if scored.left_out else ""
     )
     echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
-    echo(f"{reward.signature}|n:{n}|skip:{found.left_out}", err=True)
+    echo(f"{reward.signature}|n:{n}|skip:{scored.left_out}", err=True)
     return 0

@@ -19,7 +19,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..files.files import display_name
 from ..files.json_text import dump_json
 from ..files.source import Input
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.results import Run, load_results, unique_names
@@ -57,12 +57,12 @@ def runs_of(results: Sequence[str], output: Output) -> list[Run]:
 
 
 def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
-    found = load_results(source_of(path))
+    runs = load_results(source_of(path))
     if name is None:
-        return found
-    if len(found) > 1:
-        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(found)}")
-    return (replace(found[0], name=name),)
+        return runs
+    if len(runs) > 1:
+        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(runs)}")
+    return (replace(runs[0], name=name),)
 
 
 class Show(click.Command):
@@ -88,7 +88,7 @@ class Show(click.Command):
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
 @click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")
@@ -99,7 +99,7 @@ def command(
     truth: str | None,
     vocabulary: str,
     any_fingerprint: bool,
-    claims: Claims,
+    claims: Reading,
     as_json: bool,
     width: int | None,
     no_color: bool,
@@ -136,7 +136,7 @@ def _of_image(
         wanted = canonical_image_id(image)
     except ValueError as error:
         raise InputError(f"--image {error}") from None
-    found = False
+    shown = False
     named = named_files(captions)
     for name, path in named:
         with caption_file(path):
@@ -152,9 +152,9 @@ def _of_image(
         block = scorer.score(mine, display_name(path), faults)
         faults.raise_if_any()
         for record in scorer.records(block):
-            found = True
+            shown = True
             yield name, record, scorer
-    if not found:
+    if not shown:
         raise InputError(f"no caption of image '{image}'", path=", ".join(display_name(path) for _, path in named))
 
 
@@ -163,8 +163,8 @@ def _worst_of(
 ) -> Iterator[Shown]:
     for name, path in named_files(captions):
         with caption_file(path):
-            found = worst_captions(path, labels, oracle, options, worst)
-        yield from ((name, record, scorer) for record, scorer in found)
+            worst_records = worst_captions(path, labels, oracle, options, worst)
+        yield from ((name, record, scorer) for record, scorer in worst_records)
 
 
 def _captions_of(path: Input, image: str) -> Captions:
@@ -189,11 +189,11 @@ def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: Capt
     console.print(Text(f"{name}  image {record['image_id']}  line {record['line']}", style="bold"))
     console.print(body)
     for verdict in STYLES:
-        said = dict.fromkeys(m["label"] for m in record["mentions"] if m["verdict"] == verdict)
-        if said:
+        labels = dict.fromkeys(m["label"] for m in record["mentions"] if m["verdict"] == verdict)
+        if labels:
             console.print(
                 Text(f"{verdict}: ", style=STYLES[verdict]).append(
-                    ", ".join(said), style="default not bold not underline"
+                    ", ".join(labels), style="default not bold not underline"
                 )
             )
     console.print(Text("missed: ", style="bold").append(", ".join(record["missed"]) or "nothing", style="not bold"))
@@ -203,6 +203,6 @@ def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: Capt
 
 def _spans(record: dict[str, Any], scorer: CaptionScorer) -> Iterator[tuple[int, int, str, str]]:
     """``(start, end, style, mark)`` of mentions and ignore phrases in text order."""
-    found = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
-    found += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]
-    yield from sorted(found)
+    spans = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
+    spans += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]
+    yield from sorted(spans)

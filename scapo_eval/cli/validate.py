@@ -13,7 +13,7 @@ from rich.text import Text
 from ..base.errors import InputError
 from ..base.text import guarded
 from ..files.json_text import dump_json
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..truths.references import Unnamed
 from ..validation.halves import Half
@@ -30,15 +30,15 @@ AGREEMENT_COLUMNS = "kind rating statistic metric value ci_low ci_high n n_image
 
 
 def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, tuple[float, float]]:
-    found = {}
+    ranges = {}
     for text in texts:
         name, _, bounds = text.rpartition("=")
         low, _, high = bounds.partition(":")
         try:
-            found[name] = float(low), float(high)
+            ranges[name] = float(low), float(high)
         except ValueError:
             raise click.BadParameter(f"{text!r} is not NAME=LOW:HIGH, for example rating=1:5") from None
-    return found
+    return ranges
 
 
 @click.command("validate")
@@ -63,7 +63,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 @click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images.")
 @click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Labels and aliases, as for score.")
 @reference_options
-@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--without", multiple=True, metavar="SYSTEM", help="Leave a system's texts out of the agreements.")
 @click.option(
     "--half",
@@ -93,7 +93,7 @@ def command(
     leave_out_self: bool,
     unnamed: Unnamed | None,
     weights: str | None,
-    claims: Claims,
+    claims: Reading,
     without: tuple[str, ...],
     half: Half | None,
     ranges: dict[str, tuple[float, float]],
@@ -113,7 +113,7 @@ def command(
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)
     columns = dict(map(_named, scores))
-    found = validate(
+    validation = validate(
         judgements,
         set_name=set_name,
         metrics=metrics,
@@ -132,14 +132,14 @@ def command(
         resamples=resamples,
         seed=seed,
     )
-    for note in found.notes:
+    for note in validation.notes:
         screen.warn(note)
     if shape == "json":
-        echo(dump_json(found.to_dict()))
+        echo(dump_json(validation.to_dict()))
     elif shape == "tsv":
-        sys.stdout.write(_tsv(found))
+        sys.stdout.write(_tsv(validation))
     else:
-        _show(screen.console(), found)
+        _show(screen.console(), validation)
 
 
 def _named(argument: str) -> tuple[str, str]:
@@ -149,9 +149,9 @@ def _named(argument: str) -> tuple[str, str]:
     return name, path
 
 
-def _tsv(found: Validation) -> str:
+def _tsv(validation: Validation) -> str:
     lines = [AGREEMENT_COLUMNS]
-    for agreement in found.agreements:
+    for agreement in validation.agreements:
         cells = [
             agreement.rating,
             agreement.statistic,
@@ -159,10 +159,10 @@ def _tsv(found: Validation) -> str:
             *map(_number, (agreement.value, agreement.low, agreement.high)),
         ]
         lines.append(["agreement", *cells, str(agreement.n), str(agreement.n_images), "", "", ""])
-    for gap in found.differences:
+    for gap in validation.differences:
         cells = [gap.rating, gap.statistic, gap.metric, *map(_number, (gap.difference, gap.low, gap.high))]
         lines.append(["difference", *cells, str(gap.n), "", gap.baseline, p_text(gap.p_value), p_text(gap.p_holm)])
-    for system in found.systems:
+    for system in validation.systems:
         for name, mean in system.means.items():
             lines.append(["mean", name, system.system, name, _number(mean), "", "", str(system.n), "", "", "", ""])
     return "".join("\t".join(guarded(" ".join(cell.split())) for cell in line) + "\n" for line in lines)
@@ -172,39 +172,39 @@ def _number(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.3f}"
 
 
-def _show(console: Console, found: Validation) -> None:
-    by_metric = {(gap.metric, gap.rating, gap.statistic): gap for gap in found.differences}
-    for rating in dict.fromkeys(agreement.rating for agreement in found.agreements):
-        of_rating = [agreement for agreement in found.agreements if agreement.rating == rating]
-        statistics = list(dict.fromkeys(each.statistic for each in of_rating))
+def _show(console: Console, validation: Validation) -> None:
+    by_metric = {(gap.metric, gap.rating, gap.statistic): gap for gap in validation.differences}
+    for rating in dict.fromkeys(agreement.rating for agreement in validation.agreements):
+        of_rating = [agreement for agreement in validation.agreements if agreement.rating == rating]
+        statistics = list(dict.fromkeys(agreement.statistic for agreement in of_rating))
         rows: list[list[Text]] = [[Text(rating, style="bold"), *(Text(name, style="dim") for name in statistics)]]
-        for metric in dict.fromkeys(each.metric for each in of_rating):
-            cells = {each.statistic: each for each in of_rating if each.metric == metric}
+        for metric in dict.fromkeys(agreement.metric for agreement in of_rating):
+            cells = {agreement.statistic: agreement for agreement in of_rating if agreement.metric == metric}
             rows.append([Text(f"  {metric}"), *(_cell(cells.get(name), by_metric) for name in statistics)])
         for line in aligned(rows):
             console.print(line, soft_wrap=True)
         console.print()
-    if found.systems:
-        names = list(found.systems[0].means)
+    if validation.systems:
+        names = list(validation.systems[0].means)
         rows = [[Text("means", style="bold"), *(Text(name, style="dim") for name in names)]]
-        rows += [[Text(f"  {s.system}"), *(Text(_number(s.means[name])) for name in names)] for s in found.systems]
+        rows += [[Text(f"  {s.system}"), *(Text(_number(s.means[name])) for name in names)] for s in validation.systems]
         for line in aligned(rows):
             console.print(line, soft_wrap=True)
         console.print()
-    items = found.judgements.items
-    sizes = f"{found.judgements.name}: {len(items):,} items, {len({item.image for item in items}):,} images."
+    items = validation.judgements.items
+    sizes = f"{validation.judgements.name}: {len(items):,} items, {len({item.image for item in items}):,} images."
     legend = f"{sizes} 95 % intervals by image; * p < 0.05, ** p < 0.01 against the first metric, after Holm."
-    for part in (legend, *folded(str(found.signature), console.width)):
+    for part in (legend, *folded(str(validation.signature), console.width)):
         console.print(Text(part, style="dim"), soft_wrap=True)
 
 
-def _cell(each: Any, differences: Any) -> Text:
-    if each is None:
+def _cell(agreement: Any, differences: Any) -> Text:
+    if agreement is None:
         return Text("")
-    text = Text(_number(each.value))
-    gap = differences.get((each.metric, each.rating, each.statistic))
+    text = Text(_number(agreement.value))
+    gap = differences.get((agreement.metric, agreement.rating, agreement.statistic))
     p = None if gap is None else gap.p_holm
     text.append("**" if p is not None and p < 0.01 else "*" if p is not None and p < 0.05 else "")
-    if each.low is not None:
-        text.append(f" [{_number(each.low)}, {_number(each.high)}]", style="dim")
+    if agreement.low is not None:
+        text.append(f" [{_number(agreement.low)}, {_number(agreement.high)}]", style="dim")
     return text

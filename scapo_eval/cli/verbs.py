@@ -89,8 +89,8 @@ def command_of(record: Benchmark) -> click.Command:
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options, with the protocol's where none are given; a switch that is off was not given."""
     switches = {name for name, value in values.items() if value is False}
-    found = protocol.filled({name: None if name in switches else value for name, value in values.items()})
-    return {name: bool(value) if name in switches else value for name, value in found.items()}
+    filled = protocol.filled({name: None if name in switches else value for name, value in values.items()})
+    return {name: bool(value) if name in switches else value for name, value in filled.items()}
 
 
 def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:
@@ -122,8 +122,8 @@ def _sorted_out(
     given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
 ) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
     """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
-    moved = [each for each in given if recognize(each[1]).name == QUESTIONS_LAYOUT]
-    rest = [each for each in given if each not in moved]
+    moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
+    rest = [file for file in given if file not in moved]
     if not rest:
         raise OptionError("no answers: every file given holds questions")
     return rest, (*questions, *(path for _, path in moved))

@@ -46,13 +46,13 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, 
         loaded = Vocabulary.load(name)
         if captions:
             _show_rules(name, loaded, texts)
-        found = findings(loaded)
-        for finding in found:
+        problems = findings(loaded)
+        for finding in problems:
             echo(f"{name}: {finding.kind}: {finding.text}")
         reviewed = sum(map(len, loaded.reviewed.values()))
         sizes = f"{len(loaded.labels)} labels, {len(loaded.aliases)} aliases, {len(loaded.ignore)} ignore phrases"
-        echo(f"{name}: {len(found) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
-        total += len(found)
+        echo(f"{name}: {len(problems) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
+        total += len(problems)
     return 2 if total else 0
 
 
@@ -150,9 +150,9 @@ def mine_command(
 ) -> None:
     """Noun phrases of ROLLOUTS (captions or responses) that the vocabulary does not cover, with examples."""
     texts = (text for path in rollouts for text in _texts(path))
-    found = mine(texts, Vocabulary.load(vocabulary), min_captions=min_captions, spacy_model=spacy_model)
+    candidates = mine(texts, Vocabulary.load(vocabulary), min_captions=min_captions, spacy_model=spacy_model)
     with atomic_write(output) as stream:
-        for candidate in found:
+        for candidate in candidates:
             forms = dict(sorted(candidate.forms.items()))
             row = {
                 "phrase": candidate.phrase,
@@ -161,15 +161,15 @@ def mine_command(
                 "examples": candidate.examples,
             }
             stream.write(dump_json(row) + b"\n")
-    echo(f"{len(found)} phrases", err=True)
+    echo(f"{len(candidates)} phrases", err=True)
 
 
 def _texts(path: str) -> Iterator[str]:
     for line, record in iter_records(path):
         text = record.get("caption", record.get("response"))
         if not isinstance(text, str):
-            found = ", ".join(map(str, record))
-            raise InputError(f"missing key 'caption' or 'response' (found: {found})", path=path, line=line)
+            keys = ", ".join(map(str, record))
+            raise InputError(f"missing key 'caption' or 'response' (found: {keys})", path=path, line=line)
         yield text
 
 
@@ -243,8 +243,8 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 @click.argument("vocabulary", type=INPUT)
 def expand(vocabulary: str) -> None:
     """Plural and spelling variants that VOCABULARY lacks, as YAML to be read and pasted."""
-    for label, found in variants(Vocabulary.load(vocabulary)).items():
-        echo(f"{_quoted(label)}: [{', '.join(map(_quoted, found))}]")
+    for label, forms in variants(Vocabulary.load(vocabulary)).items():
+        echo(f"{_quoted(label)}: [{', '.join(map(_quoted, forms))}]")
 
 
 def _quoted(text: str) -> str:

@@ -95,14 +95,14 @@ class AmberCounter(Replies):
         """See :class:`Replies`."""
         read = read_responses(source, self.data, official=self.mode == "parity", skip_bad=self.skip_bad)
         read = read.without_unfinished() if self.drop_unfinished else read
-        found = self._amber.counted(read, self._amber.verdicts(read.scored))
-        totals = {name: getattr(found, name) or 0 for name in _TOTALS}
+        amber_counts = self._amber.counted(read, self._amber.verdicts(read.scored))
+        totals = {name: getattr(amber_counts, name) or 0 for name in _TOTALS}
         rows = [("total", name.encode(), n) for name, n in totals.items()]
-        rows += [("note", note.encode(), 1) for note in found.notes]
+        rows += [("note", note.encode(), 1) for note in amber_counts.notes]
         rows += [("model", (read.model or "").encode(), 1)]
-        said = np.array([SAYS.index(said) for _, said in found.answers], dtype=np.uint8)
-        rows += [(kind, packed_answers([number for number, _ in found.answers], said), 1)]
-        return pa.concat_tables([self.images(found.table), self.table(rows)])
+        codes = np.array([SAYS.index(answer) for _, answer in amber_counts.answers], dtype=np.uint8)
+        rows += [(kind, packed_answers([number for number, _ in amber_counts.answers], codes), 1)]
+        return pa.concat_tables([self.images(amber_counts.table), self.table(rows)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
         """See :class:`Counted`."""
@@ -111,14 +111,14 @@ class AmberCounter(Replies):
         answers = self.answers(counts, refuse_twice=self.mode != "parity")
         if not len(answers):
             raise InputError("no answer can be scored", path=self.source)
-        left = {each: totals.get(each.encode(), 0) for each in _TOTALS}
-        found = AmberCounts(
+        left = {kind: totals.get(kind.encode(), 0) for kind in _TOTALS}
+        amber_counts = AmberCounts(
             table=self.summed_images(counts),
-            answers=[(number, SAYS[said]) for number, said in answers.tolist()],
+            answers=[(number, SAYS[code]) for number, code in answers.tolist()],
             duplicate=left["duplicate"],
             unknown=left["unknown"],
             skipped=left["skipped"],
             unfinished=left["unfinished"] if self.drop_unfinished else None,
             notes=sorted(note.decode() for note in of_kind(counts, "note")),
         )
-        return self._amber.run(found, name, bad_files=bad_files, resampling=resampling)
+        return self._amber.run(amber_counts, name, bad_files=bad_files, resampling=resampling)

@@ -74,7 +74,7 @@ class Replies(Counted[Run]):
             return self.part(source, kind)
         except InputErrors as error:
             n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may stand for several
-            faults = [("fault", packed(each), times) for each, times in zip(error.errors, n, strict=True)]
+            faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
             return self.table([("total", b"faults", error.total), *faults])
         except InputError as error:
             error = first_of(error, str(source))
@@ -107,15 +107,15 @@ class Replies(Counted[Run]):
                 part = np.frombuffer(key, dtype=_ANSWER)
                 every += [part] * n  # of a part that came twice, twice
                 within += n * (len(part) - len(np.unique(part["question"]))) * (kind == OF_A_FILE)
-        found = np.concatenate(every)
-        twice = len(found) - len(np.unique(found["question"])) - within
+        answers = np.concatenate(every)
+        twice = len(answers) - len(np.unique(answers["question"])) - within
         if twice > 0 and refuse_twice:
             raise InputError(
                 f"{twice:,} questions are answered twice, in different files or in a data set, which has no order: "
                 "a file or a block was given twice, or keep one answer to a question",
                 path=self.source,
             )
-        return found
+        return answers
 
 
 def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
@@ -166,7 +166,7 @@ class AnswerCounter(Replies):
 
     def __post_init__(self) -> None:
         check_choice("parser", self.parser, list(PARSERS))
-        known = [each.name for each in benchmarks() if isinstance(each, AnsweredBenchmark)]
+        known = [record.name for record in benchmarks() if isinstance(record, AnsweredBenchmark)]
         if self.benchmark not in known:
             listed = ", ".join(known)
             raise InputError(f"answers to '{self.benchmark}' are not counted on an engine (known: {listed})")
@@ -188,16 +188,16 @@ class AnswerCounter(Replies):
         Raises:
             InputError: questions that cannot be read, another benchmark, parser or word.
         """
-        own = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
-        general: dict[str, Any] = {name: value for name, value in reading.items() if name not in own}
-        counter = cls(source, benchmark, (), options=own, **general)
+        options = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
+        general: dict[str, Any] = {name: value for name, value in reading.items() if name not in options}
+        counter = cls(source, benchmark, (), options=options, **general)
         return replace(counter, questions=tuple(counter._record.read_questions(sources_of(questions))))
 
     @property
     def _record(self) -> AnsweredBenchmark:
-        found = benchmark(self.benchmark)
-        assert isinstance(found, AnsweredBenchmark)
-        return found
+        record = benchmark(self.benchmark)
+        assert isinstance(record, AnsweredBenchmark)
+        return record
 
     @property
     def _named(self) -> str | None:
@@ -220,27 +220,27 @@ class AnswerCounter(Replies):
         answers = list(read_answers(source, model=self.model, warn=notes.append))
         name = str(source)
         part = self._record.keyed(answers, self._index, name)
-        found = match(part.answers, self._index, self._parse, benchmark=self._named, key=part.key)
+        matches = match(part.answers, self._index, self._parse, benchmark=self._named, key=part.key)
         rows = [("note", note.encode(), 1) for note in notes]
-        rows += [("model", (each.model or "").encode(), 1) for each in answers[:1]]
-        rows += [("total", b"strangers", found.n_strangers)]
-        rows += [("stranger", _packed_answer(stranger, name), 1) for stranger in found.strangers[:_SHOWN]]
-        rows += [("named", category.encode(), n) for category, n in found.named.items()]
-        for n, answer, question in found.differing.values():
+        rows += [("model", (answer.model or "").encode(), 1) for answer in answers[:1]]
+        rows += [("total", b"strangers", matches.n_strangers)]
+        rows += [("stranger", _packed_answer(stranger, name), 1) for stranger in matches.strangers[:_SHOWN]]
+        rows += [("named", category.encode(), n) for category, n in matches.named.items()]
+        for n, answer, question in matches.differing.values():
             rows += [("differing", question.part.encode(), n)]
             rows += [("differs", _packed_answer(answer, name, self._index.position[question.id]), 1)]
         rows += [("left_out", category.encode(), n) for category, n in part.left_out.items()]
         rows += [("numbering", part.numbering.encode(), 1)] if part.numbering else []
-        decided, relabeled = np.array(found.decided, dtype=bool), np.array(found.relabeled, dtype=bool)
-        flags = np.array(found.said, dtype=np.uint8) | decided * np.uint8(4) | relabeled * np.uint8(8)
-        return self.table([*rows, (kind, packed_answers(found.question, flags), 1)])
+        decided, relabeled = np.array(matches.decided, dtype=bool), np.array(matches.relabeled, dtype=bool)
+        flags = np.array(matches.said, dtype=np.uint8) | decided * np.uint8(4) | relabeled * np.uint8(8)
+        return self.table([*rows, (kind, packed_answers(matches.question, flags), 1)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
         """See :class:`Counted`."""
         bad_files = self.bad_files(counts, on_bad_file)
         if len(ways := of_kind(counts, "numbering")) > 1:
-            found = " and ".join(sorted(way.decode() for way in ways))
-            raise InputError(f"ids are counted {found} in different parts; name the category", path=self.source)
+            listed = " and ".join(sorted(way.decode() for way in ways))
+            raise InputError(f"ids are counted {listed} in different parts; name the category", path=self.source)
         return self._record.run_of(
             self._matches(counts),
             self.questions,
@@ -258,14 +258,14 @@ class AnswerCounter(Replies):
     def _matches(self, counts: Any) -> Matches:
         every = self.answers(counts)
         flags = every["flags"]
-        strangers = sorted((_answer(key) for key in of_kind(counts, "stranger")), key=lambda each: each[:2])
+        strangers = sorted((_answer(key) for key in of_kind(counts, "stranger")), key=lambda stranger: stranger[:2])
         differs = [_answer(key) for key in of_kind(counts, "differs")]
         first: dict[str, tuple[Answer, Question]] = {}
-        for _, _, answer, position in sorted(differs, key=lambda each: each[:2]):
+        for _, _, answer, position in sorted(differs, key=lambda difference: difference[:2]):
             question = self.questions[position]
             first.setdefault(question.part, (answer, question))
         differing = {part.decode(): n for part, n in of_kind(counts, "differing").items()}
-        found = Matches(
+        matches = Matches(
             question=every["question"].tolist(),
             said=(flags & 3).tolist(),
             decided=(flags & 4 > 0).tolist(),
@@ -274,8 +274,8 @@ class AnswerCounter(Replies):
             n_strangers=of_kind(counts, "total").get(b"strangers", 0),
             strangers=[answer for _, _, answer, _ in strangers],
         )
-        found.named.update({part.decode(): n for part, n in of_kind(counts, "named").items()})
-        return found
+        matches.named.update({part.decode(): n for part, n in of_kind(counts, "named").items()})
+        return matches
 
 
 def _packed_answer(answer: Answer, source: str, question: int = 0) -> bytes:

@@ -25,7 +25,7 @@ from ..benchmarks.chair import profile as chair_profile
 from ..benchmarks.scoring import Block, OnUnknownImage, Reader, Scorer, ScoringOptions, Sums, Tally, Work
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
-from ..matching.uses import Claims
+from ..matching.uses import Reading
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..results.counts import CountBuilder, CountTable
@@ -41,7 +41,9 @@ except ImportError:
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "engine_errors", "merged", "pa"]
+__all__ = [
+    "KEY", "KIND", "READ", "Counter", "OnBadFile", "ReadingOptions", "check_columns", "engine_errors", "merged", "pa",
+]  # fmt: skip
 
 OnBadFile = Literal["fail", "skip"]
 """What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
@@ -65,14 +67,14 @@ WHOLE_FILE = -1
 class Skipping(TypedDict, total=False):
     """What of captions counts, as in :func:`scapo_eval.score`."""
 
-    claims: Claims
+    claims: Reading
     skip_bad: bool
     on_unknown_image: OnUnknownImage
     any_fingerprint: bool
     drop_unfinished: bool
 
 
-class Reading(Skipping, total=False):
+class ReadingOptions(Skipping, total=False):
     """How captions are scored, as in :func:`scapo_eval.score`."""
 
     vocabulary: Vocabulary | str | Path
@@ -178,9 +180,9 @@ class Counted(ABC, Generic[Result]):
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
         if bad_files and on_bad_file == "fail":
             raise InputErrors(bad_files)
-        if found := of_kind(counts, "fault"):
-            faults = [(unpacked(key), n) for key, n in found.items()]
-            shown = sorted(faults, key=lambda each: (each[0].path or "", each[0].line or 0))[: InputErrors.SHOWN]
+        if fault_counts := of_kind(counts, "fault"):
+            faults = [(unpacked(key), n) for key, n in fault_counts.items()]
+            shown = sorted(faults, key=lambda fault: (fault[0].path or "", fault[0].line or 0))[: InputErrors.SHOWN]
             total = of_kind(counts, "total").get(b"faults", 0)
             raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown))
         models = [model.decode("utf-8", "surrogatepass") or None for model in sorted(of_kind(counts, "model"))]
@@ -280,15 +282,15 @@ class Counter(Counted[Result]):
 
     def of_parts(self, parts: Any) -> Any:
         """See :class:`Counted`."""
-        found = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
-        return summed([self.schema.empty_table()], found)
+        tables = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
+        return summed([self.schema.empty_table()], tables)
 
     def _of_part(self, path: str, group: int) -> Any:
         if group != WHOLE_FILE:
             return self._counts(f"{path} (row group {group})", lambda on_error: parquet_blocks(path, group))
         notes: list[str] = []
-        found = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
-        return pa.concat_tables([found, self.table([("note", note.encode(), 1) for note in notes])])
+        table = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
+        return pa.concat_tables([table, self.table([("note", note.encode(), 1) for note in notes])])
 
     def _counts(self, source: str, read: Reader) -> Any:
         sums = Sums(self.scorer, self.options, source)

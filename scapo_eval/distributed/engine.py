@@ -19,7 +19,7 @@ from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
-from .batch import Counted, Counter, OnBadFile, Reading, Result, Skipping, check_columns
+from .batch import Counted, Counter, OnBadFile, ReadingOptions, Result, Skipping, check_columns
 from .files import files_of, name_of, parts_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Engine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
-        **reading: Unpack[Reading],
+        **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
         """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
@@ -210,7 +210,7 @@ class Engine(ABC, Generic[Data]):
         else:
             names = self.columns(records)
             check_columns(names, counter.needed)
-            data = self.select(records, [each for each in names if each in counter.read])
-        found = self.counts(data, counter, of_files, workers)
+            data = self.select(records, [column for column in names if column in counter.read])
+        counts = self.counts(data, counter, of_files, workers)
         name = name or (counter.source if of_files else counter.records)
-        return counter.run(found, name, on_bad_file=on_bad_file, resampling=resampling)
+        return counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)

@@ -34,20 +34,20 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
         InputError: no file matches, or one is given twice.
     """
     several = [given] if isinstance(given, (str, os.PathLike)) else given
-    found = [path for each in several for path in _matching(os.fspath(each))]
-    twice = [path for k, path in enumerate(sorted(found)) if k and sorted(found)[k - 1] == path]
+    paths = [path for pattern in several for path in _matching(os.fspath(pattern))]
+    twice = [path for k, path in enumerate(sorted(paths)) if k and sorted(paths)[k - 1] == path]
     if twice:
         raise InputError("the file is given twice", path=twice[0])
-    return found
+    return paths
 
 
 def _matching(pattern: str) -> list[str]:
     if not has_magic(pattern):
         return [pattern if is_remote(pattern) else os.path.abspath(pattern)]
-    found = _matching_uris(pattern) if is_remote(pattern) else glob(os.path.abspath(pattern), recursive=True)
-    if not found:
+    paths = _matching_uris(pattern) if is_remote(pattern) else glob(os.path.abspath(pattern), recursive=True)
+    if not paths:
         raise InputError("no file matches", path=pattern)
-    return sorted(found)
+    return sorted(paths)
 
 
 def _matching_uris(pattern: str) -> list[str]:
@@ -60,7 +60,7 @@ def _matching_uris(pattern: str) -> list[str]:
     except OSError as error:
         raise InputError(f"cannot be listed: {error}", path=folder) from None
     prefix = folder.removesuffix(path.rstrip("/"))
-    names = [prefix + each.path for each in listed if each.type == FileType.File]
+    names = [prefix + file.path for file in listed if file.type == FileType.File]
     depth = None if "**" in pattern else pattern.count("/")
     return [name for name in names if fnmatch.fnmatchcase(name, pattern) and depth in (None, name.count("/"))]
 
@@ -77,7 +77,7 @@ def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         groups = list(pool.map(_row_groups, paths)) if row_groups else [[WHOLE_FILE]] * len(paths)
-    rows = [(path, group) for path, own in zip(paths, groups, strict=True) for group in own]
+    rows = [(path, group) for path, of_file in zip(paths, groups, strict=True) for group in of_file]
     return pa.table(
         {"path": [path for path, _ in rows], "row_group": pa.array([group for _, group in rows], pa.int64())}
     )

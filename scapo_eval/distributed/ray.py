@@ -136,8 +136,8 @@ def _get(reference: Any) -> Any:
 
 
 def _count(batch: Any, counter: Any, of_files: bool) -> Any:
-    own: Counted[Run] = _get(counter)
-    return own.of_parts(batch) if of_files else own.of_batches([batch])
+    local: Counted[Run] = _get(counter)
+    return local.of_parts(batch) if of_files else local.of_batches([batch])
 
 
 def _reward(batch: Any, reward: Any, image_id: str, response: str) -> Any:

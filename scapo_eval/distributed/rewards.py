@@ -25,7 +25,7 @@ def reward_fields() -> list[Any]:
     part = [("start", pa.int32()), ("end", pa.int32()), ("reward", pa.float64())]
     part += [(name, pa.int64()) for name in ("new", "rep", "hal")]
     columns = [("reward", pa.float64()), *((name, pa.int64()) for name in COUNTS)]
-    return [pa.field(*each) for each in [*columns, ("parts", pa.list_(pa.struct(part))), ("error", pa.string())]]
+    return [pa.field(*column) for column in [*columns, ("parts", pa.list_(pa.struct(part))), ("error", pa.string())]]
 
 
 def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> None:
@@ -56,26 +56,26 @@ def with_rewards(reward: SubsentenceReward, table: Any, image_id: str, response:
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     pieces = [table.slice(k, BATCH_ROWS) for k in range(0, table.num_rows, BATCH_ROWS)]
-    found = [
+    blocks = [
         _columns(reward.batch(*(piece.column(name).to_pylist() for name in (image_id, response)), whole=False))
         for piece in pieces
     ]
-    added = pa.concat_tables(found) if found else pa.schema(reward_fields()).empty_table()
+    added = pa.concat_tables(blocks) if blocks else pa.schema(reward_fields()).empty_table()
     for field in reward_fields():
         table = table.append_column(field, added.column(field.name))
     return table
 
 
-def _columns(found: RewardColumns) -> Any:
+def _columns(columns: RewardColumns) -> Any:
     fields = {field.name: field for field in reward_fields()}
     struct = fields["parts"].type.value_type
     parts = pa.StructArray.from_arrays(
-        [pa.array(getattr(found, each.name), each.type) for each in struct], fields=list(struct)
+        [pa.array(getattr(columns, member.name), member.type) for member in struct], fields=list(struct)
     )
     values = {
-        "reward": found.total,
-        **{name: getattr(found, name) for name in COUNTS},
-        "parts": pa.ListArray.from_arrays(pa.array(found.indptr, pa.int32()), parts),
-        "error": [str(found.errors[k]) if k in found.errors else None for k in range(len(found))],
+        "reward": columns.total,
+        **{name: getattr(columns, name) for name in COUNTS},
+        "parts": pa.ListArray.from_arrays(pa.array(columns.indptr, pa.int32()), parts),
+        "error": [str(columns.errors[k]) if k in columns.errors else None for k in range(len(columns))],
     }
     return pa.table(values, schema=pa.schema(list(fields.values())))

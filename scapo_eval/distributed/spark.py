@@ -49,8 +49,8 @@ class SparkEngine(Engine["DataFrame"]):
         shared = data.sparkSession.sparkContext.broadcast(counter)
 
         def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            own = shared.value
-            table = own.of_parts(_table(batches)) if of_files else own.of_batches(batches)
+            local = shared.value
+            table = local.of_parts(_table(batches)) if of_files else local.of_batches(batches)
             yield from table.to_batches()
 
         data = data.coalesce(workers) if workers else data

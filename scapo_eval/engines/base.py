@@ -279,8 +279,8 @@ def weights_hash(model: str) -> str | None:
     with ThreadPoolExecutor(4) as pool:  # hashing releases the interpreter's lock
         digests = list(pool.map(_file_hash, files))
     whole = hashlib.sha256()
-    for path, each in zip(files, digests, strict=True):
-        whole.update(f"{path.name} {each}\n".encode())
+    for path, file_hash in zip(files, digests, strict=True):
+        whole.update(f"{path.name} {file_hash}\n".encode())
     return whole.hexdigest()[:16]
 
 

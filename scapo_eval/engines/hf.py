@@ -165,12 +165,12 @@ class TransformersEngine:
 
     def _resolved(self, sampling: Sampling) -> Sampling:
         """The settings with the checkpoint's own in place of what is left to it."""
-        own = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
+        checkpoint = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
         if not self._own.do_sample:
-            own["temperature"] = 0.0
-        found = {"temperature": 1.0, **{name: getattr(_NEUTRAL, name) for name in CHOICES if name != "temperature"}}
+            checkpoint["temperature"] = 0.0
+        neutral = {"temperature": 1.0, **{name: getattr(_NEUTRAL, name) for name in CHOICES if name != "temperature"}}
         asked = {name: value for name in CHOICES if (value := getattr(sampling, name)) is not None}
-        resolved = replace(sampling, **(found | own | asked))
+        resolved = replace(sampling, **(neutral | checkpoint | asked))
         self.card["sampling"] = {name: getattr(resolved, name) for name in (*CHOICES, "max_tokens")}
         return resolved
 
@@ -321,8 +321,8 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
 
 def image_tokens(config: Any) -> list[int]:
     """Token ids that stand for images and videos in a model's input, and must never be sampled."""
-    found = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
-    return sorted(token for token in found if isinstance(token, int))
+    tokens = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
+    return sorted(token for token in tokens if isinstance(token, int))
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:

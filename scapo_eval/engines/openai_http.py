@@ -214,10 +214,10 @@ class OpenAIEngine:
         try:
             url = self._url.removesuffix("/v1") + "/version"
             async with session.get(url, timeout=aiohttp.ClientTimeout(total=10), allow_redirects=False) as reply:
-                found = parse_json(await self._read(reply)) if reply.status == 200 else None
+                document = parse_json(await self._read(reply)) if reply.status == 200 else None
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
             return None
-        told = found.get("version") if isinstance(found, dict) else None
+        told = document.get("version") if isinstance(document, dict) else None
         return told if isinstance(told, str) else None
 
     def _not_found(self, error: Exception) -> ScapoError:
@@ -349,20 +349,20 @@ class OpenAIEngine:
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
         """The sampling settings as the server takes them, all explicitly, without those that it refuses."""
-        found = {name: getattr(sampling, name) for name in _SENT}
-        if found["top_k"] == 0:
-            found["top_k"] = -1  # all tokens: vLLM takes 0 or -1, SGLang -1 only
-        found |= {name: value for name, value in self._extra.items() if name in _SENT}
-        found = {name: value for name, value in found.items() if value is not None and name not in self._refused}
+        settings = {name: getattr(sampling, name) for name in _SENT}
+        if settings["top_k"] == 0:
+            settings["top_k"] = -1  # all tokens: vLLM takes 0 or -1, SGLang -1 only
+        settings |= {name: value for name, value in self._extra.items() if name in _SENT}
+        settings = {name: value for name, value in settings.items() if value is not None and name not in self._refused}
         if "max_tokens" in self._refused:
-            found["max_completion_tokens"] = sampling.max_tokens
+            settings["max_completion_tokens"] = sampling.max_tokens
         if self._wraps:
             for name in _UNWRAPPABLE:
-                if found.get(name):
-                    self._tell_lost(name, found[name], "transformers serve")
-            found = _wrapped(found)
-        self.card["sampling"] = {name: value for name, value in found.items() if name != "seed"}
-        return found
+                if settings.get(name):
+                    self._tell_lost(name, settings[name], "transformers serve")
+            settings = _wrapped(settings)
+        self.card["sampling"] = {name: value for name, value in settings.items() if name != "seed"}
+        return settings
 
     def _adapt(self, error: str | None, sent: Mapping[str, Any], sampling: Sampling) -> bool:
         """Whether the request should be made again, without settings that the server has just refused."""

@@ -65,10 +65,10 @@ class RayVllmEngine:
         self.card: dict[str, Any] = {
             "ray": ray.__version__, "vllm": self.identity["vllm"], "replicas": replicas,
         }  # fmt: skip
-        own = {"revision": revision, "dtype": dtype, "seed": seed}
+        given = {"revision": revision, "dtype": dtype, "seed": seed}
         self._config = {
             "model_source": model,
-            "engine_kwargs": {**{name: value for name, value in own.items() if value is not None}, **extra},
+            "engine_kwargs": {**{name: value for name, value in given.items() if value is not None}, **extra},
             "concurrency": (replicas, replicas),
             "should_continue_on_error": True,
         }

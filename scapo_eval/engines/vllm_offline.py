@@ -119,8 +119,8 @@ class VllmEngine:
         sampling = request.sampling
         given = {name: value for name in CHOICES if (value := getattr(sampling, name)) is not None}
         if len(given) < len(CHOICES):  # the rest is the checkpoint's own, which vLLM reads at its start
-            own = self._llm.get_default_sampling_params()
-            given = {name: getattr(own, name) for name in CHOICES} | given
+            checkpoint = self._llm.get_default_sampling_params()
+            given = {name: getattr(checkpoint, name) for name in CHOICES} | given
         self.card["sampling"] = {**given, "max_tokens": sampling.max_tokens}
         schema = StructuredOutputsParams(json=dict(request.schema)) if request.schema is not None else None
         return self._vllm.SamplingParams(
@@ -154,9 +154,9 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, own in zip(streams, kept, strict=True):
-            os.dup2(own, number)
-            os.close(own)
+        for number, descriptor in zip(streams, kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
@@ -172,8 +172,8 @@ def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
     if log is not None and _ELSEWHERE.search(text):
         log.seek(0)
         printed = log.read().decode("utf-8", "replace")
-        found = [each for each in _CAUSE.findall(printed) if not _ELSEWHERE.search(each)]
-        text = " ".join(found[0].split()) if found else text
+        causes = [cause for cause in _CAUSE.findall(printed) if not _ELSEWHERE.search(cause)]
+        text = " ".join(causes[0].split()) if causes else text
     elif not text or isinstance(error, KeyError):
         text = f"{type(error).__name__}: {text}"
     return text[:400]

@@ -68,13 +68,13 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     for path in paths:
         asked += _of_file(path, folder)
     seen: set[str] = set()
-    for each in asked:
-        if str(each.id) in seen:
+    for question in asked:
+        if str(question.id) in seen:
             raise InputError(
-                f"the id {each.id!r} appears twice; answers are joined by id",
+                f"the id {question.id!r} appears twice; answers are joined by id",
                 path=paths[0] if len(paths) == 1 else None,
             )
-        seen.add(str(each.id))
+        seen.add(str(question.id))
     return asked
 
 
@@ -82,8 +82,8 @@ def _records(path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
     """The prompts of a question file, as its benchmark reads it; own records as they are."""
     _, first = next(iter_records(path))
     for benchmark in benchmarks():
-        if benchmark.prompts and (found := benchmark.prompts(path, first)) is not None:
-            return found
+        if benchmark.prompts and (prompts := benchmark.prompts(path, first)) is not None:
+            return prompts
     return iter_records(path)
 
 
@@ -134,19 +134,19 @@ def wants_description(asked: AskedQuestion) -> bool:
 
 def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
     """The images that need a description, each once, in the order of the questions."""
-    found: dict[str, ImageFile] = {}
-    for each in asked:
-        if each.path is not None and each.image is not None and wants_description(each):
-            found.setdefault(each.image_id, ImageFile(each.image_id, each.image, each.path))
-    return list(found.values())
+    images: dict[str, ImageFile] = {}
+    for question in asked:
+        if question.path is not None and question.image is not None and wants_description(question):
+            images.setdefault(question.image_id, ImageFile(question.image_id, question.image, question.path))
+    return list(images.values())
 
 
 def read_descriptions(path: str) -> dict[str, str]:
     """Reads a captions file: image id (see :attr:`AskedQuestion.image_id`) -> its first description."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for _, image_id, caption in read_foreign_captions(path):
-        found.setdefault(image_id, caption)
-    return found
+        descriptions.setdefault(image_id, caption)
+    return descriptions
 
 
 def answer(
@@ -175,20 +175,20 @@ def answer(
     sampling = sampling or Sampling()
     started = now()
 
-    def description(each: AskedQuestion) -> str | None:
-        return descriptions.get(each.image_id) if descriptions is not None and wants_description(each) else None
+    def description(question: AskedQuestion) -> str | None:
+        return descriptions.get(question.image_id) if descriptions is not None and wants_description(question) else None
 
-    def request(each: AskedQuestion) -> Request | None:
-        context = description(each)
-        if descriptions is not None and wants_description(each) and context is None:
+    def request(question: AskedQuestion) -> Request | None:
+        context = description(question)
+        if descriptions is not None and wants_description(question) and context is None:
             return None
-        prompt = each.prompt if context is None else with_description(context, each.prompt)
-        return Request.of(prompt, each.path, sampling)
+        prompt = question.prompt if context is None else with_description(context, question.prompt)
+        return Request.of(prompt, question.path, sampling)
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
-        for each in asked:
-            row: dict[str, Any] = {"id": each.id}
-            wanted = request(each)
+        for question in asked:
+            row: dict[str, Any] = {"id": question.id}
+            wanted = request(question)
             if wanted is None:
                 session.tally.requests += 1
                 session.tally.failed += 1
@@ -199,13 +199,13 @@ def answer(
                 error = completion.error
                 if error is None:
                     row["response"] = completion.text
-            row |= {**each.record, "model": model}
-            context = description(each)
+            row |= {**question.record, "model": model}
+            context = description(question)
             if context is not None:
                 row["description"] = context
             yield row, error
 
-    session.ask(wanted for each in asked if (wanted := request(each)) is not None)
+    session.ask(wanted for question in asked if (wanted := request(question)) is not None)
     write_rows(output, rows(), session.share)
     write_card(
         output,
@@ -213,7 +213,7 @@ def answer(
         started=started,
         sampling=sampling,
         prompts={"augmented": with_description("{description}", "{question}")} if descriptions is not None else {},
-        images=[each.image for each in asked if each.image is not None],
+        images=[question.image for question in asked if question.image is not None],
         augmented=descriptions is not None,
     )
     return session.tally

@@ -77,11 +77,11 @@ def describe(
 def _identical(session: Session, requests: Iterable[tuple[ImageFile, Request]], samples: int) -> int:
     """Number of images all of whose samples are one text."""
     texts: list[str | None] = []
-    found = 0
+    identical = 0
     for _, request in requests:
         completion = session.journal.get(session.key(request))
         texts.append(completion.text if completion is not None and completion.error is None else None)
         if len(texts) == samples:
-            found += texts[0] is not None and len(set(texts)) == 1
+            identical += texts[0] is not None and len(set(texts)) == 1
             texts.clear()
-    return found
+    return identical

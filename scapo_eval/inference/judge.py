@@ -63,7 +63,7 @@ def read_answers_to_judge(path: str, *, needed: Sequence[str] = ()) -> list[Answ
         InputErrors: records lack the answer or a needed key.
     """
     faults = FaultList()
-    found = []
+    answers = []
     for line, record in open_rows(path):
         key = next((key for key in _ANSWER_KEYS if isinstance(record.get(key), str)), None)
         missing = [name for name in needed if not record.get(name)]
@@ -75,9 +75,9 @@ def read_answers_to_judge(path: str, *, needed: Sequence[str] = ()) -> list[Answ
         identity = next(
             (str(record[name]) for name in ("id", "question_id") if record.get(name) is not None), str(line)
         )
-        found.append(AnswerToJudge(identity, find_image(record), record[key], record))
+        answers.append(AnswerToJudge(identity, find_image(record), record[key], record))
     faults.raise_if_any()
-    return found
+    return answers
 
 
 def ask_until_read(
@@ -94,7 +94,7 @@ def ask_until_read(
     Returns:
         The verdict (None if unreadable or failed) and the last completion of each request, in their order.
     """
-    found: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
+    verdicts: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
     made = [0] * len(wanted)  # with retry: tries that the journal did not have
 
@@ -112,11 +112,11 @@ def ask_until_read(
         session.ask(asked.values())
         for k, request in asked.items():
             completion = session.journal.get(session.key(request)) or Completion(error="not completed")
-            found[k] = (None if completion.error else read[k](completion.text), completion)
+            verdicts[k] = (None if completion.error else read[k](completion.text), completion)
         number += 1
-        unread = [k for k in open_ones if found[k][0] is None and found[k][1].error is None]
+        unread = [k for k in open_ones if verdicts[k][0] is None and verdicts[k][1].error is None]
         open_ones = [k for k in unread if goes_on(k, number)]
-    return found
+    return verdicts
 
 
 def _again(request: Request, number: int) -> Request:
@@ -137,10 +137,10 @@ def read_rating(text: str) -> int | None:
 
     Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are not valid ratings.
     """
-    found = set(_RATING.findall(text))
-    if len(found) != 1:
+    ratings = set(_RATING.findall(text))
+    if len(ratings) != 1:
         return None
-    value = found.pop()
+    value = ratings.pop()
     return int(value) if value.isdecimal() and int(value) <= TOP_RATING else None
 
 
@@ -169,13 +169,13 @@ def judge_mmhal(
     verdicts = ask_until_read(session, wanted, [read_rating] * len(wanted))
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
-        for each, (rating, completion) in zip(answers, verdicts, strict=True):
+        for answer, (rating, completion) in zip(answers, verdicts, strict=True):
             session.tally.add(completion)
-            row: dict[str, Any] = {"id": each.id}
+            row: dict[str, Any] = {"id": answer.id}
             row |= {
-                key: each.record[key]
+                key: answer.record[key]
                 for key in ("image_id", "image", "question", "question_type", "model")
-                if each.record.get(key)
+                if answer.record.get(key)
             }
             # an unreadable verdict keeps its text under another name: nothing reads a rating into it later
             text = "judge_text" if rating is not None else "unread"
@@ -185,7 +185,7 @@ def judge_mmhal(
                 text: completion.text if not completion.error else completion.error,
             }
             if rating is None and completion.error is None:
-                session.tally.add_unread(f"rating not found in the verdict on {each.id}")
+                session.tally.add_unread(f"rating not found in the verdict on {answer.id}")
             yield row, None
 
     write_rows(output, rows(), session.share)
@@ -196,15 +196,15 @@ def judge_mmhal(
     return session.tally
 
 
-def _case(each: AnswerToJudge) -> dict[str, str]:
-    content = each.record.get("image_content") or "not listed"
+def _case(answer: AnswerToJudge) -> dict[str, str]:
+    content = answer.record.get("image_content") or "not listed"
     listed = ", ".join(map(str, content)) if isinstance(content, list) else str(content)
-    question = each.record.get("question") or each.record.get("prompt")
+    question = answer.record.get("question") or answer.record.get("prompt")
     return {
         "image_content": listed,
         "question": str(question),
-        "gt_answer": str(each.record.get("gt_answer")),
-        "response": each.response,
+        "gt_answer": str(answer.record.get("gt_answer")),
+        "response": answer.response,
     }
 
 
@@ -218,9 +218,9 @@ def read_labels(text: str, number: int) -> list[bool] | None:
         text: the judge's text.
         number: number of sentences.
     """
-    found = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
-    labels = {int(index): label[0].lower() == "d" for index, label in found}
-    if len(found) != len(labels) or set(labels) != set(range(1, number + 1)):
+    pairs = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
+    labels = {int(index): label[0].lower() == "d" for index, label in pairs}
+    if len(pairs) != len(labels) or set(labels) != set(range(1, number + 1)):
         return None
     return [labels[k] for k in range(1, number + 1)]
 
@@ -247,8 +247,8 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 def read_verdict(text: str) -> bool | None:
     """Whether the verifier says yes; None where it says neither yes nor no."""
-    said = first_word(text) or contains(text)
-    return None if said is None else said == "yes"
+    word = first_word(text) or contains(text)
+    return None if word is None else word == "yes"
 
 
 def judge_faithscore(
@@ -287,12 +287,12 @@ def judge_faithscore(
     to_split = [k for k, text in enumerate(described) if text]
     requests = [Request(prompts.facts_turns(described[k]), sampling, schema=prompts.FACTS_SCHEMA) for k in to_split]
     facts: list[list[tuple[str, str]]] = [[] for _ in answers]
-    for k, (found, completion) in zip(
+    for k, (answer_facts, completion) in zip(
         to_split, ask_until_read(session, requests, [read_facts_of] * len(requests)), strict=True
     ):
-        if found is None:
+        if answer_facts is None:
             errors[k] = completion.error or "the judge's facts cannot be read"
-        facts[k] = found or []
+        facts[k] = answer_facts or []
     names = [image_of(answer.record.get("image")) or answer.image for answer in answers]  # a file's name before an id
     paths = [folder.find(name) if name is not None else None for name in names]
     for k, path in enumerate(paths):
@@ -318,10 +318,10 @@ def judge_faithscore(
     tally = Tally(reused=session.tally.reused, seconds=session.tally.seconds)
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
-        for k, each in enumerate(answers):
+        for k, answer in enumerate(answers):
             judged = [(category, fact) for category, fact in facts[k] if fact in verdicts[k]]
             error = errors[k] or (failures.get(k) if facts[k] and not judged else None)
-            row: dict[str, Any] = {"id": each.id, "image_id": each.image}
+            row: dict[str, Any] = {"id": answer.id, "image_id": answer.image}
             if error is None:
                 row |= {
                     "facts": [fact for _, fact in judged],
@@ -333,7 +333,7 @@ def judge_faithscore(
                     tally.first_errors.append(failures[k])
                     tally.failed += 1
             row |= {"judge_model": judge, "verifier_model": verified_by}
-            named = each.record.get("setting") or setting
+            named = answer.record.get("setting") or setting
             if named:
                 row["setting"] = named
             tally.add(Completion(text="-", error=error))

@@ -148,18 +148,18 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
     A claim that is repeated counts once; one that is repeated with another mark makes the answer unreadable.
     """
-    found = _LIST.search(text)
+    match = _LIST.search(text)
     try:
-        listed = orjson.loads(found.group()) if found else None
+        listed = orjson.loads(match.group()) if match else None
     except ValueError:
         return None
     if not isinstance(listed, list):
         return None
     claims: dict[str, bool] = {}
-    for each in listed:
-        if not isinstance(each, dict) or not isinstance(each.get("claim"), str):
+    for entry in listed:
+        if not isinstance(entry, dict) or not isinstance(entry.get("claim"), str):
             return None
-        claim, mark = " ".join(each["claim"].split()), each.get("descriptive", True)
+        claim, mark = " ".join(entry["claim"].split()), entry.get("descriptive", True)
         if not isinstance(mark, bool) or claims.setdefault(claim, mark) != mark:
             return None
     claims.pop("", None)
@@ -168,27 +168,27 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
 def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
     """One word for each of ``number`` statements; None unless every one has exactly one, and all are allowed."""
-    found: dict[int, str] = {}
+    words: dict[int, str] = {}
     for line in text.strip().splitlines():
         match = _LINE.match(line.strip())
         if match is None:
             continue
-        said = match.group(2).casefold()
-        if not allowed(said) or found.setdefault(int(match.group(1)), said) != said:
+        word = match.group(2).casefold()
+        if not allowed(word) or words.setdefault(int(match.group(1)), word) != word:
             return None
-    return [found[k] for k in range(1, number + 1)] if set(found) == set(range(1, number + 1)) else None
+    return [words[k] for k in range(1, number + 1)] if set(words) == set(range(1, number + 1)) else None
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
     """Yes or no for each claim."""
-    said = read_lines(text, number, lambda word: word in ("yes", "no"))
-    return None if said is None else [word == "yes" for word in said]
+    words = read_lines(text, number, lambda word: word in ("yes", "no"))
+    return None if words is None else [word == "yes" for word in words]
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
     """For each claim the position (from 0) of the reference claim that it states, or None for none."""
-    said = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
-    return None if said is None else [int(word) - 1 if int(word) else None for word in said]
+    words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
+    return None if words is None else [int(word) - 1 if int(word) else None for word in words]
 
 
 def read_answers(text: str, number: int) -> list[str] | None:
@@ -212,7 +212,7 @@ def read_references(path: str) -> dict[str, list[str]]:
     """
     name = display_name(path)
     faults = FaultList()
-    found: dict[str, list[str]] = {}
+    references: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     for line, record in open_rows(path):
         image = find_image(record) or optional_text(record.get("image_name"))
@@ -221,16 +221,16 @@ def read_references(path: str) -> dict[str, list[str]]:
         if image is None or key is None:
             missing = f"no image (none of {', '.join(IMAGE_KEYS)})" if image is None else "missing key 'claims'"
             faults.add(InputError(f"{missing} (found: {', '.join(record)})", path=name, line=line))
-        elif not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        elif not isinstance(value, list) or not all(isinstance(claim, str) for claim in value):
             faults.add(InputError(f"{key!r} must be a list of strings, not {json_type(value)}", path=name, line=line))
         elif lines.setdefault(canonical_image_id(image), line) != line:
             earlier = lines[canonical_image_id(image)]
             reason = f"image {image!r} appears twice (lines {earlier} and {line})"
             faults.add(InputError(reason, path=name, line=line))
         else:
-            found[canonical_image_id(image)] = [text for each in value if (text := " ".join(each.split()))]
+            references[canonical_image_id(image)] = [text for claim in value if (text := " ".join(claim.split()))]
     faults.raise_if_any()
-    return found
+    return references
 
 
 # --- The verb -------------------------------------------------------------------------------------------------------
@@ -294,15 +294,15 @@ def judge_facts(
 
     def ask(step: str, asked: list[_Case], wanted: list[Request], read: list[Callable[[str], Any]]) -> None:
         by = verifier if step == "verify" else session
-        for case, (found, completion) in zip(asked, ask_until_read(by, wanted, read), strict=True):
+        for case, (reading, completion) in zip(asked, ask_until_read(by, wanted, read), strict=True):
             if completion.error:
                 case.error = case.error or completion.error
-            elif found is None:
+            elif reading is None:
                 case.unread[step] = completion.text
             elif step == "decompose":
-                case.claims = found
+                case.claims = reading
             else:
-                case.read[step] = found
+                case.read[step] = reading
 
     def request(step: str, case: _Case, image: str | None = None, **more: str) -> Request:
         texts = {
@@ -347,10 +347,10 @@ def judge_facts(
     return tally
 
 
-def _references_of(each: AnswerToJudge, references: Mapping[str, Sequence[str]] | None) -> list[str] | None:
+def _references_of(answer: AnswerToJudge, references: Mapping[str, Sequence[str]] | None) -> list[str] | None:
     if references is None:
         return None
-    return list(references.get(canonical_image_id(each.image), ())) if each.image else []
+    return list(references.get(canonical_image_id(answer.image), ())) if answer.image else []
 
 
 def _evidence_of(case: _Case, against: Against) -> Against:
@@ -388,11 +388,11 @@ def _written(
             true = case.read.get("verify", empty)
             row["verified"] = None if true is None else [int(holds) for holds in true]
             if case.references:
-                said = ["unsaid"] * len(case.references) if not case.answer.response.strip() else None
+                unsaid = ["unsaid"] * len(case.references) if not case.answer.response.strip() else None
                 row |= {
                     "references": case.references,
                     "matched": case.read.get("match", empty),
-                    "answers": case.read.get("answer", said),
+                    "answers": case.read.get("answer", unsaid),
                 }
             if case.unread:
                 row["unread"] = case.unread

@@ -73,9 +73,9 @@ def read_objects(text: str) -> list[str] | None:
     What surrounds the list does not matter (a code fence, a sentence before it); refusals, lists that were cut off,
     and several lists are no list.
     """
-    found = _LIST.search(text)
+    match = _LIST.search(text)
     try:
-        listed = orjson.loads(found.group()) if found else None
+        listed = orjson.loads(match.group()) if match else None
     except ValueError:
         return None
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
@@ -127,14 +127,14 @@ def judge_objects(
     prompt_hash = digest([turn.text for turn in objects_turns({}, task)])
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
-        for k, (each, text) in enumerate(zip(captions, texts, strict=True)):
+        for k, (caption, text) in enumerate(zip(captions, texts, strict=True)):
             objects, completion = verdicts.get(k, ([], Completion(text="[]")))
             session.tally.add(completion)
-            row = {**_known(each), "caption": text, "extracted": objects}
+            row = {**_known(caption), "caption": text, "extracted": objects}
             if drop_unfinished:
                 row["unfinished"] = "dropped"
             if objects is None and completion.error is None:
-                session.tally.add_unread(f"objects not found in what the judge says of line {each.line}")
+                session.tally.add_unread(f"objects not found in what the judge says of line {caption.line}")
                 row["unread"] = completion.text
             yield {**row, "judge_model": judge, "judge_prompt": prompt_hash}, completion.error
 
@@ -146,6 +146,6 @@ def judge_objects(
     return session.tally
 
 
-def _known(each: ForeignCaption) -> dict[str, Any]:
-    known = {"id": each.id, "image_id": each.image_id, "model": each.model, "prompt": each.prompt}
+def _known(caption: ForeignCaption) -> dict[str, Any]:
+    known = {"id": caption.id, "image_id": caption.image_id, "model": caption.model, "prompt": caption.prompt}
     return {key: value for key, value in known.items() if value is not None}

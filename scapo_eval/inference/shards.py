@@ -97,10 +97,10 @@ class Shard:
         Raises:
             ValueError: not a valid shard.
         """
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if match is None:
             raise ValueError(f"not a valid shard: '{text}' (expected NUMBER/OF, from 1/64 to 64/64)")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def has(self, key: str) -> bool:
         """Whether the item with this content is this shard's."""
@@ -120,7 +120,7 @@ class Shard:
             key: content of an item: what is asked about it, so that equal requests fall to one shard.
         """
         keys = [key(item) for item in items]
-        positions = [k for k, each in enumerate(keys) if self.has(each)]
+        positions = [k for k, content in enumerate(keys) if self.has(content)]
         return Share(self, [items[k] for k in positions], positions, len(items), digest(keys))
 
 
@@ -150,11 +150,11 @@ class Share(Generic[Item]):
             made: per row, in order, whether it is in the output (else it is in the file of failures); as many rows
                 for each item.
         """
-        each = len(made) // len(self.items) if self.items else 1
-        rows = [position * each + k for position in self.positions for k in range(each)]
+        per_item = len(made) // len(self.items) if self.items else 1
+        rows = [position * per_item + k for position in self.positions for k in range(per_item)]
         document = {
             "format": FORMAT, "number": self.shard.number, "of": self.shard.of, "work": self.work,
-            "rows_in_all": None if not self.items else self.total * each,
+            "rows_in_all": None if not self.items else self.total * per_item,
             "rows": [row for row, good in zip(rows, made, strict=True) if good],
             "failed": [row for row, good in zip(rows, made, strict=True) if not good],
         }  # fmt: skip
@@ -248,7 +248,7 @@ def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
     different: set[str] = set()
     with atomic_write(output) as stream:
         for path in paths:
-            own: dict[str, tuple[bytes, bytes]] = {}
+            completions: dict[str, tuple[bytes, bytes]] = {}
             for _, line in iter_lines(path) if os.path.exists(path) and os.path.getsize(path) else ():
                 try:
                     row = parse_json(line)
@@ -256,8 +256,8 @@ def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
                 except (ValueError, KeyError, TypeError):  # damaged: it is asked again
                     continue
                 if row.get("error") is None:
-                    own[key] = line, blake2b(dump_json(text), digest_size=8).digest()
-            for key, (line, text_hash) in own.items():
+                    completions[key] = line, blake2b(dump_json(text), digest_size=8).digest()
+            for key, (line, text_hash) in completions.items():
                 if key not in kept:
                     kept[key] = text_hash
                     stream.write(line + b"\n")
@@ -284,15 +284,15 @@ def _check_alike(paths: Sequence[str], shards: Sequence[_Part], cards: Sequence[
             raise InputError(
                 f"is a shard of other work than {paths[0]} (other images, questions or answers)", path=path
             )
-        own = {key: value for key, value in card.items() if key not in _OF_THE_RUN}
-        differing = sorted(key for key in {*own, *first} if own.get(key) != first.get(key))
+        settings = {key: value for key, value in card.items() if key not in _OF_THE_RUN}
+        differing = sorted(key for key in {*settings, *first} if settings.get(key) != first.get(key))
         if differing:
             raise InputError(f"was made otherwise than {paths[0]}: {', '.join(differing)} differ", path=path)
 
 
 def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) -> dict[int, bytes]:
     """Row -> its line, of all shards."""
-    found: dict[int, bytes] = {}
+    ordered: dict[int, bytes] = {}
     owner: dict[int, str] = {}
     for path in paths:
         rows, file = named[path], f"{path}{suffix}"
@@ -300,11 +300,11 @@ def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) 
         if len(lines) != len(rows):
             raise InputError(f"damaged: holds {len(lines):,} records, its shard file names {len(rows):,}", path=file)
         for row, line in zip(rows, lines, strict=True):
-            if row in found:
-                same = "the same record" if found[row] == line else "contradicting records"
+            if row in ordered:
+                same = "the same record" if ordered[row] == line else "contradicting records"
                 raise InputError(f"row {row + 1} is in two shards, with {same} ({owner[row]} and {path})", path=file)
-            found[row], owner[row] = line, path
-    return found
+            ordered[row], owner[row] = line, path
+    return ordered
 
 
 def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True) -> None:

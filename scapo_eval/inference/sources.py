@@ -66,10 +66,10 @@ class ImageFolder:
             return str(direct)
         if self._index is None:
             self._index = _index(self._root)
-        found = self._index.get(Path(name).name) or (
+        paths = self._index.get(Path(name).name) or (
             self._index.get(canonical_image_id(name)) if name.strip() and "/" not in name else None
         )
-        return found[0] if found and len(found) == 1 else str(direct)
+        return paths[0] if paths and len(paths) == 1 else str(direct)
 
 
 def _index(root: Path) -> dict[str, list[str]]:
@@ -104,14 +104,14 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
         InputError: a source is not found, is none of these, or names no image.
         InputErrors: two images have the same id.
     """
-    found: list[ImageFile] = []
+    images: list[ImageFile] = []
     first: dict[str, ImageFile] = {}
     faults = []
     for source in sources:
         of_source = list(_of_source(source, root))
         if not of_source:
             raise InputError("images not found", path=source)
-        found += of_source
+        images += of_source
         for picture in of_source:
             earlier = first.setdefault(picture.image_id, picture)
             if earlier is not picture:
@@ -119,7 +119,7 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
                 faults.append(InputError(reason, path=source))
     if faults:
         raise InputErrors(faults)
-    return found[:limit]
+    return images[:limit]
 
 
 def image_ids(source: str) -> frozenset[str]:
@@ -140,12 +140,12 @@ def image_ids(source: str) -> frozenset[str]:
         except (InputError, InputErrors):
             pass  # not a truth file: captions, answers, lists, COCO annotations of another kind
         pictures = _of_list(file, None) if _is_list(Path(source)) else None
-        found = frozenset(_of_table(file) if pictures is None else (picture.image_id for picture in pictures))
+        ids = frozenset(_of_table(file) if pictures is None else (picture.image_id for picture in pictures))
     else:
-        found = frozenset(picture.image_id for picture in _of_source(source, None))
-    if not found:
+        ids = frozenset(picture.image_id for picture in _of_source(source, None))
+    if not ids:
         raise InputError("images not found", path=source)
-    return found
+    return ids
 
 
 def _of_table(source: Source) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ..benchmarks.chair import ChairScorer
 from ..benchmarks.chair import profile as profile_of
 from ..benchmarks.protocol import Protocol
 from ..benchmarks.scoring import ScoringOptions
-from ..matching.uses import Claims
+from ..matching.uses import Reading
 from ..readers.captions import captions_of
 from ..truths.oracle import PresenceOracle, TruthGiven
 
@@ -42,7 +42,7 @@ class CaptionCounter:
         *,
         protocol: str | Path | None = None,
         profile: str | None = None,
-        claims: Claims = "all",
+        claims: Reading = "all",
     ) -> CaptionCounter:
         """Of a truth, or of a protocol that carries one.
 

@@ -42,8 +42,8 @@ def caption_metrics(counter: CaptionCounter) -> Metric:
 
     def values(scores: list[SampleScore]) -> dict[str, float]:
         counts = [score.score.value for score in scores if not any(map(_is_missing, score.score.value.values()))]
-        found = counter.values(counts)
-        return {name: found[name] for name in METRICS}
+        metrics = counter.values(counts)
+        return {name: metrics[name] for name in METRICS}
 
     return values
 
@@ -81,9 +81,9 @@ def caption_scorer(
             except ScapoError as fault:
                 unscored = dict.fromkeys(counter.scorer.columns, math.nan)
                 return Score(value=unscored, answer=caption, explanation=str(fault))
-            found = counter.evidence(image, caption)
-            wrong = ", ".join(found["hallucinated"]) or "nothing"
-            return Score(value=counts, answer=caption, explanation=f"hallucinated: {wrong}", metadata=found)
+            evidence = counter.evidence(image, caption)
+            wrong = ", ".join(evidence["hallucinated"]) or "nothing"
+            return Score(value=counts, answer=caption, explanation=f"hallucinated: {wrong}", metadata=evidence)
 
         return score
 

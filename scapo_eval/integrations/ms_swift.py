@@ -88,9 +88,9 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
         raise InputError(f"missing column '{IMAGE_ID}' in the dataset")
     ids = [np.asarray(sample.encoded["input_ids"])[_generated(sample)] for sample in samples]
     mask = mask.bool()
-    if mask.sum(dim=1).tolist() != [len(each) for each in ids]:
+    if mask.sum(dim=1).tolist() != [len(tokens) for tokens in ids]:
         raise InputError("completion_mask and the samples' labels differ in the number of generated tokens")
-    found, columns = advantages_for_batch(
+    padded, columns = advantages_for_batch(
         [sample.extra[IMAGE_ID] for sample in samples],
         ids,
         tokenizer,
@@ -98,14 +98,14 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
         finished=[not sample.is_truncated for sample in samples],
     )
     advantages = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-    flat = [row[: len(each)] for row, each in zip(found, ids, strict=True)]
+    flat = [row[: len(tokens)] for row, tokens in zip(padded, ids, strict=True)]
     advantages[mask] = torch.from_numpy(np.concatenate(flat)).to(mask.device)
     return advantages, log_metrics(columns)
 
 
 def _generated(sample: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    found: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(sample.encoded["labels"]) != IGNORED
-    return found
+    generated: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(sample.encoded["labels"]) != IGNORED
+    return generated
 
 
 orms["scapo"] = ScapoReward

@@ -53,13 +53,13 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
         if len(rollout["trajectory"]) != 1:
             raise InputError(f"a rollout of {len(rollout['trajectory'])} turns; only those of one turn get credit")
         step = rollout["trajectory"][0]
-        own = list(step["tokens"]["completion_ids"])
-        if len(own) != length:
-            raise InputError(f"{len(own)} tokens in a completion of {length}")
+        tokens = list(step["tokens"]["completion_ids"])
+        if len(tokens) != length:
+            raise InputError(f"{len(tokens)} tokens in a completion of {length}")
         images.append(image)
-        ids.append(own)
+        ids.append(tokens)
         finished.append(not (step.get("is_truncated") or step["tokens"].get("is_truncated")))
     reward = load_reward(truth, vocabulary, **settings)
     policy = _tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    found, _ = advantages_for_batch(images, ids, policy, reward, finished=finished)
-    return [row[: len(own)].tolist() for row, own in zip(found, ids, strict=True)]
+    padded, _ = advantages_for_batch(images, ids, policy, reward, finished=finished)
+    return [row[: len(tokens)].tolist() for row, tokens in zip(padded, ids, strict=True)]

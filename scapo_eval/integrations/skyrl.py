@@ -80,7 +80,7 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
             eos=self.eos,
             truncated=self.truncated,
         )
-        rewards = [row[: len(each)].tolist() for row, each in zip(advantages, ids, strict=True)]
+        rewards = [row[: len(tokens)].tolist() for row, tokens in zip(advantages, ids, strict=True)]
         metrics = {**(output.get("rollout_metrics") or {}), **log_metrics(columns)}
         return {**output, "rewards": rewards, "rollout_metrics": metrics}
 

@@ -69,9 +69,9 @@ async def reward(args: Any, sample: Any, **_: Any) -> Credit:
     ids = sample.tokens[len(sample.tokens) - sample.response_length :]
     finished = getattr(sample.status, "value", sample.status) != "truncated"
     tokenizer = _tokenizer(args.hf_checkpoint)
-    found, columns = advantages_for_batch([image], [ids], tokenizer, reward_from_environment(), finished=[finished])
+    credit, columns = advantages_for_batch([image], [ids], tokenizer, reward_from_environment(), finished=[finished])
     sample.metadata.update(row_metrics(columns))
-    return Credit(float(columns.total[0]), found[0].tolist())
+    return Credit(float(columns.total[0]), credit[0].tolist())
 
 
 def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     Raises:
         InputError: rewards that carry no credit, or sequences split over a context-parallel group.
     """
-    found = []
+    tensors = []
     for credit, like in zip(rollout_data["rewards"], rollout_data["kl"], strict=True):
         if not isinstance(credit, Credit):
             reason = "--custom-rm-path scapo_eval.integrations.slime.reward and --disable-rewards-normalization"
@@ -93,5 +93,5 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
         if len(credit.tokens) != len(like):
             reason = f"{len(credit.tokens)} credits for {len(like)} tokens"
             raise InputError(f"{reason}: sequences split by context parallelism are not supported")
-        found.append(torch.tensor(credit.tokens, dtype=torch.float32, device=like.device))
-    rollout_data["advantages"] = rollout_data["returns"] = found
+        tensors.append(torch.tensor(credit.tokens, dtype=torch.float32, device=like.device))
+    rollout_data["advantages"] = rollout_data["returns"] = tensors

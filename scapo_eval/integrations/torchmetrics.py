@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..base.errors import FaultList, InputError, MissingExtra
 from ..benchmarks.capscore import CaptionScorer, capscore_metrics
 from ..benchmarks.scoring import ScoringOptions
-from ..matching.uses import Claims, reading_of
+from ..matching.uses import Reading, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import captions_of
 from ..results.signature import Signature
@@ -56,7 +56,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         truth: PresenceOracle | str | Path | Mapping[Any, Iterable[str]],
         vocabulary: Vocabulary | str | Path = "coco80",
         *,
-        claims: Claims = "all",
+        claims: Reading = "all",
         on_unknown_image: Literal["error", "skip"] = "error",
         **settings: Any,
     ) -> None:

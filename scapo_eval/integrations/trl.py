@@ -73,12 +73,12 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
     """
 
     def score(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        found = reward.batch(_image_ids(columns), [text_of_completion(completion) for completion in completions])
+        scored = reward.batch(_image_ids(columns), [text_of_completion(completion) for completion in completions])
         log = columns.get("log_metric")
         if log is not None:
-            for key, value in log_metrics(found).items():
+            for key, value in log_metrics(scored).items():
                 log(f"{name}/{key.removeprefix('scapo/')}", value)
-        return totals(found)
+        return totals(scored)
 
     score.__name__ = name
     return score
@@ -147,8 +147,8 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         output = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"]
         advantages = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-        found = torch.from_numpy(self._scapo_advantages)
-        advantages[:, : found.shape[1]] = found.to(mask.device)
+        token_advantages = torch.from_numpy(self._scapo_advantages)
+        advantages[:, : token_advantages.shape[1]] = token_advantages.to(mask.device)
         output["advantages"] = advantages * mask
         return output
 
@@ -165,9 +165,11 @@ def _probe() -> None:
     }
     for name, arguments in wanted.items():
         method = getattr(GRPOTrainer, name, None)
-        found = () if method is None else tuple(inspect.signature(method).parameters)[1:]
-        if found != arguments:
-            reason = f"has no GRPOTrainer.{name}" if method is None else f"GRPOTrainer.{name} takes {', '.join(found)}"
+        parameters = () if method is None else tuple(inspect.signature(method).parameters)[1:]
+        if parameters != arguments:
+            reason = (
+                f"has no GRPOTrainer.{name}" if method is None else f"GRPOTrainer.{name} takes {', '.join(parameters)}"
+            )
             raise InputError(f"trl {trl.__version__}: {reason}; ScapoTrainer needs ({', '.join(arguments)})")
     if trl.__version__ not in TESTED:
         tested = ", ".join(TESTED)

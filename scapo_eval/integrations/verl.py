@@ -31,8 +31,8 @@ def image_id_of(extra_info: Any) -> object:
         InputError: the row has no image id.
     """
     if not isinstance(extra_info, dict) or extra_info.get(IMAGE_ID) is None:
-        found = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
-        raise InputError(f"missing key '{IMAGE_ID}' in extra_info (found: {found})")
+        given = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
+        raise InputError(f"missing key '{IMAGE_ID}' in extra_info (found: {given})")
     image: object = extra_info[IMAGE_ID]
     return image
 

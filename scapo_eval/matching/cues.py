@@ -191,5 +191,5 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
     expressions = ("marks", "pair", "item", "goes_on", "asks")
     read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
-    sets: dict[str, Any] = {key: frozenset(one.split()) for key, one in read.items() if isinstance(one, str)}
+    sets: dict[str, Any] = {key: frozenset(words.split()) for key, words in read.items() if isinstance(words, str)}
     return Scopes(**{**read, **sets})

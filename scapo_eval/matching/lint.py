@@ -58,9 +58,9 @@ def check(vocabulary: Vocabulary) -> list[Finding]:
     Raises:
         MissingExtra: inflect, which knows English plurals, is not installed.
     """
-    found = [*_duplicates(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
-    found += [*_similar(vocabulary), *_ambiguous(vocabulary)]
-    return [finding for finding in found if finding.subject not in vocabulary.reviewed.get(finding.kind, ())]
+    findings = [*_duplicates(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
+    findings += [*_similar(vocabulary), *_ambiguous(vocabulary)]
+    return [finding for finding in findings if finding.subject not in vocabulary.reviewed.get(finding.kind, ())]
 
 
 def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
@@ -187,9 +187,9 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
         named = ((mention.start, mention.end) for mention in matcher.find(caption))
         for start, end in (*matcher.find_ignored(caption), *named):
             surface = " ".join(caption[start:end].lower().split())
-            found = owner.get(tokenize_alias(surface))  # None: an alias, or a phrase given without a rule
-            if found:
-                found.matched[surface] += 1
+            template_use = owner.get(tokenize_alias(surface))  # None: an alias, or a phrase given without a rule
+            if template_use:
+                template_use.matched[surface] += 1
     return uses
 
 
@@ -243,12 +243,12 @@ def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
     """
     engine = inflector()
     taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
-    found: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
     for alias, label in vocabulary.aliases.items():
         plural = plural_of(engine, alias)
         spelled = [alias.replace(a, b) for pair in _SPELLINGS for a, b in (pair, pair[::-1]) if a in alias]
         for variant in ([plural] if plural else []) + spelled:
             if tokenize_alias(variant) not in taken:
                 taken.add(tokenize_alias(variant))
-                found.setdefault(label, []).append(variant)
-    return found
+                missing.setdefault(label, []).append(variant)
+    return missing

@@ -21,7 +21,7 @@ from ..base.reprs import one_line
 from ..base.types import Mention, Use
 from .matcher_batch import BatchMatcher
 from .trie import IGNORED, AliasTrie
-from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses_of, left_out_codes
+from .uses import LEFT_OUT, READINGS, USES, Reading, SpecialWords, cue_words, find_uses_of, left_out_codes
 from .uses_batch import find_uses
 from .visible import shown
 from .vocabulary import Vocabulary, vocabulary_of
@@ -40,8 +40,8 @@ class AliasMatcher:
         InputError: an unknown reading.
     """
 
-    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Claims = "all") -> None:
-        check_choice("claims", claims, CLAIMS)
+    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Reading = "all") -> None:
+        check_choice("claims", claims, READINGS)
         self.vocabulary = vocabulary_of(vocabulary)
         self.claims = claims
         self._compile()
@@ -119,8 +119,8 @@ class AliasMatcher:
         left_out = LEFT_OUT[self.claims]
         texts = [*map(shown, texts)]
         if len(texts) == 1:  # for one text the plain walk is faster
-            found, uses = self._read(texts[0], left_out)
-            rows = np.array(found, dtype=np.int32).reshape(-1, 3)
+            matches, uses = self._read(texts[0], left_out)
+            rows = np.array(matches, dtype=np.int32).reshape(-1, 3)
             mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
             return mentions, np.frombuffer(uses, dtype=np.uint8)
         batch = self._batch.find(texts)
@@ -137,8 +137,8 @@ class AliasMatcher:
         """
         texts = [*map(shown, texts)]
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
-        found = batch.find(texts)
-        return found.mentions, find_uses(texts, *found, USES, words)
+        matches = batch.find(texts)
+        return matches.mentions, find_uses(texts, *matches, USES, words)
 
 
 class _Identity:

@@ -69,17 +69,19 @@ class _ToAscii:
         ascii_codes[wide] = read
         joined = ascii_codes.tobytes().decode("latin-1")
         ends = list(accumulate(map(len, texts)))
-        found: list[str | None] = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
+        ascii_texts: list[str | None] = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
         disguises = wide[self._disguises[characters]]
         for k in set(np.searchsorted(ends, disguises, side="right").tolist()) if len(disguises) else ():
             if is_disguised(texts[k]):
-                found[k] = None
+                ascii_texts[k] = None
         # only a letter or mark makes another one of the character before it
         for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
-            own = joined[ends[k] - len(texts[k]) : ends[k]]
-            if found[k] is not None and (not own.isascii() or not unicodedata.is_normalized("NFC", texts[k])):
-                found[k] = None
-        return found
+            ascii_text = joined[ends[k] - len(texts[k]) : ends[k]]
+            if ascii_texts[k] is not None and (
+                not ascii_text.isascii() or not unicodedata.is_normalized("NFC", texts[k])
+            ):
+                ascii_texts[k] = None
+        return ascii_texts
 
     def _read(self, character: str) -> int:
         spelled = join_of(character)
@@ -224,16 +226,16 @@ class _HashTable:
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
         """The entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 where there is none."""
-        found: Ints = _gather(self._first, slots)
-        candidate = found
+        entries: Ints = _gather(self._first, slots)
+        candidate = entries
         rows: Any = slice(None)
         while True:
             rest = ((candidate > 0) & ~is_same(rows, candidate)).nonzero()[0]
             if not len(rest):
-                return found
+                return entries
             candidate = self._next[candidate[rest]]
             rows = rest if isinstance(rows, slice) else rows[rest]
-            found[rows] = candidate
+            entries[rows] = candidate
 
 
 _ALONE, _PHRASE, _LONGER = 1, 2, 4
@@ -508,12 +510,12 @@ class _TrieTables:
 
 def _places(joined: str, mark: str) -> Ints:
     """Where a character stands in a text."""
-    found = []
+    places = []
     at = joined.find(mark)
     while at >= 0:
-        found.append(at)
+        places.append(at)
         at = joined.find(mark, at + 1)
-    return np.array(found, dtype=np.int64)
+    return np.array(places, dtype=np.int64)
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:

@@ -97,7 +97,7 @@ def mine(
     engine = inflector()
     matcher = AliasMatcher(vocabulary)
     phrases = _spacy_phrases(spacy_model) if spacy_model else _phrases
-    found: dict[str, Candidate] = {}
+    candidates: dict[str, Candidate] = {}
     singular: dict[str, str] = {}
     for text in texts:
         covered = [(m.start, m.end) for m in matcher.find(text)] + matcher.find_ignored(text)
@@ -108,7 +108,7 @@ def mine(
             surface = " ".join(text[start:end].lower().split())
             if surface not in singular:
                 singular[surface] = _singular(engine, surface)
-            candidate = found.setdefault(singular[surface], Candidate(singular[surface]))
+            candidate = candidates.setdefault(singular[surface], Candidate(singular[surface]))
             candidate.forms[surface] += 1
             if singular[surface] not in seen:
                 seen.add(singular[surface])
@@ -116,7 +116,7 @@ def mine(
                 if len(candidate.examples) < EXAMPLES:
                     left, right = max(0, start - 30), min(len(text), end + 30)
                     candidate.examples.append(" ".join(text[left:right].split()))
-    kept = [candidate for candidate in found.values() if candidate.captions >= min_captions]
+    kept = [candidate for candidate in candidates.values() if candidate.captions >= min_captions]
     return sorted(kept, key=lambda candidate: (-candidate.captions, candidate.phrase))
 
 
@@ -209,6 +209,6 @@ def cluster(candidates: Iterable[Candidate]) -> list[Draft]:
         forms = {form for member in members for form in (*member.forms, member.phrase)}
         for member in members:
             forms.add(str(engine.plural_noun(member.phrase)))
-        own = next((m for m in members if m.phrase == label), members[0])
-        drafts.append(Draft(label, [label, *sorted(forms - {label})], own.captions, own.examples))
+        representative = next((m for m in members if m.phrase == label), members[0])
+        drafts.append(Draft(label, [label, *sorted(forms - {label})], representative.captions, representative.examples))
     return sorted(drafts, key=lambda draft: (-draft.captions, draft.label))

@@ -70,7 +70,7 @@ class NearMisses:
 
     def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
         """Index of the text, start and label id of every near miss."""
-        found = []
+        misses = []
         for k, text in enumerate(texts):
             lowered = plain_letters(shown(text)).lower()
             suspects = {
@@ -81,8 +81,8 @@ class NearMisses:
                     if match.group() in suspects:
                         label = self._of_word(match.group())
                         assert label is not None
-                        found.append((k, match.start(), label))
-        return found
+                        misses.append((k, match.start(), label))
+        return misses
 
     def _of_word(self, word: str) -> int | None:
         if len(self._remembered) > _REMEMBERED:

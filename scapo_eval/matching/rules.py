@@ -114,14 +114,14 @@ def parse_lists(lists: object) -> dict[str, list[str]]:
 
 def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Template -> the phrases it stands for."""
-    found: dict[str, list[str]] = {}
+    phrases: dict[str, list[str]] = {}
     size = 0
     for template in texts(owner, words):
-        found[template] = expand(template, lists)
-        size += len(found[template])
+        phrases[template] = expand(template, lists)
+        size += len(phrases[template])
         if size > LIMIT_OF_LIST:
             raise InputError(f"'{owner}' stands for more than {LIMIT_OF_LIST:,} phrases")
-    return found
+    return phrases
 
 
 def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:

@@ -94,7 +94,7 @@ class AliasTrie:
         words, spans = text.words, text.spans
         numbers, joins, label, next_node = self.words, self.joins, self._label, self._next.get
         of_node, of_join = self._of_node, self._of_join
-        found: list[tuple[int, int, int]] = []
+        matches: list[tuple[int, int, int]] = []
         free = 0  # the first word behind the matches so far
         for first in [k for k, word in enumerate(words) if word in self._roots]:
             if first < free:
@@ -111,8 +111,8 @@ class AliasTrie:
                 join = joins.get(join_of(text.body[spans[last - 1][1] : spans[last][0]]), len(joins))
                 node = next_node(node * of_node + join * of_join + numbers[words[last]])
             if longest != NO_END:
-                found.append((*text.original(first, free - 1), longest))
-        return found
+                matches.append((*text.original(first, free - 1), longest))
+        return matches
 
 
 def watched(text: str, watch: Mapping[str, int]) -> list[tuple[int, int, int]]:

@@ -42,15 +42,15 @@ from .context import QUOTE_REACH, colors, may_modify, noun_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
-Claims = Literal["all", "asserted", "certain", "visual"]
+Reading = Literal["all", "asserted", "certain", "visual"]
 """Which mentions count."""
 
-CLAIMS: tuple[Claims, ...] = get_args(Claims)
+READINGS: tuple[Reading, ...] = get_args(Reading)
 
 USES: tuple[Use, ...] = get_args(Use)
 """What a caption does with a mention; a use is coded by its position here, and the higher one counts."""
 
-LEFT_OUT: dict[Claims, tuple[Use, ...]] = {
+LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
     "all": (),
     "asserted": ("negated", "question"),
     "certain": ("negated", "question", "hedged"),
@@ -66,7 +66,7 @@ EDITION = 1
 
 
 @lru_cache
-def reading_of(claims: Claims) -> str | None:
+def reading_of(claims: Reading) -> str | None:
     """Hash of the rules by which a reading leaves mentions out, for signatures; None for ``all``, which has none."""
     if not LEFT_OUT[claims]:
         return None
@@ -163,17 +163,17 @@ def find_uses_of(
     rules = shipped_rules()
     starts, ends, labels = ([mention[k] for mention in mentions] for k in range(3))
     n = len(starts)
-    found: list[Iterable[tuple[int, int]]] = []
+    row_uses: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses and ('"' in text or "\u201c" in text):
-        found.append(in_quotes(text, starts, 0, n))
+        row_uses.append(in_quotes(text, starts, 0, n))
     if "question" in uses and "?" in text:
-        found.append(in_questions(text, starts, 0, n))
+        row_uses.append(in_questions(text, starts, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
         listed = {near for row in beside if row + 1 in beside for near in (row - 1, row, row + 1)}
         if not starts[0] and 1 in beside:
             listed.add(0)
-        found.append(by_form([text], [(0, row, starts[row], ends[row]) for row in range(n) if row not in listed]))
+        row_uses.append(by_form([text], [(0, row, starts[row], ends[row]) for row in range(n) if row not in listed]))
     special, scopes, backward = list[Row](), list[Scope](), list[Back]()
     for start, end, cue in cues:
         begin = start - 2 * (cue == rules.row["t"])
@@ -188,10 +188,10 @@ def find_uses_of(
         if following and rule.cue.back:
             backward.append((0, begin, following - 1, cue))
     if words:
-        found.append(of_color_or_kin([text], starts, ends, labels, [0, n], special, words))
-    found.append(in_scope([text], starts, ends, [0, n], scopes))
-    found.append(behind([text], starts, ends, backward))
-    return highest(n, found)
+        row_uses.append(of_color_or_kin([text], starts, ends, labels, [0, n], special, words))
+    row_uses.append(in_scope([text], starts, ends, [0, n], scopes))
+    row_uses.append(behind([text], starts, ends, backward))
+    return highest(n, row_uses)
 
 
 def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
@@ -204,7 +204,7 @@ def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
 
 
 @lru_cache
-def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
+def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
     """(uses,) bool, what a reading leaves out, by position in USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
@@ -292,8 +292,9 @@ def of_color_or_kin(
         if surface in words.kin.get(label, ()):
             if (k, label) not in is_animal:
                 named = range(indptr[k], indptr[k + 1])
-                is_animal[k, label] = any(labels[one] in words.kin_of for one in named) and all(
-                    labels[one] != label or fold(text[starts[one] : ends[one]]) in words.kin[label] for one in named
+                is_animal[k, label] = any(labels[mention] in words.kin_of for mention in named) and all(
+                    labels[mention] != label or fold(text[starts[mention] : ends[mention]]) in words.kin[label]
+                    for mention in named
                 )
             if is_animal[k, label]:
                 yield row, _MODIFIES
@@ -355,8 +356,8 @@ def in_scope(
 
 def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
     """Whether a cue that begins at ``begin`` says something of the mention before it, from start to end."""
-    said = back.pattern.match(text, end)
-    if not said or said.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
+    match = back.pattern.match(text, end)
+    if not match or match.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
         return False
     return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
 

@@ -93,31 +93,31 @@ def find_uses(
     begin = cues.start - tables.before[which]
     following = np.searchsorted(place, owner + begin)
 
-    found: list[Iterable[tuple[int, int]]] = []
+    row_uses: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses:
-        found += [in_quotes(texts[k], starts, indptr[k], indptr[k + 1]) for k in quoting]
+        row_uses += [in_quotes(texts[k], starts, indptr[k], indptr[k + 1]) for k in quoting]
     if "question" in uses:
-        found += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in asking]
+        row_uses += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in asking]
     if "modifier" in uses:
         row = look.nonzero()[0]
         row = row[~_listed(mentions, row, place, base + mentions.end)]
-        found.append(by_form(texts, _rows(caption[row], row, mentions.start[row], mentions.end[row])))
+        row_uses.append(by_form(texts, _rows(caption[row], row, mentions.start[row], mentions.end[row])))
         row = following[which == SPECIAL]
         row = row[row < len(caption)]
         special = _rows(caption[row], row, mentions.start[row], mentions.end[row])
-        found.append(of_color_or_kin(texts, starts, ends, mentions.label_id.data, indptr, special, words))
+        row_uses.append(of_color_or_kin(texts, starts, ends, mentions.label_id.data, indptr, special, words))
     gap = place[following] - owner - cues.end
     near = ((gap >= 0) & (gap <= tables.reach[which])).nonzero()[0]
     row = following[near]
     scopes = _rows(caption[row], cues.end[near], mentions.start[row], row, which[near])
-    found.append(in_scope(texts, starts, ends, indptr, scopes))
+    row_uses.append(in_scope(texts, starts, ends, indptr, scopes))
     back = tables.is_back[which].nonzero()[0]
     row, begin = following[back] - 1, begin[back]
     distance = owner[back] + begin - base[row] - mentions.end[row]
     near = ((row >= 0) & (distance <= tables.back_reach[which[back]])).nonzero()[0]
     row = row[near]
-    found.append(behind(texts, starts, ends, _rows(caption[row], begin[near], row, which[back[near]])))
-    return np.frombuffer(highest(len(starts), found), dtype=np.uint8)
+    row_uses.append(behind(texts, starts, ends, _rows(caption[row], begin[near], row, which[back[near]])))
+    return np.frombuffer(highest(len(starts), row_uses), dtype=np.uint8)
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
@@ -139,9 +139,9 @@ def _listed(
         until: (mentions,) where each ends.
     """
     # whether the mention k rows on stands right behind the one before it
-    before, own, behind, further = (
+    before, itself, behind, further = (
         place.take(row + k, mode="clip") == until.take(row + k - 1, mode="clip") + 1 for k in (-1, 0, 1, 2)
     )
-    listed: NDArray[np.bool_] = (own & (before | behind)) | (behind & further)
+    listed: NDArray[np.bool_] = (itself & (before | behind)) | (behind & further)
     listed |= behind & (mentions.start[row] == 0)
     return listed

@@ -280,9 +280,9 @@ def shipped_vocabularies() -> dict[str, Any]:
     """Name -> readable resource of the vocabularies that come with the project."""
     folder = shipped_folder("vocab")
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
-    found = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
-    found.pop(SHARED_RULES, None)
-    return found
+    resources = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
+    resources.pop(SHARED_RULES, None)
+    return resources
 
 
 @lru_cache
@@ -406,7 +406,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
                 group=text_of(f"{label}: group", fields.get("group")),
                 coco=coco,
             )
-        own, special, senses = _rules_of(document, name)
+        own_rules, special, senses = _rules_of(document, name)
         shared: list[IgnoreRule] = []
         include = document.get("include") or []
         aliases = {alias for listed in table.values() for alias in listed}
@@ -419,8 +419,8 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
                 known = table if key == "kin_of" else aliases
                 special[key] += [word for word in words if word in known and word not in special[key]]
         by_words = _labels_of_words({alias: label for label, listed in table.items() for alias in listed})
-        named = list(_named_by([*own, *shared], by_words))
-        ignore = dict.fromkeys(phrase for rule in own if not rule.names for phrase in rule.phrases)
+        named = list(_named_by([*own_rules, *shared], by_words))
+        ignore = dict.fromkeys(phrase for rule in own_rules if not rule.names for phrase in rule.phrases)
         compounds = {phrase: label for phrase, label in named if label is not None and phrase not in ignore}
         others = [phrase for rule in shared if not rule.names for phrase in rule.phrases]
         others += [phrase for phrase, label in named if label is None]
@@ -434,7 +434,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
             kin=special["kin"],
             kin_of=special["kin_of"],
             senses=senses,
-            rules=[*own, *shared],
+            rules=[*own_rules, *shared],
             info=info,
             reviewed=_reviewed(document.get("reviewed") or {}),
             version=text_of("version", document.get("version")),
@@ -446,10 +446,10 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
         raise InputError(error.reason, path=error.path or name, line=error.line) from None
 
 
-def _reviewed(found: object) -> dict[str, list[str]]:
-    if not isinstance(found, dict):
-        raise InputError(f"'reviewed': expected kinds of findings with lists of aliases, found {short_repr(found)}")
-    return {str(kind): texts(str(kind), listed) for kind, listed in found.items()}
+def _reviewed(reviewed: object) -> dict[str, list[str]]:
+    if not isinstance(reviewed, dict):
+        raise InputError(f"'reviewed': expected kinds of findings with lists of aliases, found {short_repr(reviewed)}")
+    return {str(kind): texts(str(kind), listed) for kind, listed in reviewed.items()}
 
 
 def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]], list[Sense]]:

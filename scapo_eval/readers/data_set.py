@@ -148,14 +148,15 @@ class DataSet(Source):
             if rows.container not in _CONTAINERS:
                 reason = f"a {rows.container}; the files of a folder or pattern are JSON Lines, JSON arrays or parquet"
                 raise InputError(reason, path=path)
-            title = known.title if known else "an unknown layout"
-            layout = known.layout.format.name if known and known.layout else title
-            layout = "captions" if layout in OWN_LAYOUTS else layout
-            first = first or (path, title, layout)
-            if layout != first[2]:
-                reason = f"{first[0]}: {first[1]}; {path}: {title}: the files of one data set are of one kind"
-                raise InputError(reason, path=self.name)
             source.close()
+            if known is None:  # whoever reads it says what is wrong
+                continue
+            layout = known.layout.format.name if known.layout else known.title
+            layout = "captions" if layout in OWN_LAYOUTS else layout
+            first = first or (path, known.title, layout)
+            if layout != first[2]:
+                reason = f"{first[0]}: {first[1]}; {path}: {known.title}: the files of one data set are of one kind"
+                raise InputError(reason, path=self.name)
         self._checked = True
 
 

@@ -91,8 +91,8 @@ def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
     judgment]``, None where the system did not answer.
     """
     made = []
-    for name in dict.fromkeys(each.benchmark for each in evidence):
-        systems = [each for each in evidence if each.benchmark == name]
+    for name in dict.fromkeys(system.benchmark for system in evidence):
+        systems = [system for system in evidence if system.benchmark == name]
         questions: dict[str, AnsweredQuestion] = {}
         for system in systems:
             for case in system.answers:

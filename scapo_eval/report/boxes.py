@@ -52,15 +52,19 @@ def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
         return {}
     truth = report.captions[0].truth
     try:
-        found = msgspec.json.decode(read_bytes(truth.oracle.source), type=_Instances)
+        instances = msgspec.json.decode(read_bytes(truth.oracle.source), type=_Instances)
     except (msgspec.DecodeError, InputError, OSError, UnicodeDecodeError):
         return {}  # a truth without boxes
     wanted = set(images)
     place = {label: k for k, label in enumerate(truth.vocabulary.labels)}
-    labels = {category.id: place[category.name] for category in found.categories if category.name in place}
-    sizes = {each.id: (each.width, each.height) for each in found.images if each.width > 0 and each.height > 0}
+    labels = {category.id: place[category.name] for category in instances.categories if category.name in place}
+    sizes = {
+        picture.id: (picture.width, picture.height)
+        for picture in instances.images
+        if picture.width > 0 and picture.height > 0
+    }
     boxes: dict[str, list[Box]] = {}
-    for annotation in sorted(found.annotations, key=lambda each: -each.bbox[2] * each.bbox[3]):
+    for annotation in sorted(instances.annotations, key=lambda box: -box.bbox[2] * box.bbox[3]):
         if annotation.category_id not in labels or annotation.image_id not in sizes:
             continue
         image = canonical_image_id(annotation.image_id)

@@ -98,7 +98,7 @@ def _intervals(a: CountTable, b: CountTable, labels: Sequence[int], resampling: 
 
 def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling) -> Comparison:
     """The difference in words per caption, with its interval and test."""
-    (found,) = paired_differences(
+    (difference,) = paired_differences(
         system.lengths,
         baseline.lengths,
         _LENGTHS,
@@ -106,7 +106,7 @@ def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resamp
         seed=resampling.seed,
         interval=resampling.interval,
     )
-    return found
+    return difference
 
 
 def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[str, float | None]:

@@ -158,7 +158,7 @@ class ClaimEvidence:
 
     def worst(self, most: int) -> list[Description]:
         """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
-        return sorted(self.descriptions, key=lambda each: -sum(not true for true in each.true or ()))[:most]
+        return sorted(self.descriptions, key=lambda judged: -sum(not true for true in judged.true or ()))[:most]
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Report:
 
     def image_ids(self) -> set[str]:
         """The images of which a page could show pictures."""
-        asked = {answer.image for each in self.answers for answer in each.answers}
+        asked = {answer.image for system in self.answers for answer in system.answers}
         return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
 
@@ -246,10 +246,10 @@ def caption_evidence(
     )
     config = RewardConfig(claims=options.claims)
     reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=options.any_fingerprint)
-    found, counts = reward.matcher.find_all(texts)
+    mentions, counts = reward.matcher.find_all(texts)
     _, uses = reward.matcher.find_all_uses(texts)
     rewards = reward.batch(image_ids, texts)
-    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, found, uses, counts, rewards)
+    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, uses, counts, rewards)
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
@@ -288,17 +288,17 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
 def _read_settings(path: Path) -> dict[str, str]:
     """The settings of a run, each on a line of its own as scapo_train writes them; other lines are left out."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if not path.is_file():
-        return found
+        return settings
     section = ""
     for line in read_text(path).splitlines():
         key, equals, value = (part.strip() for part in line.partition("="))
         if key.startswith("[") and key.endswith("]") and not equals:
             section = key.strip("[] ") + "."
         elif equals and not key.startswith("#"):
-            found[section + key] = value
-    return found
+            settings[section + key] = value
+    return settings
 
 
 def _read_alarms(path: Path) -> list[TrainingAlarm]:
@@ -307,7 +307,7 @@ def _read_alarms(path: Path) -> list[TrainingAlarm]:
     alarms = []
     for line, record in iter_records(path):
         try:
-            alarm = TrainingAlarm(**{each.name: record[each.name] for each in fields(TrainingAlarm)})
+            alarm = TrainingAlarm(**{member.name: record[member.name] for member in fields(TrainingAlarm)})
         except KeyError as error:
             raise InputError(f"missing key {error}", path=path, line=line) from None
         texts, numbers = (alarm.name, alarm.metric, alarm.setting), (alarm.value, alarm.threshold)
@@ -388,7 +388,7 @@ class Plane:
 
 def planes(report: Report) -> list[Plane]:
     """Every frontier for which the report has the metrics."""
-    found = []
+    frontiers = []
     for group in report.groups:
         name = group.metric_set.name
         for x, y, title in record.frontiers if (record := find_benchmark(name)) else ():
@@ -397,8 +397,10 @@ def planes(report: Report) -> list[Plane]:
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
                     note = shared_images([frozenset(run.table.image_ids) for run in group.runs])
-                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart), note))
-    return found
+                    frontiers.append(
+                        Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart), note)
+                    )
+    return frontiers
 
 
 def shared_images(images: Sequence[Set[str]]) -> str:
@@ -552,15 +554,15 @@ def suspect_forms(systems: Sequence[Sequence[SurfaceForm]]) -> list[SuspectForm]
         for total in (totals.setdefault((form.surface, form.label), [0, 0]), of_label.setdefault(form.label, [0, 0])):
             total[0] += form.hallucinated
             total[1] += form.mentions - form.unknown
-    found = []
+    suspects = []
     for (surface, label), (wrong, known) in totals.items():
         others = (of_label[label][0] - wrong, of_label[label][1] - known)
         if wrong < SUSPECT_FROM or not others[1] or wrong / known < SUSPECT_RATIO * others[0] / others[1]:
             continue
         low, high = wilson(wrong, known)[0], wilson(*others)[1]
         if low is not None and high is not None and low > high:
-            found.append(SuspectForm(surface, label, wrong, known, *others))
-    return sorted(found, key=lambda form: (-form.hallucinated, form.surface))
+            suspects.append(SuspectForm(surface, label, wrong, known, *others))
+    return sorted(suspects, key=lambda form: (-form.hallucinated, form.surface))
 
 
 # Guards
@@ -647,7 +649,7 @@ def marked(
     ignored = _first_words(matcher.vocabulary.ignore) if matcher else None
     for k, text in enumerate(texts):
         at = _utf16_offsets(text)
-        found: list[tuple[int, int, int, int, int]] = []
+        marks: list[tuple[int, int, int, int, int]] = []
         if matcher is not None and mentions is not None:
             rows = mentions.row(k)
             labels = mentions.label_id[rows].tolist()
@@ -659,12 +661,12 @@ def marked(
                 ]
             use = [0] * len(labels) if uses is None else uses[rows].tolist()
             spans = (mentions.start[rows].tolist(), mentions.end[rows].tolist())
-            found = list(zip(*spans, labels, known, use, strict=True))
+            marks = list(zip(*spans, labels, known, use, strict=True))
             if ignored is not None and (not text.isascii() or ignored.search(text.lower())):
-                found = sorted(found + [(a, b, -1, int(Verdict.NOT_COUNTED), 0) for a, b in matcher.find_ignored(text)])
-        columns["marks"].append(len(found))
+                marks = sorted(marks + [(a, b, -1, int(Verdict.NOT_COUNTED), 0) for a, b in matcher.find_ignored(text)])
+        columns["marks"].append(len(marks))
         before = 0
-        for start, end, label, verdict, use_of in found:
+        for start, end, label, verdict, use_of in marks:
             first, last = (start, end) if at is None else (at[start], at[end])
             columns["gap"].append(first - before)
             columns["length"].append(last - first)

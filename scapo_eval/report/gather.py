@@ -89,12 +89,12 @@ def gather(
         settings.given.get(file.path) or settings.names.get(name, name) for file, name in zip(files, usual, strict=True)
     ]
     known = [recognized[file] for file in files]
-    answered = [answers_in(file, each) if each else None for file, each in zip(files, known, strict=True)]
+    answered = [answers_in(file, layout) if layout else None for file, layout in zip(files, known, strict=True)]
     judging = _Judging(settings)
     runs: list[Run] = []
     captions, claims, answers = [], [], []
-    for name, file, each, benchmark_name in zip(names, files, known, answered, strict=True):
-        kind = each.kind.name if each else "captions"
+    for name, file, layout, benchmark_name in zip(names, files, known, answered, strict=True):
+        kind = layout.kind.name if layout else "captions"
         if kind == "results":
             runs += _named(load_results(file), settings, file.path)
         elif kind == "claims":

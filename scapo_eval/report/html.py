@@ -180,10 +180,10 @@ def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
 
 def _group(group: Results) -> dict[str, Any]:
     """The scores of one metric as cells."""
-    metric, found = group.metric_set, group.to_dict()
-    differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
-    names = list(found["systems"][0]["metrics"])
-    sizes = {system["name"]: system["n_images"] for system in found["systems"]}
+    metric, record = group.metric_set, group.to_dict()
+    differences = {(row["system"], row["metric"]): row for row in record["comparisons"]}
+    names = list(record["systems"][0]["metrics"])
+    sizes = {system["name"]: system["n_images"] for system in record["systems"]}
 
     def cell(system: Mapping[str, Any], name: str) -> dict[str, str]:
         measured, plain = system["metrics"][name], name in metric.plain_numbers
@@ -199,7 +199,7 @@ def _group(group: Results) -> dict[str, Any]:
             made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
-    signatures = [system["signature"] for system in found["systems"]]
+    signatures = [system["signature"] for system in record["systems"]]
     headings = [
         (
             n,
@@ -208,8 +208,8 @@ def _group(group: Results) -> dict[str, Any]:
         )
         for n in names
     ]
-    tests = sorted({row["test"] for row in found["comparisons"]} - {None})
-    shared = sorted({row["n_images"] for row in found["comparisons"]})
+    tests = sorted({row["test"] for row in record["comparisons"]} - {None})
+    shared = sorted({row["n_images"] for row in record["comparisons"]})
     return {
         "name": benchmark_name(metric.name),
         "set": metric.name,
@@ -228,11 +228,11 @@ def _group(group: Results) -> dict[str, Any]:
                 },
                 "notes": system.get("notes", []),
             }
-            for system in found["systems"]
+            for system in record["systems"]
         ],
         "test": ", ".join(test.replace("_", " ") for test in tests),
         "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
-        "holm": any("p_holm" in row for row in found["comparisons"]),
+        "holm": any("p_holm" in row for row in record["comparisons"]),
         "resamples": f"{group.runs[0].resampling.resamples:,}",
     }
 
@@ -251,42 +251,47 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         for name in headline(group.metric_set)
         if any(run.values[name] is not None for run in group.runs)
     ]
-    table = joined(groups, [(each.name, name, column) for each, name, column in shown], "System", differences=True)
+    table = joined(
+        groups, [(metrics.name, name, column) for metrics, name, column in shown], "System", differences=True
+    )
 
-    firsts = {each.name: name for each, name, _ in reversed(shown)}  # benchmark -> its first metric
+    firsts = {metrics.name: name for metrics, name, _ in reversed(shown)}  # benchmark -> its first metric
     baselines = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
 
-    def cell(system: str, metric_set: MetricSet, name: str, found: Cell) -> dict[str, str]:
-        if found.value is None:
+    def cell(system: str, metric_set: MetricSet, name: str, entry: Cell) -> dict[str, str]:
+        if entry.value is None:
             return {"value": ""}
         plain, higher = name in metric_set.plain_numbers, metric_set.higher_is_better.get(name)
         tone = "untested"
-        if found.difference and found.stars and higher is not None:
-            tone = "better" if (found.difference > 0) == higher else "worse"
+        if entry.difference and entry.stars and higher is not None:
+            tone = "better" if (entry.difference > 0) == higher else "worse"
         of_baseline = baselines.get(metric_set.name) == system and firsts[metric_set.name] == name
         change = "baseline" if of_baseline else ""
-        if found.difference is not None:
-            change = number(found.difference, plain, sign=True).replace("-", "−") + found.stars
-        return {"value": number(found.value, plain), "difference": change, "tone": tone}
+        if entry.difference is not None:
+            change = number(entry.difference, plain, sign=True).replace("-", "−") + entry.stars
+        return {"value": number(entry.value, plain), "difference": change, "tone": tone}
 
     return {
         "benchmarks": [
             {
                 "set": group.metric_set.name,
                 "name": benchmark_name(group.metric_set.name),
-                "span": sum(each is group.metric_set for each, _, _ in shown),
+                "span": sum(metrics is group.metric_set for metrics, _, _ in shown),
             }
             for group in groups
         ],
         "columns": [
             {
-                "name": column.heading + _ARROWS.get(each.higher_is_better.get(name), ""),
-                "meaning": metric_meaning(each.name, name),
+                "name": column.heading + _ARROWS.get(metrics.higher_is_better.get(name), ""),
+                "meaning": metric_meaning(metrics.name, name),
             }
-            for each, name, column in shown
+            for metrics, name, column in shown
         ],
         "rows": [
-            {"name": name, "cells": [cell(name, each, n, c) for (each, n, _), c in zip(shown, cells, strict=True)]}
+            {
+                "name": name,
+                "cells": [cell(name, metrics, n, c) for (metrics, n, _), c in zip(shown, cells, strict=True)],
+            }
             for name, cells in table.rows
         ],
         "notes": [note for note in table.notes if not note.startswith("*")],  # the page explains stars itself
@@ -308,12 +313,14 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
         "name": evidence.name,
         "descriptions": [
             {
-                "image": each.image or f"line {each.line}",
-                "rows": [[row[k] for k in ("claim", "true", "descriptive", "reference")] for row in claim_rows(each)],
-                "unread": each.unread,
-                "references": list(zip(each.references or (), each.answers or (), strict=False)),
+                "image": description.image or f"line {description.line}",
+                "rows": [
+                    [row[k] for k in ("claim", "true", "descriptive", "reference")] for row in claim_rows(description)
+                ],
+                "unread": description.unread,
+                "references": list(zip(description.references or (), description.answers or (), strict=False)),
             }
-            for each in evidence.worst(CLAIMS_SHOWN)
+            for description in evidence.worst(CLAIMS_SHOWN)
         ],
     }
 
@@ -321,7 +328,7 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per system with captions: its scores, its guards, and how they changed from its natural baseline."""
     rows: list[dict[str, Any]] = []
-    argument = next((each for each in arguments if each["set"] == "capscore"), None)
+    argument = next((candidate for candidate in arguments if candidate["set"] == "capscore"), None)
     for run in report.captions:
         row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": guards(run), "changes": {}}
         if argument is not None:
@@ -448,10 +455,10 @@ def _steps(values: Sequence[int]) -> list[int]:
 
 def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
     """The aliases of each label, in the order of the labels."""
-    found: dict[str, list[str]] = {label: [] for label in vocabulary.labels}
+    aliases: dict[str, list[str]] = {label: [] for label in vocabulary.labels}
     for alias, label in vocabulary.aliases.items():
-        found[label].append(alias)
-    return list(found.values())
+        aliases[label].append(alias)
+    return list(aliases.values())
 
 
 # Pictures
@@ -467,15 +474,15 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     if not root.is_dir():
         raise InputError("folder not found", path=folder)
     names = set(wanted)
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in _IMAGE_SUFFIXES:
             image = canonical_image_id(path.name)
             if image in names or (image := canonical_image_id(path.stem)) in names:
-                found.setdefault(image, path)
-    if not found:
+                files.setdefault(image, path)
+    if not files:
         raise InputError("pictures of these images not found (files are joined by image id)", path=folder)
-    return found
+    return files
 
 
 def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:

@@ -62,7 +62,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
         groups.append(compare(group.runs[::-1], resampling=group.runs[0].resampling, allow_different=True))
     images = {run.name: frozenset(run.table.image_ids) for run in group.runs}
     texts = _Texts()
-    against = [_against(each, [run.name for run in group.runs], images, captions, texts) for each in groups]
+    against = [_against(compared, [run.name for run in group.runs], images, captions, texts) for compared in groups]
     rest = [None] * (len(group.runs) - len(against))
     alone = next(iter(captions.values())) if len(group.runs) == 1 and captions else None
     return {
@@ -137,7 +137,7 @@ def _against(
             same_images=images[name] == images[baseline],
             verdict=verdicts.get(name),
         )
-        found: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "verdict": said.verdict,
             "tone": said.tone,
             "said": [[piece, part.tone, part.metric] for piece, part in zip(said.pieces(), said.parts, strict=True)],
@@ -151,8 +151,8 @@ def _against(
             ],
         }
         if base is not None and name in captions:
-            found |= _evidence(captions[name], base, said, group, texts)
-        made.append(found)
+            entry |= _evidence(captions[name], base, said, group, texts)
+        made.append(entry)
     return made
 
 
@@ -160,19 +160,19 @@ def _evidence(
     ours: CaptionEvidence, base: CaptionEvidence, said: Sentence, group: Results, texts: _Texts
 ) -> dict[str, Any]:
     changes = label_changes(ours, base, group.runs[0].resampling)
-    found: dict[str, Any] = {
+    evidence: dict[str, Any] = {
         "labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes],
         "guards": _guards(ours, base, group),
     }
     if example := _example(ours, base, changes, said):
         pair, label, what = example
-        found["example"] = {
+        evidence["example"] = {
             "label": label,
             "what": what,
             "image": ours.image_ids[pair[0]],
             "texts": [texts.add(base, pair[1]), texts.add(ours, pair[0])],
         }
-    return found
+    return evidence
 
 
 def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:
@@ -181,13 +181,13 @@ def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dic
     ``says_less`` is empty unless it names fewer absent objects and a fifth fewer words or objects; then it is what the
     test says of the Cap. Score.
     """
-    found: dict[str, Any] = {**amount_changes(ours, base), "says_less": ""}
+    guards: dict[str, Any] = {**amount_changes(ours, base), "says_less": ""}
     rows = {row["metric"]: row for row in group.comparisons if row["system"] == ours.name}
     fell = (rows["hal_rate"]["difference"] or 0) < 0
-    if fell and any(found[name] is not None and found[name] <= -SAYS_LESS for name in ("words", "objects")):
+    if fell and any(guards[name] is not None and guards[name] <= -SAYS_LESS for name in ("words", "objects")):
         better = is_better(rows["cap_score"], True)
-        found["says_less"] = "untested" if better is None else "better" if better else "worse"
-    return found
+        guards["says_less"] = "untested" if better is None else "better" if better else "worse"
+    return guards
 
 
 def _example(
@@ -205,13 +205,13 @@ def _example(
     return None
 
 
-def _lengths(found: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:
+def _lengths(comparisons: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:
     """Comparisons of caption lengths in the form of :func:`scapo_eval.results.comparison.compare`."""
-    corrected = holm([each.p_value for each in found.values()])
+    corrected = holm([comparison.p_value for comparison in comparisons.values()])
     return {
-        name: {**asdict(each), "metric": LENGTH, "system": name, "baseline": baseline, "p_holm": p,
-               "ci_low": each.interval.low, "ci_high": each.interval.high}
-        for (name, each), p in zip(found.items(), corrected, strict=True)
+        name: {**asdict(comparison), "metric": LENGTH, "system": name, "baseline": baseline, "p_holm": p,
+               "ci_low": comparison.interval.low, "ci_high": comparison.interval.high}
+        for (name, comparison), p in zip(comparisons.items(), corrected, strict=True)
     }  # fmt: skip
 
 
@@ -231,13 +231,13 @@ class _Texts:
 
     def columns(self, first: CaptionEvidence) -> dict[str, list[Any]]:
         """The captions with their marks, see :func:`scapo_eval.report.data.marked`."""
-        found: dict[str, list[Any]] = marked([], None, None)
+        columns: dict[str, list[Any]] = marked([], None, None)
         matcher = AliasMatcher(first.truth.vocabulary)
         for run, k in self._runs:
             rows = run.mentions.row(k)
             spans = (column[rows] for column in (run.mentions.start, run.mentions.end, run.mentions.label_id))
             mentions = MentionColumns(np.array([0, rows.stop - rows.start]), *spans)
-            one = marked([run.texts[k]], run.states[[k]], matcher, mentions=mentions)
-            for name, values in one.items():
-                found[name] += values
-        return found
+            marks = marked([run.texts[k]], run.states[[k]], matcher, mentions=mentions)
+            for name, values in marks.items():
+                columns[name] += values
+        return columns

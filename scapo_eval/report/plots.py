@@ -206,7 +206,7 @@ def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[s
     """
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
     fitting = max(1, int(style.inches / (0.35 + longest * (0.055 if style.narrow else 0.068))))
-    text = "\n".join(line for each in dict.fromkeys(filter(None, notes)) for line in wrap(each, int(16 * style.inches)))
+    text = "\n".join(line for note in dict.fromkeys(filter(None, notes)) for line in wrap(note, int(16 * style.inches)))
     shown = handles if len(handles) > 1 else []
     if not shown and not text:
         return
@@ -237,9 +237,9 @@ def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
     style = style or Style()
     names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
     rows, columns = (len(planes), 1) if style.narrow else (-(-len(planes) // 2), min(2, len(planes)))
-    each = style.inches / columns * (0.62 if columns == 1 and not style.narrow else 0.86)
+    panel_height = style.inches / columns * (0.62 if columns == 1 and not style.narrow else 0.86)
     with style.applied():
-        figure, places = panels(style.inches, rows * each, rows, columns)
+        figure, places = panels(style.inches, rows * panel_height, rows, columns)
         handles: dict[str, Any] = {}
         for axes, plane in zip(places, planes, strict=False):
             for handle in _draw_plane(axes, plane, names, style, titled=len(planes) > 1):
@@ -415,7 +415,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
         raise InputError("nothing to draw: differences need two systems of one benchmark")
     style = style or Style()
     order = sorted(
-        {row["system"]: row["difference"] for row in rows[chosen[-1]]}.items(), key=lambda each: each[1]
+        {row["system"]: row["difference"] for row in rows[chosen[-1]]}.items(), key=lambda item: item[1]
     )  # the last metric, Cap. Score where there is one, ranks them
     names = [name for name, _ in order] if order else [run.name for run in group.runs[:0:-1]]
     with style.applied():
@@ -499,7 +499,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
 def smoothed(steps: NDArray[np.float64], values: NDArray[np.float64], width: float) -> NDArray[np.float64]:
     """Means of what lies within half of ``width`` of each step; missing values (NaN) are passed over."""
     known = ~np.isnan(values)
-    sums, counts = (np.concatenate([[0.0], np.cumsum(each)]) for each in (np.where(known, values, 0.0), known))
+    sums, counts = (np.concatenate([[0.0], np.cumsum(addends)]) for addends in (np.where(known, values, 0.0), known))
     low = np.searchsorted(steps, steps - width / 2, side="left")
     high = np.searchsorted(steps, steps + width / 2, side="right")
     n = counts[high] - counts[low]

@@ -90,5 +90,5 @@ def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Names by their group, groups in the order of ``GROUPS``, names in that of the table; empty groups left out."""
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))
-    found = {group: [name for name in wanted if quantity(name).group == group] for group in GROUPS}
-    return [(group, members) for group, members in found.items() if members]
+    members_of = {group: [name for name in wanted if quantity(name).group == group] for group in GROUPS}
+    return [(group, members) for group, members in members_of.items() if members]

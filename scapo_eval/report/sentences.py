@@ -100,9 +100,9 @@ def sentence(
         same_images: whether both were scored on exactly the same images.
         verdict: the joint test of "better in one, worse in none", where there is one.
     """
-    found = {row["metric"]: row for row in rows}
+    row_of = {row["metric"]: row for row in rows}
     first = rows[0]
-    names = [name for name in spoken_metrics(metric_set) if name in found]
+    names = [name for name in spoken_metrics(metric_set) if name in row_of]
     n = first["n_images"]
 
     def ended(verdict: str, *texts: str) -> Sentence:
@@ -124,19 +124,19 @@ def sentence(
     measured = [*other, *([length] if length is not None and length["difference"] is not None else [])]
     if all(row["difference"] == 0 and not row["n_differing"] for row in measured):
         return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
-    tones = {name: _tone(found[name], metric_set) for name in names}
+    tones = {name: _tone(row_of[name], metric_set) for name in names}
     paid = _paid(tones, metric_set)
-    parts = [_changed(found[name], metric_set, tones[name], name in paid) for name in names if stars(found[name])]
-    if undecided := [n for n in names if found[n]["difference"] is not None and not stars(found[n])]:
-        parts.append(Part(f"no difference shown in {_or([_with_power(found[n], metric_set) for n in undecided])}"))
+    parts = [_changed(row_of[name], metric_set, tones[name], name in paid) for name in names if stars(row_of[name])]
+    if undecided := [n for n in names if row_of[n]["difference"] is not None and not stars(row_of[n])]:
+        parts.append(Part(f"no difference shown in {_or([_with_power(row_of[n], metric_set) for n in undecided])}"))
     if alone := [
-        metric_name(n) for n in names if (found[n]["system_value"] is None) != (found[n]["baseline_value"] is None)
+        metric_name(n) for n in names if (row_of[n]["system_value"] is None) != (row_of[n]["baseline_value"] is None)
     ]:
         parts.append(Part(f"{_or(alone)} not compared: one of the two has no value"))
     if length is not None and LENGTH not in names and stars(length):
         parts.append(_changed(length, metric_set, "untested"))
-    said, tone = _verdict(tones, metric_set, verdict)
-    return Sentence(first["system"], first["baseline"], said, tone, tuple(parts), n)
+    conclusion, tone = _verdict(tones, metric_set, verdict)
+    return Sentence(first["system"], first["baseline"], conclusion, tone, tuple(parts), n)
 
 
 def _with_power(row: Row, metric_set: MetricSet) -> str:

@@ -23,15 +23,15 @@ _HOSTS = frozenset({LOOPBACK, "localhost"})
 
 def state_of(paths: Sequence[str | Path]) -> str:
     """A hash of size and time of every file, and of every file in every folder; of its absence, too."""
-    found: list[str] = []
+    states: list[str] = []
     for path in map(Path, paths):
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             try:
                 stat = file.stat()
             except OSError:  # between two writes
                 continue
-            found.append(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}")
-    return digest(found)
+            states.append(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}")
+    return digest(states)
 
 
 class ReportServer(ThreadingHTTPServer):

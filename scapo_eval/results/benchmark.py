@@ -280,7 +280,7 @@ def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
     """
     record = find_benchmark(name)
     if record is None or record.metric_set is None:
-        known = ", ".join(each.name for each in benchmarks() if each.metric_set)
+        known = ", ".join(other.name for other in benchmarks() if other.metric_set)
         raise InputError(f"this version does not know the metrics of '{name}' (known: {known})")
     metrics = record.metric_set(tuple(columns))
     if metrics.columns != tuple(columns):

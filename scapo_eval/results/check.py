@@ -37,10 +37,10 @@ def check_results(document: Mapping[str, Any]) -> None:
     evidence = _typed(document, "per_image", list, "")
     if len(systems) != len(evidence):
         raise InputError(f"per_image: {len(evidence)} entries for {len(systems)} systems")
-    for k, (system, own) in enumerate(zip(systems, evidence, strict=True)):
+    for k, (system, entry) in enumerate(zip(systems, evidence, strict=True)):
         _check_system(system, f"systems[{k}]")
-        _check_evidence(own, f"per_image[{k}]", metric_set)
-        _check_sums(system, own, f"systems[{k}].counts")
+        _check_evidence(entry, f"per_image[{k}]", metric_set)
+        _check_sums(system, entry, f"systems[{k}].counts")
 
 
 _MISSING = object()
@@ -97,11 +97,11 @@ def _check_system(system: Any, place: str) -> None:
         raise InputError(f"{place}.notes: must be an array of strings")
 
 
-def _check_evidence(own: Any, place: str, metric_set: str) -> None:
-    _object(own, place)
-    columns = _strings(own, "columns", place)
-    ids = _strings(own, "image_ids", place)
-    rows = _typed(own, "rows", list, place)
+def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
+    _object(evidence, place)
+    columns = _strings(evidence, "columns", place)
+    ids = _strings(evidence, "image_ids", place)
+    rows = _typed(evidence, "rows", list, place)
     if len(rows) != len(ids):
         raise InputError(f"{place}.rows: {len(rows):,} rows for {len(ids):,} image_ids")
     counts = _matrix(rows, columns, ids, f"{place}.rows")
@@ -112,11 +112,11 @@ def _check_evidence(own: Any, place: str, metric_set: str) -> None:
             k = int(over[0])
             a, b = counts[k, [position[few], position[many]]].tolist()
             raise InputError(f"{place}.rows[{k}] (image {ids[k]}): {few} {a} is more than {many} {b}")
-    _check_verdicts(own.get("verdicts", {}), f"{place}.verdicts")
+    _check_verdicts(evidence.get("verdicts", {}), f"{place}.verdicts")
 
 
-def _strings(own: Mapping[str, Any], key: str, place: str) -> list[str]:
-    values: list[str] = _typed(own, key, list, place)
+def _strings(record: Mapping[str, Any], key: str, place: str) -> list[str]:
+    values: list[str] = _typed(record, key, list, place)
     seen: dict[str, int] = {}
     for k, value in enumerate(values):
         if not isinstance(value, str):
@@ -146,11 +146,11 @@ def _check_verdicts(verdicts: Any, place: str) -> None:
                 raise InputError(f"{place}.{metric}.{item}: must be true or false, got {short_repr(right)}")
 
 
-def _check_sums(system: Mapping[str, Any], own: Mapping[str, Any], place: str) -> None:
-    totals = np.asarray(own["rows"], dtype=np.int64).reshape(-1, len(own["columns"])).sum(axis=0).tolist()
-    for name, total in zip(own["columns"], totals, strict=True):
-        said = system["counts"].get(name)
-        if said is None:
+def _check_sums(system: Mapping[str, Any], evidence: Mapping[str, Any], place: str) -> None:
+    totals = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(evidence["columns"])).sum(axis=0).tolist()
+    for name, total in zip(evidence["columns"], totals, strict=True):
+        stated = system["counts"].get(name)
+        if stated is None:
             raise InputError(f"{place}.{name}: missing")
-        if said != total:
-            raise InputError(f"{place}.{name}: {said:,}, but the rows add up to {total:,}")
+        if stated != total:
+            raise InputError(f"{place}.{name}: {stated:,}, but the rows add up to {total:,}")

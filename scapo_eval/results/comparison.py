@@ -58,15 +58,15 @@ def compare(
     verdicts = []
     for run in others:
         rows = [row for row in comparisons if row["system"] == run.name]
-        if rows and not rows[0].get("differing") and (found := joint_verdict(rows, baseline.metric_set, margin)):
-            verdicts.append(found)
+        if rows and not rows[0].get("differing") and (verdict := joint_verdict(rows, baseline.metric_set, margin)):
+            verdicts.append(verdict)
     return Results((baseline, *others), tuple(comparisons), tuple(verdicts))
 
 
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> Iterator[dict[str, Any]]:
     differing = list(run.signature.differences(baseline.signature))
     for row in _differences(run, baseline, drawn, margin):
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "system": run.name,
             "baseline": baseline.name,
             "metric": row.metric,
@@ -83,8 +83,8 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | Non
             "detectable": row.detectable,
         }
         if margin is not None:
-            found |= {"margin": margin, "p_equivalence": row.p_equivalence}
-        yield {**found, "differing": differing} if differing else found
+            record |= {"margin": margin, "p_equivalence": row.p_equivalence}
+        yield {**record, "differing": differing} if differing else record
 
 
 def _differences(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> list[Comparison]:

@@ -173,7 +173,7 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
     Raises:
         InputError: a line is neither.
     """
-    results = {each["evaluation_result_id"]: each for each in document["evaluation_results"]}
+    results = {result["evaluation_result_id"]: result for result in document["evaluation_results"]}
     wanted: tuple[str, ...]
     for number, line in enumerate(evidence, 1):
         if "said" in line and "label" in line:
@@ -189,13 +189,13 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
             sample = str(line.get("id") or line["image_id"])
         else:
             raise InputError(f"line {number}: expected evidence of --per-answer or --per-caption")
-        found = next((key for key in results if key.rpartition("/")[2] in wanted), None)
+        result_id = next((key for key in results if key.rpartition("/")[2] in wanted), None)
         yield {
             "schema_version": f"instance_level_eval_{EEE_VERSION}",
             "evaluation_id": document["evaluation_id"],
             "model_id": document["model_info"]["id"],
             "evaluation_name": document["evaluation_results"][0]["evaluation_name"],
-            **({"evaluation_result_id": found} if found else {}),
+            **({"evaluation_result_id": result_id} if result_id else {}),
             "sample_id": sample,
             "sample_hash": hashlib.sha256((raw + "".join(reference)).encode("utf-8", "surrogatepass")).hexdigest(),
             "interaction_type": "single_turn",
@@ -210,7 +210,7 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
 def _objects(line: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
     """The objects that a caption names, those that are hallucinated, and those that are in the image."""
     if "mentions" in line:  # of score
-        verdicts = [(each["label"], each["verdict"]) for each in line["mentions"]]
+        verdicts = [(mention["label"], mention["verdict"]) for mention in line["mentions"]]
         named = [label for label, _ in verdicts]
         wrong = [label for label, verdict in verdicts if verdict == "hallucinated"]
         there = [label for label, verdict in verdicts if verdict == "supported"]

@@ -149,10 +149,10 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
 def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
     values: dict[str, tuple[HarnessValue, str]] = {}
     for run in runs:
-        for key, found in run.values.items():
+        for key, measured in run.values.items():
             if key in values:
                 raise InputError(f"gives {key!r} for {name!r}, as {values[key][1]} does already", path=run.path)
-            values[key] = found, run.path
+            values[key] = measured, run.path
     tools = "+".join(dict.fromkeys(run.tool for run in runs))
     details: dict[str, str] = {}
     for run in runs:
@@ -164,7 +164,7 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
         "signature": str(Signature.of(f"{FINISHED}:{tools}", **details, n=n or None)),
         "n_captions": n,
         "n_images": 0,
-        "metrics": {key: found.as_object() for key, (found, _) in values.items()},
+        "metrics": {key: measured.as_object() for key, (measured, _) in values.items()},
         "counts": {},
     }
 
@@ -213,8 +213,8 @@ def _lmms_model_name(document: Record) -> str | None:
     """The last part of the path or hub name of the weights."""
     config = document.get("config")
     told = config.get("model_args") if isinstance(config, dict) else None
-    found = re.search(r"(?:^|,)(?:pretrained|model_version|model)=([^,]+)", told) if isinstance(told, str) else None
-    name = optional_text(document.get("model_name")) or (found.group(1) if found else None)
+    match = re.search(r"(?:^|,)(?:pretrained|model_version|model)=([^,]+)", told) if isinstance(told, str) else None
+    name = optional_text(document.get("model_name")) or (match.group(1) if match else None)
     if name is None:
         return optional_text(config.get("model")) if isinstance(config, dict) else None
     cached = re.search(r"models--([^/]+)/snapshots/", name)  # a folder of Hugging Face's cache

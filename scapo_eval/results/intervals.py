@@ -73,9 +73,9 @@ def _rare(share: float, n: float, low: float, confidence: float) -> float:
     return min(low, events * max(0.0, root) ** 3 / n)
 
 
-def _bounds(found: Linear, confidence: float, *, single: bool) -> list[tuple[float, float] | None]:
+def _bounds(linear: Linear, confidence: float, *, single: bool) -> list[tuple[float, float] | None]:
     made: list[tuple[float, float] | None] = []
-    columns = zip(found.values, found.variances, found.sizes, found.images, found.fraction, strict=True)
+    columns = zip(linear.values, linear.variances, linear.sizes, linear.images, linear.fraction, strict=True)
     for value, variance, size, images, fraction in columns:
         quantile = t_quantile((1 + confidence) / 2, max(1.0, float(images) - 1))
         if math.isnan(value) or not images:
@@ -97,7 +97,7 @@ def _bounds(found: Linear, confidence: float, *, single: bool) -> list[tuple[flo
 def intervals(found: Linear, confidence: float) -> dict[str, Interval]:
     """Metric -> interval; without bounds where the metric has no value, or a plain number no spread."""
     bounds = _bounds(found, confidence, single=True)
-    return {name: Interval(*(each or (None, None))) for name, each in zip(found.names, bounds, strict=True)}
+    return {name: Interval(*(pair or (None, None))) for name, pair in zip(found.names, bounds, strict=True)}
 
 
 def difference_intervals(a: Linear, b: Linear, confidence: float) -> dict[str, Interval]:

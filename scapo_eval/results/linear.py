@@ -178,8 +178,8 @@ def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence
             holders[few] |= holders[many]
     variance = 0.0
     for k in active:
-        own = at[k] - sum(at[few] for few, many in parts if many == k)
-        variance += max(0.0, own) * float(sum(slopes[j] for j in holders[k])) ** 2
+        rest = at[k] - sum(at[few] for few, many in parts if many == k)
+        variance += max(0.0, rest) * float(sum(slopes[j] for j in holders[k])) ** 2
     return variance
 
 
@@ -191,14 +191,14 @@ def correlations(a: Linear, b: Linear) -> Floats:
     x, y = a.influences, b.influences
     scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.where(scale > 0, (x * y).sum(axis=0) / scale, 0.0)
+        correlation = np.where(scale > 0, (x * y).sum(axis=0) / scale, 0.0)
     most = 1 - 2 / max(2, len(x))
-    return np.asarray(np.clip(np.nan_to_num(found), -most, most))
+    return np.asarray(np.clip(np.nan_to_num(correlation), -most, most))
 
 
 def covariance(table: CountTable, metrics: MetricSet, names: Sequence[str]) -> NDArray[Any]:
     """(k, k) covariance of some metrics' values, over the same images."""
-    found = linearized(table, metrics)
-    influences = found.influences[:, [found.names.index(name) for name in names]]
+    linear = linearized(table, metrics)
+    influences = linear.influences[:, [linear.names.index(name) for name in names]]
     n = len(influences)
     return np.asarray(influences.T @ influences * (n / max(1, n - 1)))

@@ -88,8 +88,8 @@ def metric_name(name: str) -> str:
     if name in names:
         return names[name]
     for record in benchmarks():
-        if record.name_of is not None and (found := record.name_of(name)):
-            return found
+        if record.name_of is not None and (given := record.name_of(name)):
+            return given
     for known in sorted(names, key=len, reverse=True):
         if name.endswith(f"_{known}"):
             part = name.removesuffix(f"_{known}").replace("_", " ")
@@ -148,11 +148,11 @@ def metric_meaning(metric_set: str, name: str) -> str:
     if name.endswith(DAGGER_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(DAGGER_SUFFIX))
         return f"{plain}, by the second vocabulary and truth (DOPA)" if plain else ""
-    found = meanings_of(metric_set).get(name, "")
-    if not found:
+    meaning = meanings_of(metric_set).get(name, "")
+    if not meaning:
         known = (key for key in sorted(_MEANINGS_ANYWHERE, key=len, reverse=True) if name.endswith(key))
-        found = _MEANINGS_ANYWHERE.get(next(known, ""), "")
-    return re.sub(r"[a-z]+(?:_[a-z]+)+|\bchair\b|\bf1\b", lambda key: _names().get(key[0], key[0]), found)
+        meaning = _MEANINGS_ANYWHERE.get(next(known, ""), "")
+    return re.sub(r"[a-z]+(?:_[a-z]+)+|\bchair\b|\bf1\b", lambda key: _names().get(key[0], key[0]), meaning)
 
 
 def _lowered(text: str) -> str:

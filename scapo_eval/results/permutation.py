@@ -93,12 +93,12 @@ def _statistic(
     with np.errstate(invalid="ignore", divide="ignore"):
         p, q = x / v, y / w
         variances = (xx - 2 * p * xv + p * p * vv) / v**2, (yy - 2 * q * yw + q * q * ww) / w**2
-        var_p, var_q = (np.maximum(each, 0.0) for each in variances)
+        var_p, var_q = (np.maximum(spread, 0.0) for spread in variances)
         shared = (both[0] - q * xw - p * yv + p * q * both[1]) / (v * w)
         r = np.clip(np.nan_to_num(shared / np.sqrt(var_p * var_q)), -1.0, 1.0)
         sizes = effective_size(p, var_p, trials * v, images), effective_size(q, var_q, trials * w, images)
         variance = null_variance((p, q), (var_p, var_q), sizes, r, fraction)
         gap = np.abs(p - q)
-        found = np.where(variance > 1e-15 * gap * gap, gap / np.sqrt(np.maximum(variance, 0.0)), np.inf)
-    found = np.where(gap <= 1e-12, 0.0, found)
-    return np.where((v > 0) & (w > 0), found, np.inf)
+        statistic = np.where(variance > 1e-15 * gap * gap, gap / np.sqrt(np.maximum(variance, 0.0)), np.inf)
+    statistic = np.where(gap <= 1e-12, 0.0, statistic)
+    return np.where((v > 0) & (w > 0), statistic, np.inf)

@@ -26,7 +26,7 @@ _RESAMPLES, _IMAGES = 64, 8192  # of one step: its weights are 4 MB
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
     """(images,) 64-bit hash of each canonical image id: the same in every process, on every machine."""
     ids = (image.encode("utf-8", "surrogatepass") for image in image_ids)
-    return np.frombuffer(b"".join(blake2b(each, digest_size=8).digest() for each in ids), dtype="<u8")
+    return np.frombuffer(b"".join(blake2b(image_id, digest_size=8).digest() for image_id in ids), dtype="<u8")
 
 
 def poisson_sums(

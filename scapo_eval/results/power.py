@@ -89,8 +89,8 @@ def power(
     known = runs[0].metric_set.formulas
     if unknown := [name for name in metrics or () if name not in known]:
         raise InputError(f"unknown metric '{unknown[0]}'; known: {', '.join(known)}")
-    found = _pairs(runs) if len(runs) > 1 else _alone(runs[0])
-    return [_planned(*each, difference, images) for each in found if metrics is None or each[0] in metrics]
+    pilots = _pairs(runs) if len(runs) > 1 else _alone(runs[0])
+    return [_planned(*measured, difference, images) for measured in pilots if metrics is None or measured[0] in metrics]
 
 
 def _pairs(runs: Sequence[Run]) -> Iterator[tuple[str, str, str | None, float, int, float]]:
@@ -105,10 +105,10 @@ def _pairs(runs: Sequence[Run]) -> Iterator[tuple[str, str, str | None, float, i
 def _alone(run: Run) -> Iterator[tuple[str, str, str | None, float, int, float]]:
     if run.n_images < MIN_SHARED_IMAGES:
         raise InputError(f"a pilot takes {MIN_SHARED_IMAGES} images, {run.name} has {run.n_images}")
-    found = linearized(run.table, run.metric_set)
-    score = found.values * (1 - found.values) / found.sizes
-    errors = np.sqrt(2 * np.where(found.fraction, score, found.variances))
-    for name, value, error in zip(found.names, found.values.tolist(), errors.tolist(), strict=True):
+    linear = linearized(run.table, run.metric_set)
+    score = linear.values * (1 - linear.values) / linear.sizes
+    errors = np.sqrt(2 * np.where(linear.fraction, score, linear.variances))
+    for name, value, error in zip(linear.names, linear.values.tolist(), errors.tolist(), strict=True):
         if not math.isnan(error):
             yield name, run.name, None, value, run.n_images, error
 

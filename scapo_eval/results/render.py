@@ -199,8 +199,8 @@ def html(results: Scored) -> str:
     for name, cells in table.rows:
         texts = [_html_cell(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
         lines.append(_html_row("td", [html_escape(name), *texts]))
-    own = [f"{system['name']}: {note}" for system in results.to_dict()["systems"] for note in system.get("notes", ())]
-    below = [html_escape(note) for note in (*table.notes, *own)]
+    notes = [f"{system['name']}: {note}" for system in results.to_dict()["systems"] for note in system.get("notes", ())]
+    below = [html_escape(note) for note in (*table.notes, *notes)]
     below += [f"{html_escape(name)}: <code>{html_escape(signature)}</code>" for name, signature in table.signatures]
     return f"<table>{''.join(lines)}</table><p>{'<br>'.join(below)}</p>"
 
@@ -255,12 +255,12 @@ def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> l
     """
     if wanted is None:
         few = len(sets) == 1 and len(sets[0].formulas) <= MANY_METRICS
-        return [list(each.formulas) if few else headline(each) for each in sets]
-    known = list(dict.fromkeys(name for each in sets for name in each.formulas))
+        return [list(metric_set.formulas) if few else headline(metric_set) for metric_set in sets]
+    known = list(dict.fromkeys(name for metric_set in sets for name in metric_set.formulas))
     for name in wanted:
         if name not in known:
             raise InputError(f"unknown metric '{name}'; known: {', '.join(known)}")
-    return [[name for name in dict.fromkeys(wanted) if name in each.formulas] for each in sets]
+    return [[name for name in dict.fromkeys(wanted) if name in metric_set.formulas] for metric_set in sets]
 
 
 def joined(
@@ -275,14 +275,14 @@ def joined(
         intervals: whether intervals stand beside values.
         differences: whether differences to the baseline do.
     """
-    found = {group.metric_set.name: group.to_dict() for group in groups}
-    names = dict.fromkeys(system["name"] for each in found.values() for system in each["systems"])
+    documents = {group.metric_set.name: group.to_dict() for group in groups}
+    names = dict.fromkeys(system["name"] for document in documents.values() for system in document["systems"])
     better = {group.metric_set.name: group.metric_set.higher_is_better for group in groups}
     columns: list[dict[str, Cell]] = []
     for benchmark_of, metric, _ in shown:
-        each = found.get(benchmark_of, {"systems": [], "comparisons": []})
+        document = documents.get(benchmark_of, {"systems": [], "comparisons": []})
         higher = better.get(benchmark_of, {}).get(metric)
-        columns.append(_cells(each, metric, higher, intervals=intervals, differences=differences))
+        columns.append(_cells(document, metric, higher, intervals=intervals, differences=differences))
     rows = [(name, tuple(column.get(name, Cell(None)) for column in columns)) for name in names]
     of_metrics = [metric != N_IMAGES for _, metric, _ in shown]
     return Table(
@@ -293,25 +293,25 @@ def joined(
             for name, cells in rows
             if any(cell.value is not None for cell, of in zip(cells, of_metrics, strict=True) if of)
         ),
-        notes=tuple(_notes(found, shown)),
+        notes=tuple(_notes(documents, shown)),
         signatures=tuple(
-            (f"{system['name']} ({benchmark_name(key)})" if len(found) > 1 else system["name"], system["signature"])
-            for key, each in found.items()
-            for system in each["systems"]
+            (f"{system['name']} ({benchmark_name(key)})" if len(documents) > 1 else system["name"], system["signature"])
+            for key, document in documents.items()
+            for system in document["systems"]
         ),
     )
 
 
 def _cells(
-    found: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
+    document: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
 ) -> dict[str, Cell]:
     """System -> its cell of one column."""
     if metric == N_IMAGES:
-        return {system["name"]: Cell(system["n_images"]) for system in found["systems"]}
-    rows = {row["system"]: row for row in found["comparisons"] if row["metric"] == metric}
-    best = _best(found["systems"], rows, metric, higher)
+        return {system["name"]: Cell(system["n_images"]) for system in document["systems"]}
+    rows = {row["system"]: row for row in document["comparisons"] if row["metric"] == metric}
+    best = _best(document["systems"], rows, metric, higher)
     cells = {}
-    for system in found["systems"]:
+    for system in document["systems"]:
         name, value = system["name"], system["metrics"].get(metric)
         if value is None:
             continue
@@ -345,31 +345,31 @@ def _best(
     return best if all(name in rows and is_better(rows[name], higher) is False for name in others) else ""
 
 
-def _notes(found: Mapping[str, Mapping[str, Any]], shown: Sequence[Shown]) -> Iterator[str]:
-    used = {key: each for key, each in found.items() if any(key == name for name, _, _ in shown)}
-    rows = [row for each in used.values() for row in each["comparisons"]]
+def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[Shown]) -> Iterator[str]:
+    used = {key: document for key, document in documents.items() if any(key == name for name, _, _ in shown)}
+    rows = [row for document in used.values() for row in document["comparisons"]]
     if tests := test_of(rows):
         baselines = " and ".join(dict.fromkeys(row["baseline"] for row in rows))
         yield (
             f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: the best value, "
             "where it is tested better than the baseline; the baseline itself, where every other is tested worse."
         )
-    for key, each in used.items():
-        sizes = {system["name"]: system["n_images"] for system in each["systems"]}
+    for key, document in used.items():
+        sizes = {system["name"]: system["n_images"] for system in document["systems"]}
         for system in sizes:
-            yield from _system_notes(key, system, each["comparisons"], sizes, shown)
+            yield from _system_notes(key, system, document["comparisons"], sizes, shown)
 
 
 def _system_notes(
     key: str, system: str, comparisons: Sequence[Comparison], sizes: Mapping[str, int], shown: Sequence[Shown]
 ) -> Iterator[str]:
     columns = {metric: column for name, metric, column in shown if name == key}
-    own = [row for row in comparisons if row["system"] == system and row["metric"] in columns]
-    if not own:
+    rows = [row for row in comparisons if row["system"] == system and row["metric"] in columns]
+    if not rows:
         return
-    against = f"{system} against {own[0]['baseline']}"
+    against = f"{system} against {rows[0]['baseline']}"
     texts = {}
-    for row in own:
+    for row in rows:
         column = columns[row["metric"]]
         text = on_shared_images(row, sizes, lambda value, c=column: number(value, c.plain, c.digits))  # type: ignore[misc]
         if text:
@@ -380,7 +380,7 @@ def _system_notes(
             yield f"{against}: {only}, too few to compare on."
         else:
             yield f"{against}, scored on different images: " + "; ".join(f"{k} {v}" for k, v in texts.items()) + "."
-    if differing := own[0].get("differing"):
+    if differing := rows[0].get("differing"):
         yield f"{against}: scored differently in {', '.join(differing)}."
 
 

@@ -246,14 +246,14 @@ class Run:
 
     def evidence(self) -> dict[str, Any]:
         """What lets a later comparison do without the captions: every image's counts, every item's verdict."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "columns": list(self.table.columns),
             "image_ids": list(self.table.image_ids),
             "rows": self.table.rows.tolist(),
         }
         if self.verdicts:
-            found["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
-        return found
+            record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
+        return record
 
     def save(self, path: str | Path) -> None:
         """Writes a results file that :func:`load_results`, ``compare`` and ``report`` read."""
@@ -292,12 +292,12 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "systems": [run.to_dict() for run in self.runs],
             "comparisons": [dict(row) for row in self.comparisons],
             "verdicts": [dict(row) for row in self.verdicts],
         }
-        return found if self.sliced is None else {**found, "sliced": dict(self.sliced)}
+        return document if self.sliced is None else {**document, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
         """One record per system and metric, with the columns of :meth:`to_pandas`; None where there is no value."""
@@ -440,10 +440,10 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
 
 def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
     values = {
-        name: MetricValue(each["value"], each["ci_low"], each["ci_high"], each.get("printed"))
-        for name, each in entry["metrics"].items()
+        name: MetricValue(metric["value"], metric["ci_low"], metric["ci_high"], metric.get("printed"))
+        for name, metric in entry["metrics"].items()
     }
-    plain = [name for name, each in entry["metrics"].items() if each.get("plain")]
+    plain = [name for name, metric in entry["metrics"].items() if metric.get("plain")]
     return Run(
         name=entry["name"],
         signature=Signature.parse(entry["signature"]),

@@ -51,7 +51,7 @@ class Sliced:
         for name, slices in self.systems.items():
             for value, table in slices.items():
                 bounds = confidence_intervals(table, metrics, method=resampling.interval, **drawn)  # type: ignore[arg-type]
-                found: dict[str, Any] = {
+                record: dict[str, Any] = {
                     "system": name,
                     "slice": value,
                     "n_images": len(table.image_ids),
@@ -62,7 +62,7 @@ class Sliced:
                 }
                 if slices is not first and value in first:
                     rows = paired_differences(table, first[value], metrics, interval=resampling.interval, **drawn)  # type: ignore[arg-type]
-                    found["differences"] = {
+                    record["differences"] = {
                         row.metric: {
                             "difference": row.difference,
                             "ci_low": row.interval.low,
@@ -72,7 +72,7 @@ class Sliced:
                         }
                         for row in rows
                     }
-                yield found
+                yield record
 
     def interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
         """Tests of equal values in all slices: of each system's metrics, then of its differences to the baseline."""
@@ -87,9 +87,11 @@ class Sliced:
 
 def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, float | None, int]]:
     tables = [table for table in slices.values() if len(table.image_ids) >= MIN_SHARED_IMAGES]
-    found = [linearized(table, metrics) for table in tables]
+    linears = [linearized(table, metrics) for table in tables]
     for k, name in enumerate(metrics.formulas):
-        parts = [(linear, table) for linear, table in zip(found, tables, strict=True) if not np.isnan(linear.values[k])]
+        parts = [
+            (linear, table) for linear, table in zip(linears, tables, strict=True) if not np.isnan(linear.values[k])
+        ]
         if len(parts) < 2:
             yield name, None, len(parts)
             continue
@@ -98,11 +100,11 @@ def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, floa
         yield name, _wald(numbers, errors, [(t.image_ids, x.influences[:, k]) for x, t in parts]), len(parts)
 
 
-def _alone(numbers: Floats, found: Sequence[Linear], k: int) -> Floats:
+def _alone(numbers: Floats, linears: Sequence[Linear], k: int) -> Floats:
     """(slices,) squared standard errors, if all slices had one value."""
-    if not found[0].fraction[k]:
-        return np.array([linear.variances[k] for linear in found])
-    sizes = np.array([linear.sizes[k] for linear in found])
+    if not linears[0].fraction[k]:
+        return np.array([linear.variances[k] for linear in linears])
+    sizes = np.array([linear.sizes[k] for linear in linears])
     common = float((sizes * numbers).sum() / sizes.sum())
     return np.asarray(common * (1 - common) / sizes)
 

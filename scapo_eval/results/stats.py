@@ -225,8 +225,8 @@ def paired_differences(
     if test in ("paired_bootstrap", "approximate_randomization"):
         p_values = {name: _p_value(null[name], ours[name] - theirs[name]) for name in metrics.formulas}
     else:
-        found = permutation_p_values(pair.a, pair.b, resamples=resamples, seed=seed)
-        p_values = dict(zip(metrics.formulas, map(_number, found), strict=True))
+        permuted = permutation_p_values(pair.a, pair.b, resamples=resamples, seed=seed)
+        p_values = dict(zip(metrics.formulas, map(_number, permuted), strict=True))
     exact = _mcnemar_p_values(*verdicts) if test == "mcnemar" else {}
     fallback = "studentized_permutation" if test == "mcnemar" else test
     if interval == "percentile":
@@ -282,8 +282,8 @@ class _Pair:
         error = float(self.errors[k])
         if np.isnan(error):
             return None
-        found = detectable_difference(error, float(self.freedoms[k]))
-        return None if found > 1 and self.a.fraction[k] else found
+        smallest = detectable_difference(error, float(self.freedoms[k]))
+        return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
         """The larger p-value of the two one-sided tests (Schuirmann 1987)."""
@@ -431,7 +431,7 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
     """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions)."""
     position = {name: k for k, name in enumerate(metrics.columns)}
-    found = {}
+    few = {}
     for name, formula in metrics.formulas.items():
         if not isinstance(formula, Ratio) or formula.unit != 1 or name in metrics.plain_numbers:
             continue
@@ -439,8 +439,8 @@ def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> d
         misses = table.rows[:, position[formula.denominator]] - hits
         events = min(hits, misses, key=lambda column: int(column.sum()))
         if (hits + misses).any() and 0 <= events.sum() < fewer_than:
-            found[name] = int(events.sum()), int(np.count_nonzero(events))
-    return found
+            few[name] = int(events.sum()), int(np.count_nonzero(events))
+    return few
 
 
 def _number(value: Floats) -> float | None:

@@ -56,8 +56,8 @@ def joint_verdict(
         is tested.
     """
     margin = MARGIN if margin is None else margin
-    found = {row["metric"]: row for row in rows}
-    judged = [found[name] for name in judged_metrics(metric_set) if name in found]
+    by_metric = {row["metric"]: row for row in rows}
+    judged = [by_metric[name] for name in judged_metrics(metric_set) if name in by_metric]
     tested = [row for row in judged if row["p_value"] is not None and row["standard_error"]]
     if not tested or len(tested) < len(judged):
         return None

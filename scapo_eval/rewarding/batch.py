@@ -186,8 +186,8 @@ def _matrix(values: Any) -> NDArray[Any] | None:
 def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
     """Rows as one array, zero behind their ends."""
     filled = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=kind)
-    for own, row in zip(filled, rows, strict=True):
-        own[: len(row)] = row
+    for padded, row in zip(filled, rows, strict=True):
+        padded[: len(row)] = row
     return filled
 
 

@@ -42,8 +42,8 @@ class Explanation:
         return cls(
             title if result.error is None else f"image {result.image_id}: no reward: {result.error}",
             [
-                (result.response[part.start : part.end].strip(), part.reward, own)
-                for part, own in zip(parts, verdicts, strict=True)
+                (result.response[part.start : part.end].strip(), part.reward, judged)
+                for part, judged in zip(parts, verdicts, strict=True)
             ],
         )
 

@@ -26,7 +26,9 @@ def _cues(use: Use) -> frozenset[str]:
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
     """Of labels that are single words, by their names and plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
-    return NearMisses(Vocabulary.from_mapping({label: own for label, own in names.items() if f"{label}s" not in names}))
+    return NearMisses(
+        Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})
+    )
 
 
 def behavior_sums(columns: RewardColumns) -> dict[str, float]:
@@ -44,8 +46,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         response).
     """
     listed = [_WORDS.findall(response.lower()) for response in columns.responses]
-    words = [word for own in listed for word in own]
-    pairs = [list(zip(own, own[1:], strict=False)) for own in listed]
+    words = [word for response_words in listed for word in response_words]
+    pairs = [list(zip(response_words, response_words[1:], strict=False)) for response_words in listed]
     hidden = sum(
         sum(not seen.isspace() for seen in text) - sum(not seen.isspace() for seen in shown(text))
         for text in columns.responses
@@ -71,7 +73,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "hidden": float(hidden),
         "characters": float(sum(len(text) - sum(map(text.count, " \n\t")) for text in columns.responses)),
         "pairs": float(sum(map(len, pairs))),
-        "distinct_pairs": float(sum(len(set(own)) for own in pairs)),
+        "distinct_pairs": float(sum(len(set(response_pairs)) for response_pairs in pairs)),
     }
 
 

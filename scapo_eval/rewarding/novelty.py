@@ -33,8 +33,8 @@ def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColum
         first, stop = int(spans.indptr[k]), int(spans.indptr[k + 1])
         if stop - first < 2:
             continue
-        own = mentions.row(k)
-        things = list(zip(mentions.start[own].tolist(), mentions.end[own].tolist(), strict=True))
+        rows = mentions.row(k)
+        things = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), strict=True))
         seen: set[tuple[str, str]] = set()
         for piece in range(first, stop):
             words = _words(text, starts[piece], ends[piece], things)

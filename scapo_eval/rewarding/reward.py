@@ -28,7 +28,7 @@ from ..base.types import Rule
 from ..base.verdicts import Verdict
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
-from ..matching.uses import CLAIMS, USES, Claims, is_written, left_out_codes, reading_of
+from ..matching.uses import READINGS, USES, Reading, is_written, left_out_codes, reading_of
 from ..matching.vocabulary import Vocabulary, vocabulary_of
 from ..results.metric import harmonic_mean
 from ..results.signature import Signature
@@ -110,7 +110,7 @@ class RewardConfig:
     rule: Rule | Cuts = "subsentence"
     level: Level = "subsentence"
     additive: bool = False
-    claims: Claims = "all"
+    claims: Reading = "all"
     piece_reward: PieceReward | None = None
     response_reward: ResponseReward | None = None
     answer_only: bool = False
@@ -143,7 +143,7 @@ class RewardConfig:
         if not callable(self.rule):
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
-        check_choice("claims", self.claims, CLAIMS)
+        check_choice("claims", self.claims, READINGS)
         for name in ("piece_reward", "response_reward"):
             value = getattr(self, name)
             if value is not None and not callable(value):
@@ -186,13 +186,13 @@ class RewardConfig:
 
     def described(self) -> dict[str, object]:
         """The rule and every setting that is not the default, for a signature."""
-        found: dict[str, object] = {}
+        settings: dict[str, object] = {}
         for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
             value = getattr(self, setting.name)
             if setting.name == "rule" or value != setting.default:
                 named = getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else value
-                found[setting.name] = named
-        return found
+                settings[setting.name] = named
+        return settings
 
 
 _ROBUST: Mapping[str, Any] = {
@@ -356,19 +356,19 @@ class RewardResult:
     @property
     def parts(self) -> list[Part]:
         """The pieces in order; they partition the response."""
-        own = self._own
-        columns = (getattr(self.columns, name)[own].tolist() for name in Part._fields)
+        rows = self._pieces
+        columns = (getattr(self.columns, name)[rows].tolist() for name in Part._fields)
         return [Part(*values) for values in zip(*columns, strict=True)]
 
     @property
     def verdicts(self) -> list[dict[str, Verdict]]:
         """Per part: label -> what the truth says of it, ``REPEATED`` where an earlier part names it."""
-        columns, own = self.columns, self._own
-        verdicts: list[dict[str, Verdict]] = [{} for _ in range(own.stop - own.start)]
-        low, high = np.searchsorted(columns.claim_part, (own.start, own.stop)).tolist()
+        columns, rows = self.columns, self._pieces
+        verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
+        low, high = np.searchsorted(columns.claim_part, (rows.start, rows.stop)).tolist()
         for k in range(low, high):
             label = columns.labels[columns.claim_label[k]]
-            verdicts[columns.claim_part[k] - own.start][label] = Verdict(columns.claim_verdict[k])
+            verdicts[columns.claim_part[k] - rows.start][label] = Verdict(columns.claim_verdict[k])
         return verdicts
 
     @property
@@ -431,15 +431,15 @@ class RewardResult:
         Raises:
             InputError: offsets that run backwards or leave the text, with index and value.
         """
-        own = range(self.row, self.row + 1)
-        return self.columns._credit.token_advantages([offsets], own, eos=eos, truncated=truncated, finished=finished)[0]
+        credit, rows = self.columns._credit, range(self.row, self.row + 1)
+        return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
 
     def explain(self) -> Explanation:
         """Why it got its reward, piece by piece: print it, or show it in a notebook (``.html()``)."""
         return Explanation.of(self)
 
     @property
-    def _own(self) -> slice:
+    def _pieces(self) -> slice:
         return slice(int(self.columns.indptr[self.row]), int(self.columns.indptr[self.row + 1]))
 
 
@@ -607,7 +607,7 @@ class SubsentenceReward:
         """What is answered in responses, and what they mention there."""
         besides = dict[int, list[tuple[int, int]]]()
         if self.config.answer_only:
-            besides = {k: found for k, text in enumerate(texts) if (found := spans_besides_answer(text))}
+            besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
         answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
         return _Read(answers, besides, *self.matcher.find_left_out(answers))
 
@@ -676,7 +676,7 @@ class SubsentenceReward:
             return columns
         near = np.array(self._near.find(read.answers), dtype=np.int64).reshape(-1, 3)
         near = near[self._is_absent(rows[near[:, 0]], near[:, 2])]
-        return tuple(np.concatenate([own, extra]) for own, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
+        return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(cells,) whether the truth says that labels are not in images."""
@@ -720,8 +720,8 @@ class SubsentenceReward:
         probability = claims.known_probability
         known = np.flatnonzero(probability >= 0)  # claims lie in the order of their pieces
         pieces, starts = np.unique(claims.piece[known], return_index=True)
-        for k, own in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
-            p, is_first = probability[own], claims.first[own]
+        for k, of_piece in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
+            p, is_first = probability[of_piece], claims.first[of_piece]
             absent = _distribution(1 - p)
             penalty = config.r_h * float(absent[1:] @ self._lam_h[1 : len(absent)])
             r_g = config.r_g * float(shares[k])
@@ -731,7 +731,7 @@ class SubsentenceReward:
                 gain += config.r_rep * float(rep @ self._lam_g[: len(rep)])
             else:
                 n_new = int(is_first.sum())
-                gain = r_g * self._lam_g[n_new] + config.r_rep * self._lam_g[len(own) - n_new]
+                gain = r_g * self._lam_g[n_new] + config.r_rep * self._lam_g[len(of_piece) - n_new]
                 gain *= absent[0]
             reward[k] = gain - penalty
         return reward
@@ -742,17 +742,17 @@ class SubsentenceReward:
         rewards = list[float]()
         for result in columns.results():
             parts = result.parts
-            own = [part.reward for part in parts]
+            piece_rewards = [part.reward for part in parts]
             if piece_reward is not None:
-                silent = columns.silent[result._own].tolist()
-                own = [
+                silent = columns.silent[result._pieces].tolist()
+                piece_rewards = [
                     0.0 if is_silent else _number("piece_reward", piece_reward(result, part))
                     for part, is_silent in zip(parts, silent, strict=True)
                 ]
             if response_reward is not None and parts:
                 term = _number("response_reward", response_reward(result))
-                own = [reward + term for reward in own]
-            rewards += own
+                piece_rewards = [reward + term for reward in piece_rewards]
+            rewards += piece_rewards
         return replace(columns, reward=np.array(rewards, dtype=np.float64))
 
     def _response_rewards(
@@ -801,14 +801,14 @@ class _Claims(NamedTuple):
     @property
     def supported(self) -> NDArray[np.bool_]:
         """(claims,) whether the label is in the image."""
-        found: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
-        return found
+        is_supported: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
+        return is_supported
 
     @property
     def absent(self) -> NDArray[np.bool_]:
         """(claims,) whether it is not."""
-        found: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
-        return found
+        is_absent: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
+        return is_absent
 
     @property
     def known_probability(self) -> NDArray[np.float64]:
@@ -858,10 +858,10 @@ def _number(name: str, value: object) -> float:
 
 def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n + 1,) probability that 0 ... n of n independent events happen."""
-    found = np.ones(1)
+    distribution = np.ones(1)
     for p in probability.tolist():
-        found = np.convolve(found, (1 - p, p))
-    return found
+        distribution = np.convolve(distribution, (1 - p, p))
+    return distribution
 
 
 def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
@@ -916,13 +916,13 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
     """The columns of one response."""
     parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
-    own = slice(row, row + 1)
+    rows = slice(row, row + 1)
     return RewardColumns(
-        image_ids=columns.image_ids[own],
-        responses=columns.responses[own],
+        image_ids=columns.image_ids[rows],
+        responses=columns.responses[rows],
         indptr=np.array([0, parts.stop - parts.start]),
         **{name: getattr(columns, name)[parts] for name in (*Part._fields, "silent")},
-        **{name: getattr(columns, name)[own] for name in ("generated", "hallucinated", "covered", "unknown")},
+        **{name: getattr(columns, name)[rows] for name in ("generated", "hallucinated", "covered", "unknown")},
         claim_part=columns.claim_part[low:high] - parts.start,
         claim_label=columns.claim_label[low:high],
         claim_verdict=columns.claim_verdict[low:high],

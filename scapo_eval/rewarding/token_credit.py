@@ -153,10 +153,10 @@ class TextCredit:
             return advantages, indptr
 
         ended = np.broadcast_to(np.asarray(finished, dtype=bool), (n,))
-        own = slice(rows.start, rows.stop)
-        has_pieces = self.has_pieces[own]
+        row_slice = slice(rows.start, rows.stop)
+        has_pieces = self.has_pieces[row_slice]
         if truncated == "mask":
-            masked_from = np.where(~ended & has_pieces, self.last_begin[own], len(self.is_space))
+            masked_from = np.where(~ended & has_pieces, self.last_begin[row_slice], len(self.is_space))
             advantages[written[owner >= masked_from[written_row]]] = 0.0
         if eos != "zero":
             credited = ended if faulty is None else ended & ~faulty
@@ -164,7 +164,7 @@ class TextCredit:
                 credited = credited & has_pieces
             at = _end_of_sequence(written, indptr)
             chosen = np.flatnonzero(credited & (at >= 0))
-            advantages[at[chosen]] = -self.r_reg if eos == "own" else self.last_reward[own][chosen]
+            advantages[at[chosen]] = -self.r_reg if eos == "own" else self.last_reward[row_slice][chosen]
         return advantages, indptr
 
 

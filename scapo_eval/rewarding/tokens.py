@@ -179,8 +179,8 @@ class _TokenTable:
         starts = self.starts.take(rows)
         written = []
         for low in range(0, len(flat), _BLOCK):
-            own = lengths[low : low + _BLOCK]
-            index = np.repeat(starts[low : low + _BLOCK] - own.cumsum() + own, own)
+            block = lengths[low : low + _BLOCK]
+            index = np.repeat(starts[low : low + _BLOCK] - block.cumsum() + block, block)
             index += np.arange(len(index))
             written.append(self.data.take(index).tobytes())
         return b"".join(written), lengths
@@ -289,9 +289,9 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
         table = _build_table(backend, size)
         compared = min(_COMPARED, len(indptr) - 1)
         ids = np.minimum(flat, table.n_ids)
-        own = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(compared)])
+        decoded = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(compared)])
         texts, _ = table.decode(flat[: indptr[compared]], indptr[: compared + 1])
-        for ours, theirs in zip(texts, own, strict=True):
+        for ours, theirs in zip(texts, decoded, strict=True):
             if ours != theirs:
                 reason = f"token spans do not fit this tokenizer: {theirs!r} was read as {ours!r}"
                 raise InputError(reason)

@@ -121,14 +121,14 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
     Raises:
         InputError: offsets that are none of these, with the text's index.
     """
-    found = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
-    for k, (text, offsets) in enumerate(zip(texts, found, strict=True)):
+    all_offsets = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
+    for k, (text, offsets) in enumerate(zip(texts, all_offsets, strict=True)):
         whole = all(isinstance(offset, (int, np.integer)) and not isinstance(offset, bool) for offset in offsets)
         if not whole or list(offsets) != sorted({*offsets}) or not all(0 < offset < len(text) for offset in offsets):
             reason = f"expected rising offsets inside the text of {len(text)} characters, got {list(offsets)[:8]}"
             raise InputError(f"response {k}: the rule's cuts: {reason}")
-    owner = np.repeat(np.arange(len(texts)), [len(offsets) for offsets in found])
-    offset = np.concatenate([np.zeros(0, dtype=np.int64), *(offsets.astype(np.int64) for offsets in found)])
+    owner = np.repeat(np.arange(len(texts)), [len(offsets) for offsets in all_offsets])
+    offset = np.concatenate([np.zeros(0, dtype=np.int64), *(offsets.astype(np.int64) for offsets in all_offsets)])
     return _spans(owner, offset, np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
 
 
@@ -145,7 +145,7 @@ def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]
     filled = np.diff(spans.indptr) > 0
     lengths[filled] = spans.end[spans.indptr[1:][filled] - 1]
     owner = np.repeat(np.arange(len(spans)), np.diff(spans.indptr))
-    further = [(k, at) for k, own in inside.items() for span in own for at in span]
+    further = [(k, at) for k, text_spans in inside.items() for span in text_spans for at in span]
     pairs = np.concatenate([np.stack([owner, spans.start], axis=1), np.array(further).reshape(-1, 2)])
     pairs = np.unique(pairs, axis=0)
     pairs = pairs[(pairs[:, 1] > 0) & (pairs[:, 1] < lengths[pairs[:, 0]])]
@@ -181,14 +181,14 @@ def _batch_cuts(
         owner, offset = _plain_cuts(simple, texts, lengths, rule, mentions)
     if not slow:
         return owner, offset
-    found = []
+    pairs = []
     for k in slow:
         spans = []
         if mentions is not None:
             rows = mentions.row(k)
             spans = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), strict=True))
-        found += [(k, at) for at, _ in cuts_of(texts[k], rule, spans)]
-    extra = np.array(found, dtype=np.int64).reshape(-1, 2)
+        pairs += [(k, at) for at, _ in cuts_of(texts[k], rule, spans)]
+    extra = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     owner = np.concatenate([owner, extra[:, 0]])
     offset = np.concatenate([offset, extra[:, 1]])
     order = np.argsort(owner * (int(lengths.max()) + 1) + offset, kind="stable")
@@ -269,8 +269,10 @@ def _inside_mention(
     stride = int(lengths.max(initial=0)) + 1  # one number line for all texts
     begins = mentions.caption * stride + mentions.start
     previous = np.searchsorted(begins, owner * stride + position, side="left") - 1
-    found = np.maximum(previous, 0)
-    inside: NDArray[np.bool_] = (previous >= 0) & (mentions.caption[found] == owner) & (position < mentions.end[found])
+    nearest = np.maximum(previous, 0)
+    inside: NDArray[np.bool_] = (
+        (previous >= 0) & (mentions.caption[nearest] == owner) & (position < mentions.end[nearest])
+    )
     return inside
 
 

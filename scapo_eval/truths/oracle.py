@@ -219,8 +219,10 @@ class PresenceOracle(TruthColumns):
             return [ids.get(label, -1) for label in self.labels]
         by_words = {_words(alias): ids[label] for alias, label in vocabulary.aliases.items()}
         by_words |= {_words(label): k for label, k in ids.items()}
-        found = ((by_words[words] for name in names if (words := _words(name)) in by_words) for names in self.names)
-        return [next(each, -1) for each in found]
+        candidates = (
+            (by_words[words] for name in names if (words := _words(name)) in by_words) for names in self.names
+        )
+        return [next(positions, -1) for positions in candidates]
 
     def _onto(self, columns: Sequence[int], labels: Sequence[str]) -> NDArray[np.int8]:
         """States on another axis.
@@ -366,13 +368,13 @@ class Truth:
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) state of n cells: rows, and positions in the vocabulary."""
-        found: NDArray[Any] = self.states[rows, labels]
-        return found
+        states: NDArray[Any] = self.states[rows, labels]
+        return states
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """(n,) number of present labels of images."""
-        found: NDArray[np.int64] = self.n_present[rows]
-        return found
+        counts: NDArray[np.int64] = self.n_present[rows]
+        return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) rows against which captions are held: those of their images, unless a truth depends on the caption.

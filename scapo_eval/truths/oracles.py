@@ -114,8 +114,8 @@ class TruthOnDemand(Truth):
         names = [self.vocabulary.labels[label] for _, label in different]
         if not cells:
             return np.zeros(0)
-        found = checked_values(self.cells.lookup(images, names), images, names, self.oracle.source)
-        return found[[different[cell] for cell in cells]]
+        answers = checked_values(self.cells.lookup(images, names), images, names, self.oracle.source)
+        return answers[[different[cell] for cell in cells]]
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """(n,) number of labels of the vocabulary in each image; asks about all of them.
@@ -207,8 +207,8 @@ class TableOracle:
         images = {image: k for k, image in enumerate(rows)}
         table = np.full((len(images), len(labels)), -1.0)
         names = [image for image, _, _ in cells], [label for _, label, _ in cells]
-        found = checked_values([value for _, _, value in cells], *names, "mapping")
-        table[[images[image] for image in names[0]], [labels[label] for label in names[1]]] = found
+        checked = checked_values([value for _, _, value in cells], *names, "mapping")
+        table[[images[image] for image in names[0]], [labels[label] for label in names[1]]] = checked
         return cls(images, labels, table)
 
     def __contains__(self, image_id: object) -> bool:
@@ -217,8 +217,8 @@ class TableOracle:
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> NDArray[np.float64]:
         """See :class:`Oracle`; a label that the table lacks is unknown."""
         columns = np.array([self.labels.get(label, -1) for label in labels], dtype=np.int64)
-        found = self.table[[self.images[image] for image in image_ids], columns]
-        return np.where(columns < 0, -1.0, found)
+        values = self.table[[self.images[image] for image in image_ids], columns]
+        return np.where(columns < 0, -1.0, values)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -267,10 +267,10 @@ class JudgedOracle:
         if missing:
             images, names = [image for image, _ in missing], [label for _, label in missing]
             answers = checked_values(self.judge(images, names), images, names, self.fingerprint).tolist()
-            found = dict(zip(missing, answers, strict=True))
-            self._append(found)
-            self._values |= found
-            known |= found
+            judged = dict(zip(missing, answers, strict=True))
+            self._append(judged)
+            self._values |= judged
+            known |= judged
         return [known[cell] for cell in cells]
 
     def _known(self, cell: tuple[str, str]) -> float | None:
@@ -287,13 +287,13 @@ class JudgedOracle:
         except (ValueError, KeyError, TypeError):
             reason = "not a valid answer of a judge (image_id, label, value)"
             raise InputError(reason, path=self.path, line=number) from None
-        found = checked_values([value], [image], [label], f"{self.path}:{number}")
-        self._values.setdefault((image, label), float(found[0]))
+        checked = checked_values([value], [image], [label], f"{self.path}:{number}")
+        self._values.setdefault((image, label), float(checked[0]))
 
-    def _append(self, found: Mapping[tuple[str, str], float]) -> None:
+    def _append(self, answers: Mapping[tuple[str, str], float]) -> None:
         rows = (
             {"image_id": image, "label": label, "value": None if value < 0 else value}
-            for (image, label), value in found.items()
+            for (image, label), value in answers.items()
         )
         try:
             with open(self.path, "ab+") as stream:
@@ -313,18 +313,18 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
         InputError: not n numbers, or one that is neither in [0, 1] nor -1, with its cell.
     """
     try:
-        found = np.asarray(values, dtype=np.float64)
+        checked = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"expected a number per cell, got {short_repr(values)}", path=source) from None
-    if found.shape != (len(images),):
-        raise InputError(f"expected {len(images)} values, one per cell, got shape {found.shape}", path=source)
-    found = np.where(np.isnan(found), -1.0, found)
-    bad = np.flatnonzero(((found < 0) | (found > 1)) & (found != -1))
+    if checked.shape != (len(images),):
+        raise InputError(f"expected {len(images)} values, one per cell, got shape {checked.shape}", path=source)
+    checked = np.where(np.isnan(checked), -1.0, checked)
+    bad = np.flatnonzero(((checked < 0) | (checked > 1)) & (checked != -1))
     if len(bad):
         k = int(bad[0])
-        reason = f"image {images[k]}, label '{labels[k]}': {found[k]:g} is not in [0, 1] (or -1 for unknown)"
+        reason = f"image {images[k]}, label '{labels[k]}': {checked[k]:g} is not in [0, 1] (or -1 for unknown)"
         raise InputError(reason, path=source)
-    return found
+    return checked
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:

@@ -29,7 +29,7 @@ from ..files.files import display_name, read_bytes
 from ..files.json_text import convert_as, dump_json, iter_records, json_fault, json_type, parse_json, records_of
 from ..files.records import Given, Readable, Records, readable
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import LEFT_OUT, USES, Claims
+from ..matching.uses import LEFT_OUT, USES, Reading
 from ..matching.vocabulary import Vocabulary
 from ..matching.words import content_words, tokens
 from .oracle import PresenceOracle, Truth
@@ -87,7 +87,7 @@ class References:
             raise InputError(f"not a valid file of references: found {json_type(document)}", path=name)
         if "annotations" in document:
             written = convert_as(document["annotations"], list[_Caption], name)
-            return cls.of_records(enumerate((msgspec.to_builtins(each) for each in written), 1), name)
+            return cls.of_records(enumerate((msgspec.to_builtins(caption) for caption in written), 1), name)
         rows = ({"image_id": image, "references": given} for image, given in document.items())
         return cls.of_records(enumerate(rows, 1), name)
 
@@ -108,18 +108,18 @@ class References:
         Raises:
             InputErrors: faults by number; InputError: no record.
         """
-        faults, found = FaultList(), dict[str, list[str]]()
+        faults, by_image = FaultList(), dict[str, list[str]]()
         for number, record in records:
             try:
                 image, texts = _row(record)
             except InputError as error:
                 faults.add(InputError(error.reason, path=source, line=number))
                 continue
-            found.setdefault(image, []).extend(texts)
+            by_image.setdefault(image, []).extend(texts)
         faults.raise_if_any()
-        if not found:
+        if not by_image:
             raise InputError("there are no references", path=source)
-        return cls(source, {image: tuple(texts) for image, texts in found.items()})
+        return cls(source, {image: tuple(texts) for image, texts in by_image.items()})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -142,8 +142,8 @@ class References:
 
     def without(self, image: str, caption: str) -> tuple[str, ...]:
         """The references of an image that are not this very caption."""
-        own = written_alike(caption)
-        return tuple(text for text in self.texts[image] if written_alike(text) != own)
+        left_out = written_alike(caption)
+        return tuple(text for text in self.texts[image] if written_alike(text) != left_out)
 
 
 ReferencesGiven = Given | References | Mapping[Any, Sequence[str]]
@@ -204,7 +204,7 @@ class WordCounts:
     def of(cls, texts: Sequence[str]) -> WordCounts:
         """Of the references of one image."""
         words = [tokens(text) for text in texts]
-        named = Counter(word for each in words for word in content_words(each))
+        named = Counter(word for reference in words for word in content_words(reference))
         return cls(named, len(texts), max(1.0, sum(map(len, words)) / max(1, len(words))))
 
 
@@ -307,7 +307,7 @@ def reference_truth(
     vocabulary: Vocabulary,
     *,
     oracle: PresenceOracle | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     unnamed: Unnamed = "unknown",
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
@@ -335,8 +335,8 @@ def reference_truth(
     kept = References(references.source, {image: references.texts[image] for image in images})
     rows = _rows(kept, leave_out_self)
     named, denied = _named(kept.flat[0], vocabulary, claims)
-    row = np.repeat(np.arange(len(rows.members)), [len(each) for each in rows.members])
-    member = np.array([k for each in rows.members for k in each], dtype=np.int64)
+    row = np.repeat(np.arange(len(rows.members)), [len(members) for members in rows.members])
+    member = np.array([k for members in rows.members for k in members], dtype=np.int64)
     shape = len(rows.members), len(vocabulary.labels)
     n_named, n_denied = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
     np.add.at(n_named, row, named[member])
@@ -384,14 +384,14 @@ def given_weights(
         InputError: not valid weights, or none for an image of the truth; InputErrors: faults by line.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
-    name, found = display_name(weights), read_weights(weights)
-    lacking = next((image for image in oracle.image_ids if image not in found), None)
+    name, given = display_name(weights), read_weights(weights)
+    lacking = next((image for image in oracle.image_ids if image not in given), None)
     if lacking is not None:
         raise InputError(f"no weights for image '{lacking}' of {oracle.source}", path=name)
     table = np.zeros(truth.states.shape, dtype=np.int32)
     ids, aliases = vocabulary.label_ids, vocabulary.aliases
     for row, image in enumerate(oracle.image_ids):
-        for label, weight in found[image].items():
+        for label, weight in given[image].items():
             k = ids.get(label, ids.get(aliases.get(label, "")))
             if k is not None and truth.states[row, k] == 1:
                 table[row, k] = round(weight * WEIGHT_UNIT)
@@ -454,7 +454,7 @@ class Beside:
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
-        self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Claims, *, any_fingerprint: bool = False
+        self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
         """The truth together with what is beside it; the truth itself where nothing is.
 
@@ -539,20 +539,20 @@ def _areas(data: bytes, name: str) -> dict[str, dict[str, float]]:
         raise InputError(f"not a valid COCO instances file with areas: {error}", path=name) from None
     sizes = {image.id: image.width * image.height for image in coco.images}
     names = {category.id: category.name for category in coco.categories}
-    found: dict[int, dict[str, float]] = {image: {} for image in sizes}
+    shares: dict[int, dict[str, float]] = {image: {} for image in sizes}
     for annotation in coco.annotations:
         size, label = sizes.get(annotation.image_id, 0), names.get(annotation.category_id)
         if size <= 0 or label is None or annotation.area < 0:
             raise InputError(
                 f"not a valid annotation of image {annotation.image_id} (image, category or area)", path=name
             )
-        here = found[annotation.image_id]
-        here[label] = min(1.0, here.get(label, 0.0) + annotation.area / size)
-    return {canonical_image_id(image): weights for image, weights in found.items()}
+        covered = shares[annotation.image_id]
+        covered[label] = min(1.0, covered.get(label, 0.0) + annotation.area / size)
+    return {canonical_image_id(image): weights for image, weights in shares.items()}
 
 
 def _weights_of(records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> dict[str, dict[str, float]]:
-    faults, found = FaultList(), dict[str, dict[str, float]]()
+    faults, by_image = FaultList(), dict[str, dict[str, float]]()
     for number, record in records:
         try:
             image, weights = canonical_image_id(record.get("image_id")), record.get("weights")
@@ -561,15 +561,15 @@ def _weights_of(records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -
             continue
         if not isinstance(weights, Mapping):
             faults.add(InputError(f"image {image}: missing key 'weights', an object", path=source, line=number))
-        elif image in found:
+        elif image in by_image:
             faults.add(InputError(f"image {image} appears twice", path=source, line=number))
-        elif wrong := [each for each in weights.items() if not _is_weight(each[1])]:
+        elif wrong := [item for item in weights.items() if not _is_weight(item[1])]:
             reason = f"image {image}, label '{wrong[0][0]}': {short_repr(wrong[0][1])} is not in [0, 1]"
             faults.add(InputError(reason, path=source, line=number))
         else:
-            found[image] = dict(weights)
+            by_image[image] = dict(weights)
     faults.raise_if_any()
-    return found
+    return by_image
 
 
 def _is_weight(value: object) -> bool:
@@ -597,14 +597,16 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
     if leave_out_self:
         for k, (image, texts) in enumerate(references.texts.items()):
             written = [written_alike(text) for text in texts]
-            for own in dict.fromkeys(written):
-                rows.own[image, own] = len(rows.members)
+            for left_out in dict.fromkeys(written):
+                rows.own[image, left_out] = len(rows.members)
                 rows.image.append(k)
-                rows.members.append([firsts[k] + j for j, each in enumerate(written) if each != own])
+                rows.members.append([firsts[k] + j for j, reference in enumerate(written) if reference != left_out])
     return rows
 
 
-def _named(texts: Sequence[str], vocabulary: Vocabulary, claims: Claims) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _named(
+    texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(references, labels) bools: which labels each reference names, and which it denies."""
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))

@@ -39,8 +39,8 @@ def read_truth(path: Readable) -> TruthColumns:
     try:
         return _read(data, file.name)
     except ScapoError as error:
-        if found := _no_truth(file):
-            raise InputError(found, path=file.name) from error
+        if reason := _no_truth(file):
+            raise InputError(reason, path=file.name) from error
         raise
 
 

@@ -149,9 +149,9 @@ def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
     firsts = np.cumsum([0, *(part.size for part in parts[:-1])]).tolist()
     # three times as fast as numpy's search in two dimensions
     cells = np.concatenate([np.flatnonzero(part == state) + first for first, part in zip(firsts, parts, strict=True)])
-    found = np.empty((len(cells), 2), dtype=np.int64)
-    np.divmod(cells, max(1, matrix.shape[1]), out=(found[:, 0], found[:, 1]))
-    return found
+    positions = np.empty((len(cells), 2), dtype=np.int64)
+    np.divmod(cells, max(1, matrix.shape[1]), out=(positions[:, 0], positions[:, 1]))
+    return positions
 
 
 def columns_of_cells(

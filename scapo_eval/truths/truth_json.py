@@ -78,9 +78,9 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
                     faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
         else:
             _refuse_captions(record, source)
-            found = ", ".join(map(str, list(record)[:6]))
+            keys = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
-            faults.add(InputError(f"missing key {missing} (found: {found})", path=source, line=number))
+            faults.add(InputError(f"missing key {missing} (found: {keys})", path=source, line=number))
     return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)
 
 

@@ -103,8 +103,8 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
     if "image_id" not in names:
-        found = ", ".join(names[:5])
-        raise InputError(f"not a valid DOPA matrix: missing column 'image_id' (found: {found})", path=source)
+        shown = ", ".join(names[:5])
+        raise InputError(f"not a valid DOPA matrix: missing column 'image_id' (found: {shown})", path=source)
     image_ids = columns.pop(names.index("image_id")).tolist()
     names.remove("image_id")
     if odd := [name for name, column in zip(names, columns, strict=True) if column.dtype.kind not in "iub"]:

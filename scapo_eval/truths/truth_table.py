@@ -85,15 +85,15 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
     """
     rows = table_rows(data, source)
     first = next(rows, None)
-    found = set(first[1]) if first else set()
-    if first and found.issuperset(_OPEN_IMAGES):
+    columns = set(first[1]) if first else set()
+    if first and columns.issuperset(_OPEN_IMAGES):
         return read_open_images([source], classes=None, data=data)
-    if (first and any(_CODE.fullmatch(column) for column in found)) or found == {"LabelName", "DisplayName"}:
+    if (first and any(_CODE.fullmatch(column) for column in columns)) or columns == {"LabelName", "DisplayName"}:
         reason = "Open Images' class names are no truth; pass them with --classes to scapo-eval oracle open-images"
         raise InputError(reason, path=source)
     if first is None:
         raise InputError("the truth has no images (a header and no row)", path=source)
-    return _read_cells(table_rows(data, source), source, found)
+    return _read_cells(table_rows(data, source), source, columns)
 
 
 def read_frame(frame: Any, source: str) -> TruthColumns:
@@ -140,14 +140,14 @@ def _values(column: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 
 
-def _read_cells(rows: Iterable[Row], source: str, found: set[str]) -> TruthColumns:
-    missing = [column for column in ("image_id", "label") if column not in found]
+def _read_cells(rows: Iterable[Row], source: str, columns: set[str]) -> TruthColumns:
+    missing = [column for column in ("image_id", "label") if column not in columns]
     if missing:
         expected = "expected image_id,label[,present], or Open Images' ImageID,Source,LabelName,Confidence"
-        shown = ", ".join(sorted(found)[:8])
+        shown = ", ".join(sorted(columns)[:8])
         raise InputError(f"not a valid truth: missing column '{missing[0]}' (found: {shown}); {expected}", path=source)
     cells = _Cells(source)
-    partial = "present" in found
+    partial = "present" in columns
     for number, record in rows:
         try:
             row = cells.row(record.get("image_id"))
@@ -163,8 +163,8 @@ def _read_cells(rows: Iterable[Row], source: str, found: set[str]) -> TruthColum
         cells.add(row, label.strip(), state)
     cells.faults.raise_if_any()
     present, absent, unknown = cells.keys(1), cells.keys(0), cells.keys(-1)
-    for one, other in ((present, absent), (present, unknown), (absent, unknown)):
-        twice = np.intersect1d(one, other, assume_unique=True)
+    for keys, others in ((present, absent), (present, unknown), (absent, unknown)):
+        twice = np.intersect1d(keys, others, assume_unique=True)
         if len(twice):
             image, label = (
                 list(cells.images)[twice[0] // len(cells.labels)],
@@ -221,8 +221,8 @@ def read_open_images(
                 if not code:
                     raise ValueError("'LabelName' is empty")
                 if confidence not in ("0", "1", "0.0", "1.0"):
-                    found = short_repr(confidence)
-                    raise ValueError(f"'Confidence' of a verified label must be 0 or 1, not {found}")
+                    given = short_repr(confidence)
+                    raise ValueError(f"'Confidence' of a verified label must be 0 or 1, not {given}")
             except UNFIT as error:
                 cells.faults.add(InputError(unfit(error), path=name, line=line))
                 continue
@@ -258,8 +258,8 @@ def _class_names(path: str | Path) -> Mapping[str, str]:
             if line == 1 and code == "LabelName":
                 continue
             if not _CODE.fullmatch(code) or not words:
-                found = short_repr(",".join(record.values()))
-                faults.add(InputError(f"{_CLASSES}, found {found}", path=name, line=line))
+                given = short_repr(",".join(record.values()))
+                faults.add(InputError(f"{_CLASSES}, found {given}", path=name, line=line))
             elif names.setdefault(code, words) != words:
                 faults.add(InputError(f"'{code}' appears twice with different names", path=name, line=line))
     except InputError as error:

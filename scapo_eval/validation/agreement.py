@@ -115,20 +115,20 @@ class Pairing:
         """(images, images) sums over all pairs of items of a function of values and ratings (a column and a row)."""
         values, ratings, group = self._columns
         present, starts = np.unique(group, return_index=True)
-        found = np.zeros((self.sample.n_images, self.sample.n_images))
+        sums = np.zeros((self.sample.n_images, self.sample.n_images))
         for first in range(0, len(values), _ROWS):
             rows = slice(first, first + _ROWS)
             block = of_pair(values[rows, None], values[None], ratings[rows, None], ratings[None])
             by_image = np.zeros((block.shape[0], self.sample.n_images))
             by_image[:, present] = np.add.reduceat(block, starts, axis=1)
-            np.add.at(found, group[rows], by_image)
-        return found
+            np.add.at(sums, group[rows], by_image)
+        return sums
 
 
 def _form(weights: Floats, table: Floats) -> Floats:
     """(R,) quadratic forms ``w @ table @ w``."""
-    found: Floats = np.einsum("rg,rg->r", weights @ table, weights)
-    return found
+    forms: Floats = np.einsum("rg,rg->r", weights @ table, weights)
+    return forms
 
 
 def _pearson(pairing: Pairing, weights: Floats) -> Floats:
@@ -165,9 +165,9 @@ def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
     sums = np.zeros((pairing.sample.n_images, 2))
     for image, first in zip(*np.unique(group, return_index=True), strict=True):
         rows = slice(first, first + np.count_nonzero(group == image))
-        said = np.sign(y[rows, None] - y[None, rows])
-        same = np.sign(x[rows, None] - x[None, rows]) * said
-        apart = said > 0
+        preferred = np.sign(y[rows, None] - y[None, rows])
+        same = np.sign(x[rows, None] - x[None, rows]) * preferred
+        apart = preferred > 0
         sums[image] = ((same[apart] + 1) / 2).sum(), apart.sum()
     right, pairs = (weights @ sums).T
     return divide(right, pairs)

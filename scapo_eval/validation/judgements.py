@@ -112,10 +112,10 @@ class Judgements:
         if name is not None and name not in [kind.name for kind in SETS]:
             raise InputError(f"set must be one of {', '.join(kind.name for kind in SETS)}, got {name!r}")
         if not kinds:
-            found = ", ".join(map(str, list(records[0][1])[:8]))
+            fields = ", ".join(map(str, list(records[0][1])[:8]))
             wanted = f"the set '{name}'" if name else "human judgements"
             raise InputError(
-                f"not valid as {wanted}: expected image_id, caption and rating (found: {found})", path=source
+                f"not valid as {wanted}: expected image_id, caption and rating (found: {fields})", path=source
             )
         kind = kinds[0]
         known = {**kind.ranges, **(ranges or {})}
@@ -308,11 +308,13 @@ def _faithscore_answers(record: Record, number: int) -> Iterator[Item]:
 
 
 def _haelm(record: Record, number: int) -> Iterator[Item]:
-    said = record.get("accurate")
-    if said not in ("yes", "no"):
-        raise InputError(f"'accurate' must be yes or no, got {short_repr(said)}")
+    accurate = record.get("accurate")
+    if accurate not in ("yes", "no"):
+        raise InputError(f"'accurate' must be yes or no, got {short_repr(accurate)}")
     item = str(record.get("id", number))
-    yield Item(item, item, _text(record, "caption"), {"accurate": float(said == "yes")}, references=_references(record))
+    yield Item(
+        item, item, _text(record, "caption"), {"accurate": float(accurate == "yes")}, references=_references(record)
+    )
 
 
 def _composite(record: Record, number: int) -> Iterator[Item]:
@@ -324,7 +326,7 @@ def _iiw(record: Record, number: int) -> Iterator[Item]:
     given = record.get("sxs_p5b")
     if not isinstance(given, Mapping) or not isinstance(record.get("p5b"), str):
         return
-    ratings = {str(name): _number(each.get("score"), str(name)) for name, each in given.items()}
+    ratings = {str(name): _number(rating.get("score"), str(name)) for name, rating in given.items()}
     image = _image(record, "image")
     yield Item(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
 
@@ -351,13 +353,13 @@ def _spans(given: object, caption: str) -> tuple[Span, ...]:
     if not isinstance(given, list):
         raise InputError(f"'spans' must be a list, got {short_repr(given)}")
     spans = []
-    for each in given:
-        start, end = (each.get("start"), each.get("end")) if isinstance(each, Mapping) else (None, None)
+    for part in given:
+        start, end = (part.get("start"), part.get("end")) if isinstance(part, Mapping) else (None, None)
         if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= len(caption):
-            raise InputError(f"span {short_repr(each)}: 'start' and 'end' must be characters of the caption")
-        if not isinstance(each.get("wrong"), bool):
+            raise InputError(f"span {short_repr(part)}: 'start' and 'end' must be characters of the caption")
+        if not isinstance(part.get("wrong"), bool):
             raise InputError(f"span {start}-{end}: 'wrong' must be true or false")
-        spans.append(Span(start, end, each["wrong"]))
+        spans.append(Span(start, end, part["wrong"]))
     return tuple(spans)
 
 

@@ -39,36 +39,36 @@ def ngram_scores(
     except ImportError:
         raise MissingExtra("ngrams", metric) from None
     words = {image: [_words(text) for text in texts] for image, texts in references.items()}
-    said = [_words(caption) for caption in captions]
+    candidates = [_words(caption) for caption in captions]
     known = [k for k, image in enumerate(images) if words.get(image)]
     scores = np.full(len(captions), np.nan)
     if metric == "rouge_l":
         rouge = Rouge()
-        scores[known] = [rouge.calc_score([said[k]], words[images[k]]) for k in known]
+        scores[known] = [rouge.calc_score([candidates[k]], words[images[k]]) for k in known]
     elif metric == "bleu_4":
         bleu = BleuScorer(n=4)
         for k in known:
-            bleu.cook_append(said[k], words[images[k]])
+            bleu.cook_append(candidates[k], words[images[k]])
         scores[known] = bleu.compute_score(option="closest", verbose=0)[1][3]
     else:
-        scores[known] = _cider(CiderScorer, images, said, words, known)
+        scores[known] = _cider(CiderScorer, images, candidates, words, known)
     return scores
 
 
 def _cider(
-    scorer: Any, images: Sequence[str], said: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
+    scorer: Any, images: Sequence[str], candidates: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
 ) -> list[float]:
     """CIDEr-D, every image being counted once for the weights of n-grams, however many captions it has."""
     of_image: dict[str, list[int]] = {}
     for k in known:
         of_image.setdefault(images[k], []).append(k)
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for turn in range(max(map(len, of_image.values()), default=0)):
         cider, chosen = scorer(n=4, sigma=6.0), [rows[min(turn, len(rows) - 1)] for rows in of_image.values()]
         for k in chosen:
-            cider.cook_append(said[k], words[images[k]])
-        found |= dict(zip(chosen, map(float, cider.compute_score()[1]), strict=True))
-    return [found[k] for k in known]
+            cider.cook_append(candidates[k], words[images[k]])
+        scores |= dict(zip(chosen, map(float, cider.compute_score()[1]), strict=True))
+    return [scores[k] for k in known]
 
 
 def _words(text: str) -> str:

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims
+from ..matching.uses import Reading
 from ..truths.oracle import Truth
 from .judgements import Item, Judgements
 
 SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
-def span_counts(judgements: Judgements, truth: Truth, claims: Claims) -> NDArray[np.int64]:
+def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
     """Counts per item.
 
     Args:
@@ -33,9 +33,11 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Claims) -> NDArray
     for k, item in enumerate(judgements.items):
         if rows[k] < 0 or item.spans is None:
             continue
-        own = mentions.row(k)
-        flagged = truth.states[rows[k], mentions.label_id[own]] == 0
-        places = list(zip(mentions.start[own][flagged].tolist(), mentions.end[own][flagged].tolist(), strict=True))
+        of_caption = mentions.row(k)
+        flagged = truth.states[rows[k], mentions.label_id[of_caption]] == 0
+        places = list(
+            zip(mentions.start[of_caption][flagged].tolist(), mentions.end[of_caption][flagged].tolist(), strict=True)
+        )
         counts[k] = _counts(item, places)
     return counts
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..base.errors import InputError, check_choice
 from ..benchmarks.scoring import ScoringOptions
 from ..files.records import Given, readable
-from ..matching.uses import CLAIMS, Claims
+from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary
 from ..results.metric import Floats, divide
 from ..results.signature import Signature
@@ -148,7 +148,7 @@ def validate(
     unnamed: Unnamed | None = None,
     weights: Given | None = None,
     vocabulary: Vocabulary | str | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     half: Half | None = None,
     without: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
@@ -176,17 +176,17 @@ def validate(
         InputErrors, InputError: faults by file and line; ratings that are constant, missing or out of range; too few.
         MissingExtra: n-gram metrics without their package.
     """
-    check_choice("claims", claims, CLAIMS)
+    check_choice("claims", claims, READINGS)
     if half is not None:
         check_choice("half", half, ("fit", "report"))
-    found = judgements
-    if not isinstance(found, Judgements):
-        found = Judgements.load(readable(found), name=set_name, ranges=ranges)
-    everything = found if half is None else found.half(half)
+    loaded = judgements
+    if not isinstance(loaded, Judgements):
+        loaded = Judgements.load(readable(loaded), name=set_name, ranges=ranges)
+    everything = loaded if half is None else loaded.half(half)
     if not everything.items:
-        raise InputError("no item is left", path=found.source)
+        raise InputError("no item is left", path=loaded.source)
     judged = everything.without_systems(without)
-    given = References.of(references) if references is not None else _own_references(found)
+    given = References.of(references) if references is not None else _own_references(loaded)
     beside = Beside.of(given, weights, unnamed, leave_out_self)
     oracle = None if truth is None else PresenceOracle.of(truth)
     labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
@@ -194,7 +194,7 @@ def validate(
     _refuse_strangers(everything, given)
     held_against = _truth(beside, oracle, labels, claims)
     decisive = {
-        "set": found.name,
+        "set": loaded.name,
         "half": half,
         "without": ",".join(without) or None,
         "vocab": labels.identity if held_against else None,
@@ -206,7 +206,7 @@ def validate(
     sample = Sample.of([item.image for item in judged.items], resamples=resamples, seed=seed)
     if judged.marked:
         if held_against is None:
-            raise InputError("marked parts need a truth (--truth)", path=found.source)
+            raise InputError("marked parts need a truth (--truth)", path=loaded.source)
         return Validation(
             judged,
             Signature.of("validate", **{**decisive, "claims": None}, **sized),
@@ -214,12 +214,12 @@ def validate(
             (),
             (),
         )
-    measures = Measures(held_against, options, {} if given is None else given.texts, found.statements)
-    columns = {name: read_scores(readable(column), found) for name, column in (scores or {}).items()}
+    measures = Measures(held_against, options, {} if given is None else given.texts, loaded.statements)
+    columns = {name: read_scores(readable(column), loaded) for name, column in (scores or {}).items()}
     chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
     values = _values(measures, chosen, everything)
     kept = {item.id for item in everything.items}
-    in_half = np.array([item.id in kept for item in found.items], dtype=bool)
+    in_half = np.array([item.id in kept for item in loaded.items], dtype=bool)
     values |= {name: column[in_half] for name, column in columns.items()}
     dimensions = list(ratings) or list(judged.dimensions)
     rows = np.array([item.system not in without for item in everything.items], dtype=bool)
@@ -228,7 +228,7 @@ def validate(
         for rating in dimensions
         for name, column in values.items()
     }
-    agreements, differences = _agreements(pairings, list(values), dimensions, found.source)
+    agreements, differences = _agreements(pairings, list(values), dimensions, loaded.source)
     return Validation(
         judged,
         Signature.of("validate", **decisive, **sized),
@@ -251,9 +251,9 @@ def _refuse_strangers(judgements: Judgements, references: References | None) -> 
         raise InputError(f"{reason} (not in {references.source})", path=judgements.source, line=lacking[0].line)
 
 
-def _truth(beside: Beside, oracle: PresenceOracle | None, labels: Vocabulary, claims: Claims) -> Truth | None:
-    found = beside.truth(oracle, labels, claims)
-    return found if found is None or isinstance(found, Truth) else Truth.of(found, labels)
+def _truth(beside: Beside, oracle: PresenceOracle | None, labels: Vocabulary, claims: Reading) -> Truth | None:
+    truth = beside.truth(oracle, labels, claims)
+    return truth if truth is None or isinstance(truth, Truth) else Truth.of(truth, labels)
 
 
 def _values(measures: Measures, metrics: Sequence[str], judgements: Judgements) -> dict[str, Floats]:
@@ -285,10 +285,10 @@ def _agreements(
                 agreements.append(Agreement(name, rating, statistic, value, interval.low, interval.high, n, images))
             if name != metrics[0]:
                 of_rating += _differences(name, pairing, metrics[0], first, rating)
-        for kind in dict.fromkeys(each.statistic for each in of_rating):
-            family = [each for each in of_rating if each.statistic == kind]
-            corrected = holm([each.p_value for each in family])
-            differences += [replace(each, p_holm=p) for each, p in zip(family, corrected, strict=True)]
+        for kind in dict.fromkeys(difference.statistic for difference in of_rating):
+            family = [difference for difference in of_rating if difference.statistic == kind]
+            corrected = holm([difference.p_value for difference in family])
+            differences += [replace(difference, p_holm=p) for difference, p in zip(family, corrected, strict=True)]
     return agreements, differences
 
 
@@ -296,7 +296,7 @@ def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, ratin
     both = ours.there & theirs.there
     if both.sum() < MIN_ITEMS:
         return
-    shared = [replace(each, values=np.where(both, each.values, np.nan)) for each in (ours, theirs)]
+    shared = [replace(pairing, values=np.where(both, pairing.values, np.nan)) for pairing in (ours, theirs)]
     for statistic in shared[0].statistics():
         if statistic in shared[1].statistics():
             gaps = shared[0].resampled(statistic) - shared[1].resampled(statistic)
@@ -310,7 +310,7 @@ def _span_agreements(judged: Judgements, truth: Truth, sample: Sample) -> Iterat
     marked = int(sum(item.spans is not None for item in judged.items))
     if marked < MIN_ITEMS:
         raise InputError(f"{marked} captions with marked parts; it takes {MIN_ITEMS}", path=judged.source)
-    for claims in CLAIMS:
+    for claims in READINGS:
         sums = np.zeros((sample.n_images, 4))
         np.add.at(sums, sample.group, span_counts(judged, truth, claims).astype(np.float64))
         flagged, right, wrong, seen = (sample.weights() @ sums).T

@@ -73,35 +73,35 @@ class Measures:
         for name in metrics:
             if name not in self.known:
                 raise InputError(f"metric '{name}' not found (there are: {', '.join(self.known)}){_hint(name, self)}")
-        found: dict[str, Floats] = {}
+        values: dict[str, Floats] = {}
         if self.truth is not None and any(name in self.own for name in metrics):
-            found |= self._own_values(self.truth, texts)
+            values |= self._own_values(self.truth, texts)
         for name in metrics:
             if name in NGRAMS:
-                found[name] = ngram_scores(name, texts.images, texts.captions, self.references)
-        found["length"] = np.array([len(tokens(caption)) for caption in texts.captions], dtype=np.float64)
-        return {name: found[name] for name in metrics}
+                values[name] = ngram_scores(name, texts.images, texts.captions, self.references)
+        values["length"] = np.array([len(tokens(caption)) for caption in texts.captions], dtype=np.float64)
+        return {name: values[name] for name in metrics}
 
     def _own_values(self, truth: Truth, texts: Texts) -> dict[str, Floats]:
         scorer = self._scorer(truth)
         parts, known = [], truth.oracle.find_rows(texts.images) >= 0
-        here = np.flatnonzero(known).tolist()
-        for first in range(0, len(here), _BATCH):
-            rows = here[first : first + _BATCH]
+        known_captions = np.flatnonzero(known).tolist()
+        for first in range(0, len(known_captions), _BATCH):
+            rows = known_captions[first : first + _BATCH]
             images = [texts.images[k] for k in rows]
             captions = Captions(image_ids=images, captions=[texts.captions[k] for k in rows])
             parts.append(scorer.count(captions, [truth.oracle.find_rows(images)]).counts)
         counts = np.concatenate(parts) if parts else np.zeros((0, len(scorer.columns)), dtype=np.int64)
         sums = {name: counts[:, k].astype(np.float64) for k, name in enumerate(scorer.columns)}
         better = scorer.metric_set.higher_is_better
-        found = {}
+        columns = {}
         for name, formula in scorer.metric_set.formulas.items():
             values = formula(sums)
             if not self.statements:
                 values = _where_nothing_is_claimed(name, sums, values)
-            found[name] = np.full(len(texts.captions), np.nan)
-            found[name][here] = values if better[name] else 1 - values
-        return found
+            columns[name] = np.full(len(texts.captions), np.nan)
+            columns[name][known_captions] = values if better[name] else 1 - values
+        return columns
 
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:

@@ -34,10 +34,10 @@ class Best:
         """Takes a step's metrics; whether they hold an evaluation that is better than all before."""
         if not self.metric or f"evaluation_{self.metric}" not in metrics:
             return False
-        found = metrics[f"evaluation_{self.metric}"]
+        value = metrics[f"evaluation_{self.metric}"]
         sign = -1.0 if self.metric == "hal_rate" else 1.0
-        if found is not None and (self.value is None or sign * found > sign * self.value):
-            self.value, self.step, self.waited = found, step, 0
+        if value is not None and (self.value is None or sign * value > sign * self.value):
+            self.value, self.step, self.waited = value, step, 0
             return True
         self.waited += 1
         return False

@@ -68,8 +68,8 @@ def known_state(state: Any, path: Path) -> dict[str, Any]:
     Raises:
         InputError: names the file and what is wrong in it.
     """
-    found: dict[str, Any] = msgspec.to_builtins(convert_as(state, _State, path / STATE))
-    return found
+    checked: dict[str, Any] = msgspec.to_builtins(convert_as(state, _State, path / STATE))
+    return checked
 
 
 def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, accept: bool, path: Path) -> None:

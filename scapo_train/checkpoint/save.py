@@ -119,13 +119,17 @@ class Checkpoints:
         Raises:
             InputError: the checkpoint is damaged, or is one of another model.
         """
-        weights = {f"model.{name}": each.detach() for name, each in model.named_parameters() if each.requires_grad}
+        weights = {
+            f"model.{name}": parameter.detach()
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
         _read(weights, path)
 
     def complete(self) -> list[Path]:
         """Folders of the complete checkpoints, oldest first."""
-        found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
-        numbered = [(int(match[1]), path) for match, path in found if match and (path / STATE).is_file()]
+        matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
+        numbered = [(int(match[1]), path) for match, path in matches if match and (path / STATE).is_file()]
         return [path for _, path in sorted(numbered)]
 
     def _remove_unfinished(self) -> None:
@@ -158,8 +162,8 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
     weights: dict[str, Tensor] = {}
     persistent = model.state_dict().keys()
     buffers = (
-        (name, each.to(dtype if each.is_floating_point() else each.dtype))
-        for name, each in model.named_buffers()
+        (name, buffer.to(dtype if buffer.is_floating_point() else buffer.dtype))
+        for name, buffer in model.named_buffers()
         if name in persistent
     )
     for name, tensor in chain(merged_weights(model, dtype), buffers):
@@ -195,7 +199,7 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
     Raises:
         InputError: the disk is full or not writable; what was at ``folder`` is still there.
     """
-    weights = {name: each.to("cpu", dtype).contiguous() for name, each in adapter_weights(model).items()}
+    weights = {name: weight.to("cpu", dtype).contiguous() for name, weight in adapter_weights(model).items()}
 
     def write(part: Path) -> dict[str, bytes]:
         save_file(weights, part / "adapter_model.safetensors", {"format": "pt"})

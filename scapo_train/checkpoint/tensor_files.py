@@ -116,7 +116,7 @@ class Writer(dcp.StorageWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """The first rank writes the index."""
-        files = {(each.index.fqn, each.index.offset): each.storage_data for rank in results for each in rank}
+        files = {(result.index.fqn, result.index.offset): result.storage_data for rank in results for result in rank}
         tensors = {}
         for name, stored in metadata.state_dict_metadata.items():
             assert isinstance(stored, TensorStorageMetadata)
@@ -155,19 +155,19 @@ class Reader(dcp.StorageReader):
             InputError: it is damaged.
         """
         path = self.folder / INDEX
-        found = {}
+        tensors = {}
         for name, stored in read_as(path, _Index).tensors.items():
             if not _whole(stored):
                 reason = f"damaged: the chunks of {name!r} do not make up its shape, each place once"
                 raise InputError(reason, path=str(path))
             chunks = []
-            for each in stored.chunks:
-                chunk = ChunkStorageMetadata(torch.Size(each.offset), torch.Size(each.shape))
-                self._chunks[MetadataIndex(name, chunk.offsets)] = each
+            for record in stored.chunks:
+                chunk = ChunkStorageMetadata(torch.Size(record.offset), torch.Size(record.shape))
+                self._chunks[MetadataIndex(name, chunk.offsets)] = record
                 chunks.append(chunk)
             properties = TensorProperties(getattr(torch, stored.dtype))
-            found[name] = TensorStorageMetadata(properties, torch.Size(stored.shape), chunks)
-        return Metadata(dict(found))
+            tensors[name] = TensorStorageMetadata(properties, torch.Size(stored.shape), chunks)
+        return Metadata(dict(tensors))
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Every rank reads alike."""
@@ -199,12 +199,12 @@ class Reader(dcp.StorageReader):
                         target = planner.resolve_tensor(item).detach()
                         key = _key(item.storage_index)
                         chunk = self._chunks[item.storage_index]
-                        found = _joined(key, target, stream)
-                        if list(found.shape) != chunk.shape:
+                        tensor = _joined(key, target, stream)
+                        if list(tensor.shape) != chunk.shape:
                             raise InputError(f"damaged: {key!r} has another shape than in {INDEX}", path=str(path))
-                        if chunk.crc32 is not None and checksum(_parts(key, found).values()) != chunk.crc32:
+                        if chunk.crc32 is not None and checksum(_parts(key, tensor).values()) != chunk.crc32:
                             raise InputError(f"damaged: {key!r} has another checksum than in {INDEX}", path=str(path))
-                        target.copy_(narrow_tensor_by_index(found, item.storage_offsets, item.lengths))
+                        target.copy_(narrow_tensor_by_index(tensor, item.storage_offsets, item.lengths))
                         planner.commit_tensor(item, target)
             except SafetensorError as error:
                 raise InputError(f"damaged: {error}", path=str(path)) from None
@@ -220,12 +220,12 @@ class Reader(dcp.StorageReader):
 
 def checksum(tensors: Iterable[Tensor]) -> int:
     """CRC-32 of the bytes of tensors, one after the other."""
-    found = 0
+    crc32 = 0
     for tensor in tensors:
         plain = tensor.detach().cpu().contiguous().flatten()
         if plain.numel():
-            found = zlib.crc32(plain.view(torch.uint8).numpy(), found)
-    return found
+            crc32 = zlib.crc32(plain.view(torch.uint8).numpy(), crc32)
+    return crc32
 
 
 def _key(index: MetadataIndex) -> str:
@@ -245,8 +245,8 @@ def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
 def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
     """A tensor of a file, of the same kind as another; the inverse of :func:`_parts`."""
     if not is_traceable_wrapper_subclass(like):
-        found: Tensor = stream.get_tensor(key)
-        return found
+        tensor: Tensor = stream.get_tensor(key)
+        return tensor
     names, context = like.__tensor_flatten__()
     parts = {name: stream.get_tensor(f"{key}.{name}").to(like.device) for name in names}
     joined: Tensor = type(like).__tensor_unflatten__(parts, context, None, None)
@@ -275,7 +275,7 @@ def _whole(stored: _Stored) -> bool:
     if not inside:
         return False
     filled = [chunk for chunk in stored.chunks if math.prod(chunk.shape)]
-    volume = sum(math.prod(each.shape) for each in filled)
+    volume = sum(math.prod(chunk.shape) for chunk in filled)
     return volume == math.prod(stored.shape) and not any(_overlap(*pair) for pair in combinations(filled, 2))
 
 

@@ -26,11 +26,11 @@ def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
         Name -> number of experts, inputs, outputs.
     """
     return {
-        f"{name}.{stack}": (each.shape[0], each.shape[2], each.shape[1])
+        f"{name}.{stack}": (weight.shape[0], weight.shape[2], weight.shape[1])
         for layer in language_model.layers
         for name, module in layer.named_modules()
         if _holds_stacks(module)
-        for stack, each in module.named_parameters(recurse=False)
+        for stack, weight in module.named_parameters(recurse=False)
     }
 
 
@@ -81,8 +81,8 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
     """
     experts = outermost.get_base_layer()
     if outermost._disable_adapters:
-        found: Tensor = experts(hidden, chosen, shares)
-        return found
+        output: Tensor = experts(hidden, chosen, shares)
+        return output
     layers = {layer.parameter_name: layer for layer in _around(outermost)}
     numbers, order = chosen.flatten().sort()
     every = torch.arange(experts.num_experts, device=numbers.device)
@@ -112,11 +112,11 @@ def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weigh
         layer: peft's, around a stack.
         whole: gathers a weight that is sharded.
     """
-    one, two = (whole(each.weight) for part in (layer.lora_A, layer.lora_B) for each in part.values())
+    lora_a, lora_b = (whole(linear.weight) for part in (layer.lora_A, layer.lora_B) for linear in part.values())
     number = layer.num_experts
-    one, two = one.view(number, -1, one.shape[1]), two.view(two.shape[0], -1, number).permute(2, 0, 1)
+    lora_a, lora_b = lora_a.view(number, -1, lora_a.shape[1]), lora_b.view(lora_b.shape[0], -1, number).permute(2, 0, 1)
     # older releases of peft take a stack's outputs for its inputs
-    return (one, two) if getattr(layer, "_did_swap_in_out_features", False) else (two.mT, one.mT)
+    return (lora_a, lora_b) if getattr(layer, "_did_swap_in_out_features", False) else (lora_b.mT, lora_a.mT)
 
 
 def scale_of(layer: Any) -> float:
@@ -139,10 +139,10 @@ class _Adapted(torch.autograd.Function):
         ctx: Any, inputs: Tensor, weight: Tensor, down: Tensor, up: Tensor, scale: float, ends: Tensor
     ) -> Tensor:
         thin = _rows(inputs, down.contiguous().mT, ends).mul_(scale)
-        found = _rows(inputs, weight.mT, ends).add_(_rows(thin, up.contiguous().mT, ends))
+        outputs = _rows(inputs, weight.mT, ends).add_(_rows(thin, up.contiguous().mT, ends))
         ctx.save_for_backward(inputs, weight, down, up, thin, ends)
         ctx.scale = scale
-        return found
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -171,4 +171,4 @@ def _sums(left: Tensor, right: Tensor, ends: Tensor) -> Tensor:
         return GROUPED(left.T, right, offs=ends)
     parts = ends[:-1].long().cpu()
     pairs = zip(left.tensor_split(parts), right.tensor_split(parts), strict=True)
-    return torch.stack([one.T @ other for one, other in pairs])
+    return torch.stack([first.T @ second for first, second in pairs])

@@ -92,7 +92,7 @@ class GeneralPolicy(Policy):
             sources += range(k * width + before - 1, k * width + after)
         given = {"input_ids": ids, "attention_mask": written, **_repeated(row.inputs, number, width)}
         return GeneralBatch(
-            {name: each.to(device) for name, each in given.items()},
+            {name: tensor.to(device) for name, tensor in given.items()},
             torch.tensor(sources, device=device),
             torch.tensor([token for response in row.responses for token in response], device=device),
         )
@@ -128,7 +128,7 @@ class _Decoding:
     def start(self) -> Tensor:
         ids = self._prompt.ids[None]
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **self._prompt.inputs}
-        on_device = {name: each.to(self._device) for name, each in given.items()}
+        on_device = {name: tensor.to(self._device) for name, tensor in given.items()}
         logits = self._policy.decode(**on_device, past_key_values=self._cache)
         self._cache.batch_repeat_interleave(self._group)
         return logits.repeat_interleave(self._group, 0)
@@ -144,9 +144,9 @@ class _Decoding:
 
 def _repeated(inputs: Mapping[str, Tensor], number: int, width: int) -> dict[str, Tensor]:
     """A prompt's inputs for each of its sequences; kinds of tokens go on as text."""
-    found = {}
-    for name, each in inputs.items():
+    repeated = {}
+    for name, tensor in inputs.items():
         if name.endswith("token_type_ids"):
-            each = torch.nn.functional.pad(each, (0, width - each.shape[1]))
-        found[name] = each.repeat(number, *[1] * (each.ndim - 1))
-    return found
+            tensor = torch.nn.functional.pad(tensor, (0, width - tensor.shape[1]))
+        repeated[name] = tensor.repeat(number, *[1] * (tensor.ndim - 1))
+    return repeated

@@ -31,10 +31,10 @@ _NAME = "default"
 def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
     """The linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
     return {
-        name: each
+        name: module
         for layer in language_model.layers
-        for name, each in layer.named_modules()
-        if isinstance(each, nn.Linear)
+        for name, module in layer.named_modules()
+        if isinstance(module, nn.Linear)
     }
 
 
@@ -106,10 +106,10 @@ def _forward(layer: Any, inputs: Tensor) -> Tensor:
     kind = inputs.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs.dtype
     down, up = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
-    found: Tensor = _Adapted.apply(
+    outputs: Tensor = _Adapted.apply(
         inputs.to(dtype).flatten(0, -2), base.weight, base.bias, down.to(dtype), up.to(dtype), layer.scaling[_NAME]
     )
-    return found.unflatten(0, inputs.shape[:-1])
+    return outputs.unflatten(0, inputs.shape[:-1])
 
 
 class _Adapted(torch.autograd.Function):
@@ -120,10 +120,10 @@ class _Adapted(torch.autograd.Function):
         ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
     ) -> Tensor:
         thin = (inputs @ down.T).mul_(scale)
-        found = nn.functional.linear(inputs, weight, bias).addmm_(thin, up.T)
+        outputs = nn.functional.linear(inputs, weight, bias).addmm_(thin, up.T)
         ctx.save_for_backward(inputs, weight, down, up, thin)
         ctx.scale = scale
-        return found
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -155,14 +155,14 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def unwrapped(model: nn.Module) -> Iterator[None]:
     """The model without peft's modules around stacks of experts, for code that looks for these by their names."""
-    around = {name: each for name, each in _adapted(model).items() if experts.is_outermost(name, each)}
-    for name, each in around.items():
-        model.set_submodule(name, each.get_base_layer())
+    around = {name: module for name, module in _adapted(model).items() if experts.is_outermost(name, module)}
+    for name, module in around.items():
+        model.set_submodule(name, module.get_base_layer())
     try:
         yield
     finally:
-        for name, each in around.items():
-            model.set_submodule(name, each)
+        for name, module in around.items():
+            model.set_submodule(name, module)
 
 
 def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:

@@ -125,7 +125,9 @@ def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
         positions=torch.cat([*(row.positions for row in rows), following[of_response].expand(3, -1)], 1)[:, None].to(
             device
         ),
-        layout=Layout(*(each.to(device) for each in (prompts, answers, owners, mask[:, None], real.nonzero()[:, 0]))),
+        layout=Layout(
+            *(tensor.to(device) for tensor in (prompts, answers, owners, mask[:, None], real.nonzero()[:, 0]))
+        ),
         vision=[row.vision for row in rows if row.vision is not None],
         sources=sources[torch.arange(width + 1) <= inner[:, None]].to(device),
         targets=torch.tensor([token for response in responses for token in response], device=device),
@@ -161,7 +163,7 @@ def shared_prompt_attention(
     """
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
-    tokens = [each[0].transpose(0, 1) for each in (query, key, value)]
+    tokens = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
 
     def at(places: Tensor) -> list[Tensor]:
         """(rows, heads, tokens, dim) of each."""
@@ -169,13 +171,13 @@ def shared_prompt_attention(
 
     scale = settings["scaling"]
     query, key, value = at(layout.prompts)
-    found = [_attend(query, key, value, None, scale)]
+    outputs = [_attend(query, key, value, None, scale)]
     if layout.responses.shape[1]:
-        own = at(layout.responses)
-        key = torch.cat([key.index_select(0, layout.owners), own[1]], 2)
-        value = torch.cat([value.index_select(0, layout.owners), own[2]], 2)
-        found.append(_attend(own[0], key, value, layout.mask, scale))
-    together = torch.cat([each.transpose(1, 2).flatten(0, 1) for each in found])
+        of_responses = at(layout.responses)
+        key = torch.cat([key.index_select(0, layout.owners), of_responses[1]], 2)
+        value = torch.cat([value.index_select(0, layout.owners), of_responses[2]], 2)
+        outputs.append(_attend(of_responses[0], key, value, layout.mask, scale))
+    together = torch.cat([output.transpose(1, 2).flatten(0, 1) for output in outputs])
     return together.index_select(0, layout.back)[None], None
 
 

@@ -100,8 +100,8 @@ class Policy(nn.Module):
     @property
     def tower(self) -> list[nn.Parameter]:
         """Parameters of what sees: everything but the language model and the output layer."""
-        own = {*self.language_model.parameters()}
-        return [parameter for parameter in self.vlm.model.parameters() if parameter not in own]
+        language = {*self.language_model.parameters()}
+        return [parameter for parameter in self.vlm.model.parameters() if parameter not in language]
 
     def drop_tower(self) -> None:
         """Gives up the tower, where pictures come encoded by another policy of the same model."""
@@ -144,5 +144,5 @@ class Policy(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(B, V) logits, float32 or wider, after the last of (B, T, d) hidden states."""
-        found: Tensor = self.vlm.lm_head(hidden[:, -1])
-        return found.to(torch.promote_types(found.dtype, torch.float32))
+        logits: Tensor = self.vlm.lm_head(hidden[:, -1])
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))

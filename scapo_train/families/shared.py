@@ -64,11 +64,11 @@ class SharedPolicy(Policy):
         if any(map(len, grids)):
             pixels = torch.cat([prompt.inputs["pixel_values"] for prompt in prompts if "pixel_values" in prompt.inputs])
             visions = self.encode(pixels.to(device), torch.cat(grids).to(device))
-        found: list[EncodedPrompt] = []
+        encoded: list[EncodedPrompt] = []
         for prompt, grid in zip(prompts, grids, strict=True):
-            own, visions = visions[: len(grid)], visions[len(grid) :]
-            found.append(SharedPrompt(prompt, *self.prompt_positions(prompt.ids, grid), _together(own)))
-        return found
+            pictures, visions = visions[: len(grid)], visions[len(grid) :]
+            encoded.append(SharedPrompt(prompt, *self.prompt_positions(prompt.ids, grid), _together(pictures)))
+        return encoded
 
     def batch(self, rows: Sequence[Row], device: torch.device) -> Batch:
         """Lays rows out as tensors."""
@@ -103,16 +103,16 @@ class SharedPolicy(Policy):
             grids: (pictures, 3) patches in time, height and width.
         """
         with self.compute():
-            found = self.vlm.model.get_image_features(pixels, grids)
+            features = self.vlm.model.get_image_features(pixels, grids)
         sizes = (grids.prod(-1) // self.vlm.config.vision_config.spatial_merge_size**2).tolist()
-        if hasattr(found, "pooler_output"):  # transformers 5
-            embeds, deep = found.pooler_output, getattr(found, "deepstack_features", None) or ()
-        elif len(found) == 2 and isinstance(found[1], (list, tuple)):  # transformers 4, Qwen3-VL
-            embeds, deep = found
+        if hasattr(features, "pooler_output"):  # transformers 5
+            embeds, deep = features.pooler_output, getattr(features, "deepstack_features", None) or ()
+        elif len(features) == 2 and isinstance(features[1], (list, tuple)):  # transformers 4, Qwen3-VL
+            embeds, deep = features
         else:
-            embeds, deep = found, ()
+            embeds, deep = features, ()
         layers = [layer.split(sizes) if isinstance(layer, Tensor) else layer for layer in deep]
-        return [Vision(each, tuple(layer[k] for layer in layers)) for k, each in enumerate(embeds)]
+        return [Vision(embed, tuple(layer[k] for layer in layers)) for k, embed in enumerate(embeds)]
 
     def prompt_positions(self, ids: Tensor, grids: Tensor) -> tuple[Tensor, int]:
         """The (3, P) positions of a prompt with pictures of (n, 3) patches, and the position after it."""
@@ -132,12 +132,12 @@ class SharedPolicy(Policy):
         embeds = self.vlm.get_input_embeddings()(ids)
         if vision:
             places = ids == self.image_token
-            features = torch.cat([each.embeds for each in vision]).to(embeds.dtype)
+            features = torch.cat([picture.embeds for picture in vision]).to(embeds.dtype)
             embeds = embeds.masked_scatter(places[..., None], features)
             if vision[0].deepstack:
-                deep = zip(*(each.deepstack for each in vision), strict=True)
+                deep = zip(*(picture.deepstack for picture in vision), strict=True)
                 extra |= {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
-        found = self.vlm.model.language_model(
+        output = self.vlm.model.language_model(
             inputs_embeds=embeds,
             position_ids=positions,
             attention_mask=mask,
@@ -145,7 +145,7 @@ class SharedPolicy(Policy):
             use_cache=cache is not None,
             **extra,
         )
-        return found.last_hidden_state
+        return output.last_hidden_state
 
 
 class _Decoding:
@@ -214,7 +214,7 @@ class _Cache:
         before = self._lengths[layer_idx]
         after = self._lengths[layer_idx] = before + key.shape[2]
         if after > keys.shape[2]:
-            keys, values = (nn.functional.pad(each, (0, 0, 0, _BLOCK)) for each in (keys, values))
+            keys, values = (nn.functional.pad(tensor, (0, 0, 0, _BLOCK)) for tensor in (keys, values))
             self._layers[layer_idx] = keys, values
         keys[:, :, before:after] = key
         values[:, :, before:after] = value

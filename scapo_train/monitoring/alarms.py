@@ -121,7 +121,7 @@ class AlarmWatch:
 
 def repeats_sentence(text: str) -> bool:
     """Whether a sentence of three words or more is there twice."""
-    sentences = [" ".join(_WORD.findall(each.lower())) for each in _SENTENCE_END.split(text)]
+    sentences = [" ".join(_WORD.findall(sentence.lower())) for sentence in _SENTENCE_END.split(text)]
     long = [sentence for sentence in sentences if sentence.count(" ") >= 2]
     return len(set(long)) < len(long)
 

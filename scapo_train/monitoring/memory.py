@@ -44,7 +44,7 @@ def remedy_for_memory(config: Config, phase: str, step: int, error: BaseExceptio
             ways.append('optim.optimizer = "adamw8bit"')
         ways.append("lora.rank = 64")
     ways.append("more GPUs")
-    said = " ".join(str(error).split()).partition(". ")[0][:200]
+    cause = " ".join(str(error).split()).partition(". ")[0][:200]
     where = f"in step {step} ({phase})" if phase else "before the first step"
     plan = "python -m scapo_train.plan CONFIG --gpus NxKIND"
-    return f"out of memory {where}: {said}; would need less: {', '.join(ways)} ({plan} tells how much)"
+    return f"out of memory {where}: {cause}; would need less: {', '.join(ways)} ({plan} tells how much)"

@@ -199,8 +199,8 @@ def _receive(stream: socket.socket) -> dict[str, Any] | None:
             if not part:
                 return None
             line += part
-        found = json.loads(line)
-        return found if isinstance(found, dict) else None
+        message = json.loads(line)
+        return message if isinstance(message, dict) else None
     return None
 
 

@@ -65,14 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ScapoError as error:
         print(f"scapo_train.plan: {printable(str(error))}", file=sys.stderr)
         return 2
-    found = plan(job)
-    if not found.fits:
-        found = dataclasses.replace(found, remedies=remedies(job))
+    planned = plan(job)
+    if not planned.fits:
+        planned = dataclasses.replace(planned, remedies=remedies(job))
     try:
-        print(json.dumps(_table(job, found), indent=2) if given.json else _text(job, found), flush=True)
+        print(json.dumps(_table(job, planned), indent=2) if given.json else _text(job, planned), flush=True)
     except BrokenPipeError:  # whoever read it has left (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0 if found.fits else 3
+    return 0 if planned.fits else 3
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -82,31 +82,31 @@ def _size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _table(job: Job, found: Plan) -> dict[str, Any]:
-    total = sum(found.seconds.values())
+def _table(job: Job, planned: Plan) -> dict[str, Any]:
+    total = sum(planned.seconds.values())
     return {
         "model": job.config.model.path,
         "gpus": {"count": job.count, "kind": job.kind, **asdict(job.gpu)},
         "shape": asdict(job.shape),
         "workload": asdict(job.work),
         "assumptions": asdict(job.assume),
-        **asdict(found),
-        "seconds": found.seconds if math.isfinite(total) else None,
-        "fits": found.fits,
+        **asdict(planned),
+        "seconds": planned.seconds if math.isfinite(total) else None,
+        "fits": planned.fits,
         "steps": job.steps,
     }
 
 
-def _text(job: Job, found: Plan) -> str:
+def _text(job: Job, planned: Plan) -> str:
     def row(name: str, cells: Sequence[float]) -> str:
         return f"{name:<26}" + "".join(f"{cell / GIB:>11.2f}" if cell else f"{'-':>11}" for cell in cells)
 
-    data, work, memory = job.config.data, job.work, found.memory
+    data, work, memory = job.config.data, job.work, planned.memory
     step = f"{data.prompts_per_step} prompts x {job.config.rollout.group} responses a step"
     if job.pairs:
         step = f"{data.prompts_per_step} pairs a step ({job.config.preference.loss})"
     kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
-    verdict = "it fits" if found.fits else "IT DOES NOT FIT"
+    verdict = "it fits" if planned.fits else "IT DOES NOT FIT"
     lines = [
         f"{job.config.model.path}: {job.shape.total:,} parameters, {Share(job).trained:,} trained",
         f"{job.count} x {job.kind}; {step}; "
@@ -117,21 +117,23 @@ def _text(job: Job, found: Plan) -> str:
         *(row(kind, [memory[moment].get(kind, 0) for moment in MOMENTS]) for kind in kinds),
         row("together", [sum(memory[moment].values()) for moment in MOMENTS]),
         "",
-        f"peak {found.peak / GIB:.1f} GiB ({found.peak_moment}), with context and fragmentation "
-        f"{found.needed / GIB:.1f} of {found.available / GIB:.1f} GiB: {verdict}",
-        *(f"  note: {note}" for note in found.notes),
+        f"peak {planned.peak / GIB:.1f} GiB ({planned.peak_moment}), with context and fragmentation "
+        f"{planned.needed / GIB:.1f} of {planned.available / GIB:.1f} GiB: {verdict}",
+        *(f"  note: {note}" for note in planned.notes),
     ]
-    if not found.fits:
-        lines += [f"  would fit: {way}" for way in found.remedies] or ["  nothing that this plan knows would help"]
-    total = sum(found.seconds.values())
+    if not planned.fits:
+        lines += [f"  would fit: {way}" for way in planned.remedies] or ["  nothing that this plan knows would help"]
+    total = sum(planned.seconds.values())
     if math.isfinite(total):
-        shown = {phase: f"{each:.{'0f' if each >= 10 else '2g'}}" for phase, each in found.seconds.items() if each}
+        shown = {
+            phase: f"{value:.{'0f' if value >= 10 else '2g'}}" for phase, value in planned.seconds.items() if value
+        }
         phases = ", ".join(f"{phase} {seconds}" for phase, seconds in shown.items())
         lines += [
             "",
             f"{total:.0f} seconds per step ({phases}); {job.steps} steps in {job.steps * total / 3600:.1f} hours",
             f"  assumed: {job.assume.efficiency:.0%} of {job.gpu.flops / 1e12:.0f} TFLOP/s and "
-            f"{job.assume.bandwidth:.0%} of bandwidths; an update without recomputation counts {found.mfu:.0%}",
+            f"{job.assume.bandwidth:.0%} of bandwidths; an update without recomputation counts {planned.mfu:.0%}",
         ]
     return "\n".join(lines)
 

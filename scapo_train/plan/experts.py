@@ -24,14 +24,14 @@ class _Alive(Alive):
     """Also counts what products of experts make, which PyTorch knows without data in bfloat16 only."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        own = function is torch.ops.aten._grouped_mm.default
-        return super().__torch_dispatch__(_grouped if own else function, types, args, kwargs)
+        is_grouped = function is torch.ops.aten._grouped_mm.default
+        return super().__torch_dispatch__(_grouped if is_grouped else function, types, args, kwargs)
 
 
-def _grouped(one: Tensor, two: Tensor, ends: Tensor, *_: Any) -> Tensor:
-    if two.ndim == 3:
-        return one.new_empty(one.shape[0], two.shape[2])
-    return one.new_empty(ends.shape[0], one.shape[0], two.shape[1])
+def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
+    if right.ndim == 3:
+        return left.new_empty(left.shape[0], right.shape[2])
+    return left.new_empty(ends.shape[0], left.shape[0], right.shape[1])
 
 
 @lru_cache(64)
@@ -87,8 +87,8 @@ class ExpertsMemory(Memory):
         return super()._saved(batch) + kept - batch.tokens * spared * self.value_bytes * self.shape.hidden
 
     def _through_mlp(self, tokens: float) -> float:
-        found = self._block(tokens)
-        return found.backward - found.kept
+        measured = self._block(tokens)
+        return measured.backward - measured.kept
 
     def _mlp(self, tokens: float) -> float:
         return super()._mlp(tokens) + self._block(tokens).inference

@@ -98,8 +98,8 @@ def _peaks(
         def hidden() -> Tensor:
             embeds = torch.zeros(shape, dtype=given, requires_grad=not lora.rank)
             with torch.autocast("cpu", number, enabled=autocast):
-                found = language_model(inputs_embeds=embeds, attention_mask=mask, use_cache=False)
-            return found.last_hidden_state
+                output = language_model(inputs_embeds=embeds, attention_mask=mask, use_cache=False)
+            return output.last_hidden_state
 
         with Alive(known) as alive:
             language_model.train()
@@ -147,8 +147,8 @@ def with_gradients(module: nn.Module) -> list[Tensor]:
 
 def without_data(module: nn.Module) -> None:
     """Gives a module on the meta device tensors of the present mode, on the CPU: autocast knows no meta device."""
-    for each in module.modules():
-        for tensors in (each._parameters, each._buffers):
+    for submodule in module.modules():
+        for tensors in (submodule._parameters, submodule._buffers):
             for name, tensor in tensors.items():
                 if tensor is not None:
                     fake: Tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -163,7 +163,7 @@ class Alive(TorchDispatchMode):
     def __init__(self, known: list[Tensor]) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._sizes = {each.untyped_storage()._cdata: 0 for each in known}
+        self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = function(*args, **(kwargs or {}))
@@ -205,31 +205,31 @@ class GeneralMemory(Memory):
         return max(self._peaks(1, self.prompt_tokens).inference, self._tower(1))
 
     def _forward(self) -> dict[str, float]:
-        found = []
+        kinds = []
         reference = self.config.updates_per_batch == 1 and not self.lora  # a model of its own, in its own dtype
         for batch in self.passes:
             stream = batch.tokens * self.value_bytes * self.shape.hidden
             tokens = batch.prompt + batch.length - 1
             inside = self._peaks(batch.responses, tokens, reference=reference).inference
-            found.append(("activations", max(inside, self._tower(batch.responses))))
-            found.append(("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream))
-        return dict([max(found, key=lambda each: each[1])])
+            kinds.append(("activations", max(inside, self._tower(batch.responses))))
+            kinds.append(("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream))
+        return dict([max(kinds, key=lambda kind: kind[1])])
 
     def _update_of(self, batch: Pass) -> dict[str, float]:
         b = self.value_bytes
-        found = self._peaks(batch.responses, batch.prompt + batch.length - 1)
+        measured = self._peaks(batch.responses, batch.prompt + batch.length - 1)
         pixels = batch.responses * self.picture.pixels
         output, gradient = self._output()
         copies, waiting, reduced, last = self._copies(output, gradient)
         if not self.sharded:
             copies = reduced = 0.0  # what autocast keeps, and gradients on their way, are among the peaks
-        own = output if self.autocast else 0.0
+        cast = output if self.autocast else 0.0
         chunk = self._chunk(batch)
         moments = [  # working copies, activations, chunk
-            (copies, max(found.forward + pixels, self._tower(batch.responses)), 0),
-            (copies + own, found.kept + pixels, 12 * chunk),
-            (copies + own, found.kept + pixels, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
-            (copies + reduced + waiting, found.backward + pixels, 0),
+            (copies, max(measured.forward + pixels, self._tower(batch.responses)), 0),
+            (copies + cast, measured.kept + pixels, 12 * chunk),
+            (copies + cast, measured.kept + pixels, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
+            (copies + reduced + waiting, measured.backward + pixels, 0),
             (last, pixels, 0),
         ]
         copies, activations, chunks = max(moments, key=sum)

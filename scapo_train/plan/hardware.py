@@ -62,7 +62,7 @@ def parse_gpus(text: str) -> tuple[int, str]:
         return re.sub(r"[^a-z0-9]|^rtx|gb$", "", name.lower())
 
     match = re.fullmatch(r"\s*(?:([0-9]+)\s*[x*])?\s*(.+)", text, re.IGNORECASE)
-    found = [name for name in GPUS if match and plain(name) == plain(match[2])]
-    if match is None or not found or (match[1] and int(match[1]) < 1):
+    kinds = [name for name in GPUS if match and plain(name) == plain(match[2])]
+    if match is None or not kinds or (match[1] and int(match[1]) < 1):
         raise InputError(f"--gpus takes COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})")
-    return int(match[1] or 1), found[0]
+    return int(match[1] or 1), kinds[0]

@@ -191,10 +191,10 @@ class Job:
         across, down = max(1, round(width / side)), max(1, round(height / side))
         if bounds.max_pixels and across * down * side**2 > bounds.max_pixels:
             scale = math.sqrt(width * height / bounds.max_pixels)
-            across, down = (max(1, math.floor(each / scale / side)) for each in (width, height))
+            across, down = (max(1, math.floor(size / scale / side)) for size in (width, height))
         elif across * down * side**2 < bounds.min_pixels:
             scale = math.sqrt(bounds.min_pixels / (width * height))
-            across, down = (math.ceil(each * scale / side) for each in (width, height))
+            across, down = (math.ceil(size * scale / side) for size in (width, height))
         return Picture(across * down, 4 * across * down)
 
     @property
@@ -225,9 +225,9 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
         chat = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         return processor(text=[chat], images=list(pictures) or None, return_tensors="pt")
 
-    found, without = made(Image.new("RGB", (width, height))), made()
-    numbers = found["pixel_values"].numel()
-    return Picture(found["input_ids"].shape[1] - without["input_ids"].shape[1], numbers // patch, 4 * numbers)
+    with_picture, without = made(Image.new("RGB", (width, height))), made()
+    numbers = with_picture["pixel_values"].numel()
+    return Picture(with_picture["input_ids"].shape[1] - without["input_ids"].shape[1], numbers // patch, 4 * numbers)
 
 
 class Share:
@@ -267,10 +267,10 @@ class Share:
         self.image_tokens, self.prompt_tokens = self.picture.tokens, self.picture.tokens + job.work.prompt_tokens
         longest = config.rollout.max_new_tokens
         self.mean_response = min(job.work.response_tokens, longest)
-        own, group = math.ceil(config.data.prompts_per_step / self.count), config.rollout.group
+        per_gpu, group = math.ceil(config.data.prompts_per_step / self.count), config.rollout.group
         read = READ[config.preference.loss] if job.pairs else (1, group)
-        self.prompts, self.responses = own * read[0], own * read[1]
-        self.pictures = own * (2 if job.pairs and config.preference.loss == "mdpo" else 1)
+        self.prompts, self.responses = per_gpu * read[0], per_gpu * read[1]
+        self.pictures = per_gpu * (2 if job.pairs and config.preference.loss == "mdpo" else 1)
         budget, prompt = config.optim.micro_batch_tokens, self.prompt_tokens
         # the most memory may be taken by long responses, or by many short ones that each read their prompt
         lengths = (longest, self.mean_response)
@@ -278,10 +278,10 @@ class Share:
             self.passes = [Pass.separate(10**9 if job.pairs else budget, prompt, length, read[1]) for length in lengths]
             self.rows = self.responses
         elif job.pairs:
-            self.passes = [Pass.of_pairs(budget, prompt, length, read, own) for length in lengths]
+            self.passes = [Pass.of_pairs(budget, prompt, length, read, per_gpu) for length in lengths]
             self.rows = self.prompts
         else:
-            self.passes = [Pass.within(budget, prompt, length, group, own) for length in lengths]
+            self.passes = [Pass.within(budget, prompt, length, group, per_gpu) for length in lengths]
             self.rows = self.prompts * math.ceil(group / self.passes[1].responses)
 
     def cache_per_token(self) -> float:

@@ -26,20 +26,20 @@ class Memory(Share):
 
     def bytes_at(self, moment: str) -> dict[str, float]:
         """Bytes per GPU by kind at a moment of a step; only what is not 0."""
-        found = self._resting()
+        kinds = self._resting()
         if self.job.vllm and moment != "rollout":
-            found["vLLM"] = ASLEEP
+            kinds["vLLM"] = ASLEEP
         if self.shape.shared:
             features = self.pictures * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
-            found["picture features"] = features * self.value_bytes
+            kinds["picture features"] = features * self.value_bytes
         if self.shape.shared and moment in ("logprob", "update"):
             longest = self.passes[0]
             masks = longest.responses if self.job.pairs else self.responses  # of a pass, or of the whole step
-            found["masks"] = masks * (longest.length - 1) * (longest.prompt + longest.length - 1)
+            kinds["masks"] = masks * (longest.length - 1) * (longest.prompt + longest.length - 1)
         if moment == "logprob" and self.job.pairs:  # between the passes of a step
-            found["gradients"] = 4 * self.trained / self.count
-        found |= getattr(self, f"_at_{moment}")()
-        return {kind: value for kind, value in found.items() if value}
+            kinds["gradients"] = 4 * self.trained / self.count
+        kinds |= getattr(self, f"_at_{moment}")()
+        return {kind: value for kind, value in kinds.items() if value}
 
     def _resting(self) -> dict[str, float]:
         """What is there at any moment of a step."""
@@ -101,8 +101,8 @@ class Memory(Share):
 
         The optimizer's step takes nothing more: it is fused.
         """
-        found = max((self._update_of(each) for each in self.passes), key=lambda kinds: sum(kinds.values()))
-        return {"gradients": 4 * self.trained / self.count, **found}
+        worst = max((self._update_of(batch) for batch in self.passes), key=lambda kinds: sum(kinds.values()))
+        return {"gradients": 4 * self.trained / self.count, **worst}
 
     def _update_of(self, batch: Pass) -> dict[str, float]:
         shape, b, checkpointing = self.shape, self.value_bytes, self.config.model.gradient_checkpointing
@@ -116,12 +116,12 @@ class Memory(Share):
         trained_layer = own_adapters if self.lora else shape.layer - shape.stacked
         copies, waiting, reduced, last = self._copies(output, gradient)
         # autocast frees its copies after the forward pass
-        own, lasting = (output if self.autocast else 0.0), (0.0 if checkpointing and not self.sharded else copies)
+        cast, lasting = (output if self.autocast else 0.0), (0.0 if checkpointing and not self.sharded else copies)
         if checkpointing:
             backward += layer + (b * trained_layer if self.autocast else 0)
         moments: list[tuple[float, float, float]] = [  # working copies and gradients on their way, activations, chunk
-            (copies + own, kept, 12 * chunk),
-            (lasting + own, kept, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
+            (copies + cast, kept, 12 * chunk),
+            (lasting + cast, kept, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
             (lasting + reduced + waiting, kept + max(norm, backward), 0),
             (last, 0, 0),
         ]
@@ -193,12 +193,12 @@ class Memory(Share):
 
     def _forward(self) -> dict[str, float]:
         """The worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
-        found = []
+        kinds = []
         for batch in self.passes:
             stream = batch.tokens * self.value_bytes * self.shape.hidden
             layer = max(self._mlp(batch.tokens), 6 * stream + 2 * self._read_by_responses(batch))
-            found += [("activations", layer), ("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream)]
-        return dict([max(found, key=lambda each: each[1])])
+            kinds += [("activations", layer), ("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream)]
+        return dict([max(kinds, key=lambda kind: kind[1])])
 
     def _mlp(self, tokens: float) -> float:
         """Bytes of a forward pass without gradient in an MLP; behind a dropout what an adapter adds is a copy."""

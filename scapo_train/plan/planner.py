@@ -67,14 +67,14 @@ def plan(job: Job) -> Plan:
     share, time = memory_of(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
-    own = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
+    without_vllm = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
     seconds = time.seconds()
     return Plan(
         memory=memory,
         seconds=seconds,
         peak_moment=max(sums, key=lambda moment: sums[moment]),
         peak=max(sums.values()),
-        needed=max(total + CONTEXT + FRAGMENTATION * own[moment] for moment, total in sums.items()),
+        needed=max(total + CONTEXT + FRAGMENTATION * without_vllm[moment] for moment, total in sums.items()),
         available=job.gpu.memory,
         mfu=time.update_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
         notes=notes(share),
@@ -83,30 +83,32 @@ def plan(job: Job) -> Plan:
 
 def notes(share: Share) -> list[str]:
     """What the user should know beside the numbers."""
-    found = []
+    sentences = []
     budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
     prompts, responses = READ[share.config.preference.loss] if share.job.pairs else (1, 1)
     least = prompts * share.prompt_tokens + responses * longest
     if budget < least:
         unit = "a pair with responses" if share.job.pairs else "a prompt with one response"
-        found.append(
+        sentences.append(
             f"optim.micro_batch_tokens = {budget} is less than {unit} of full length ({least}), "
             "which is the smallest pass there is"
         )
     if share.job.pairs:
-        found.append(f"planned for responses of up to rollout.max_new_tokens = {longest + 1}, those of pairs too")
+        sentences.append(f"planned for responses of up to rollout.max_new_tokens = {longest + 1}, those of pairs too")
     if share.job.vllm:
         sequences = share.vllm_sequences()
-        found.append(
+        sentences.append(
             f"vLLM's cache holds {sequences} responses at once"
             if sequences
             else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} does not hold the model's weights"
         )
     if share.count > GPUS_PER_MACHINE:
-        found.append(f"more than {GPUS_PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed")
+        sentences.append(
+            f"more than {GPUS_PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed"
+        )
     if share.sharded and share.config.model.reference == "cpu" and share.kl and not share.lora:
-        found.append("the reference's shards are copied from the host for every micro-batch")
-    return found
+        sentences.append("the reference's shards are copied from the host for every micro-batch")
+    return sentences
 
 
 def remedies(job: Job) -> list[str]:
@@ -115,7 +117,7 @@ def remedies(job: Job) -> list[str]:
     def fits(**changes: Any) -> bool:
         return plan(dataclasses.replace(job, **changes)).fits
 
-    found = []
+    ways = []
     tried: dict[tuple[str, str], list[Any]] = {}
     for section, key, value in _changes(job):
         tried.setdefault((section, key), []).append(value)
@@ -127,17 +129,17 @@ def remedies(job: Job) -> list[str]:
                     candidate for candidate in values if fits(config=_with(job.config, {**rest, change: candidate}))
                 )
                 chosen = rest if fits(config=_with(job.config, rest)) else {**rest, change: next(milder)}
-            found.append(" ".join(f"--set {'.'.join(change)}={_plainly(value)}" for change, value in chosen.items()))
+            ways.append(" ".join(f"--set {'.'.join(change)}={_plainly(value)}" for change, value in chosen.items()))
             break
     for count in (2, 4, 8, 16, 32, 64):
         if job.count < count <= job.config.data.prompts_per_step and fits(count=count):
-            found.append(f"--gpus {count}x{job.kind}")
+            ways.append(f"--gpus {count}x{job.kind}")
             break
     for kind in sorted(GPUS, key=lambda name: GPUS[name].memory):
         if GPUS[kind].memory > job.gpu.memory and fits(kind=kind):
-            found.append(f"--gpus {job.count}x{kind}")
+            ways.append(f"--gpus {job.count}x{kind}")
             break
-    return found
+    return ways
 
 
 def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:

@@ -252,7 +252,7 @@ class Shape:
 
     def stack_adapters(self, lora: Lora) -> int:
         """Parameters of those of experts."""
-        sizes = [each for name, each in self.adapted(lora).items() if name in self.stacks]
+        sizes = [size for name, size in self.adapted(lora).items() if name in self.stacks]
         return self.layers * lora.rank * sum(n * (inner + outer) for n, inner, outer in sizes)
 
 
@@ -272,7 +272,7 @@ def shape_of(path: str) -> Shape:
     layers = policy.language_model.layers
     attention = layers[0].self_attn
     linear = linear_layers(policy.language_model)
-    tower = sum(each.numel() for each in policy.tower)
+    tower = sum(parameter.numel() for parameter in policy.tower)
     side = vision.patch_size if isinstance(vision.patch_size, int) else vision.patch_size[0]
     layer = sum(parameter.numel() for parameter in layers[0].parameters())
     if any(sum(parameter.numel() for parameter in other.parameters()) != layer for other in layers):
@@ -284,7 +284,7 @@ def shape_of(path: str) -> Shape:
         tower=tower,
         layer=layer,
         layers=len(layers),
-        linear={name: (each.in_features, each.out_features) for name, each in linear.items()},
+        linear={name: (module.in_features, module.out_features) for name, module in linear.items()},
         stacks=stacks,
         chosen=text.num_experts_per_tok if stacks else 0,
         root=sum(parameter.numel() for parameter in vlm.parameters()) - tower - layer * len(layers),

@@ -52,7 +52,7 @@ def noise_prompts(path: Path, number: int) -> list[Prompt]:
     vision = config.vision_config
     dim = getattr(vision, "in_channels", 3) * vision.temporal_patch_size * vision.patch_size**2
     picture = [config.vision_start_token_id, *[config.image_token_id] * 4, config.vision_end_token_id]
-    found = []
+    prompts = []
     for k in range(number):
         generator = torch.Generator().manual_seed(k)
         inputs = {
@@ -60,5 +60,5 @@ def noise_prompts(path: Path, number: int) -> list[Prompt]:
             "image_grid_thw": torch.tensor([[1, 4, 4]]),
         }
         ids = torch.tensor([100 + k, *picture, 200, 300 + k])
-        found.append(Prompt(k, Source.of([], str(k), "Describe this image."), ids, inputs))
-    return found
+        prompts.append(Prompt(k, Source.of([], str(k), "Describe this image."), ids, inputs))
+    return prompts

@@ -67,7 +67,7 @@ def symmpo(
         symmetric: weight of the symmetric pairs (lambda; the authors' script has 0.5).
         consistency: weight of the margins' consistency (in the authors' code 1e-4).
     """
-    one, two = chosen - others, other_chosen - chosen_of_other
+    margin, other_margin = chosen - others, other_chosen - chosen_of_other
     anchors = -logsigmoid(beta * chosen) - logsigmoid(beta * other_chosen)
-    pairs = -logsigmoid(beta * one) - logsigmoid(beta * two)
-    return dpo(chosen, rejected, beta) + symmetric * pairs + anchors + consistency * (one - two).square()
+    pairs = -logsigmoid(beta * margin) - logsigmoid(beta * other_margin)
+    return dpo(chosen, rejected, beta) + symmetric * pairs + anchors + consistency * (margin - other_margin).square()

@@ -115,7 +115,7 @@ class PreferenceTrainer(Loop):
             torch.manual_seed(seed_of(config.run.seed, self.step, group.rank))
         with self.clock("update"):
             sums = self._backward(examples, count) if count else [0.0] * 5
-            loss, accuracy, margin, chosen, rejected = (ratio(each, count) for each in group.sum(*sums))
+            loss, accuracy, margin, chosen, rejected = (ratio(total, count) for total in group.sum(*sums))
             norm = None
             if loss is not None:  # a picture of the step could be read, on some rank
                 norm = descend(config.optim, self.optimizer, loss, self.step, self.steps)
@@ -142,12 +142,12 @@ class PreferenceTrainer(Loop):
             InputError: a pair is too long for the model.
         """
         loss = self.config.preference.loss
-        own, following = self.own_indices(step), self.own_indices(step + 1)
+        indices, following = self.own_indices(step), self.own_indices(step + 1)
         other = self._others(step)
-        seen = self._encoded(self.prompts, [*own, *other.values()], [*following, *self._others(step + 1).values()])
-        unseen = self._encoded(self.cropped, own, following) if loss == "mdpo" else {}
-        found = []
-        for k in own:
+        seen = self._encoded(self.prompts, [*indices, *other.values()], [*following, *self._others(step + 1).values()])
+        unseen = self._encoded(self.cropped, indices, following) if loss == "mdpo" else {}
+        examples = []
+        for k in indices:
             if k not in seen or other.get(k, k) not in seen or (loss == "mdpo" and k not in unseen):
                 continue
             chosen, rejected = self.responses[k]
@@ -162,15 +162,15 @@ class PreferenceTrainer(Loop):
                 reason = f"prompt and response have {longest} tokens, and the model has positions for {self.positions}"
                 raise InputError(reason, path=self.config.data.train, line=self.pairs[k].line)
             lengths = [len(response) for _, responses in given for response in responses]
-            found.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
-        return found
+            examples.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
+        return examples
 
     def losses(self, ratios: Tensor) -> Tensor:
         """(B,) losses of pairs with (B, R) log-ratios."""
         settings = self.config.preference
         weights = (settings.symmetric, settings.consistency) if settings.loss == "symmpo" else ()
-        found: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
-        return found
+        losses: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
+        return losses
 
     def _tokens(self, pair: Pair) -> list[list[int]]:
         """Ids of the preferred response and of the other, each with its end.
@@ -180,29 +180,29 @@ class PreferenceTrainer(Loop):
         """
         ends, never = self.policy.ends, self.policy.never
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
-        found = []
+        responses = []
         for name in ("chosen", "rejected"):
             ids = self.tokenizer(getattr(pair, name), add_special_tokens=False)["input_ids"]
-            if own := [each for each in ids if each in ends or each in never]:
-                reason = f"'{name}' holds {self.tokenizer.convert_ids_to_tokens(own[0])}, a sign of the model's own"
+            if signs := [token for token in ids if token in ends or token in never]:
+                reason = f"'{name}' holds {self.tokenizer.convert_ids_to_tokens(signs[0])}, a sign of the model's own"
                 raise InputError(reason, path=self.config.data.train, line=pair.line)
-            found.append([*ids, end])
-        return found
+            responses.append([*ids, end])
+        return responses
 
     def _others(self, step: int) -> dict[int, int]:
         """For each own pair of a step the next of the step, else of all, that is about another picture."""
         if self.config.preference.loss != "symmpo" or step >= self.steps:
             return {}
-        indices, found = self.indices(step), {}
+        indices, others = self.indices(step), {}
         for at, k in enumerate(indices):
             mine = self.pairs[k].source.pictures
             rest = [*indices[at:], *indices[:at], *range(len(self.pairs))]
-            found[k] = next(other for other in rest if self.pairs[other].source.pictures != mine)
-        return {k: found[k] for k in self.own_indices(step)}
+            others[k] = next(other for other in rest if self.pairs[other].source.pictures != mine)
+        return {k: others[k] for k in self.own_indices(step)}
 
     def _encoded(self, prompts: Prompts, indices: Sequence[int], following: Sequence[int]) -> dict[int, EncodedPrompt]:
-        found = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)))
-        return {each.prompt.index: each for each in encode(self.policy, found, self.process_group.device)}
+        taken = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)))
+        return {prompt.prompt.index: prompt for prompt in encode(self.policy, taken, self.process_group.device)}
 
     def _backward(self, examples: Sequence[Example], count: float) -> list[float]:
         """Accumulates the gradient; returns this rank's sums of the metrics."""
@@ -215,22 +215,22 @@ class PreferenceTrainer(Loop):
             (losses.sum() / count * self.process_group.size).backward()  # FSDP averages over ranks
             if micro:
                 chosen, rejected = ratios.detach()[:, 0], ratios.detach()[:, 1]
-                found = (losses.detach(), (chosen > rejected).float(), chosen - rejected, chosen, rejected)
-                sums = [before + float(each.sum()) for before, each in zip(sums, found, strict=True)]
+                metrics = (losses.detach(), (chosen > rejected).float(), chosen - rejected, chosen, rejected)
+                sums = [before + float(metric.sum()) for before, metric in zip(sums, metrics, strict=True)]
         return sums
 
     def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
         """Pairs by the budget of tokens; one at a time where rows do not pack."""
-        found: list[list[Example]] = []
+        micros: list[list[Example]] = []
         length = 0
         for example in examples:
             more = sum(row.length for row in example.rows)
-            if not found or not self.policy.packs or length + more > self.config.optim.micro_batch_tokens:
-                found.append([])
+            if not micros or not self.policy.packs or length + more > self.config.optim.micro_batch_tokens:
+                micros.append([])
                 length = 0
-            found[-1].append(example)
+            micros[-1].append(example)
             length += more
-        return found
+        return micros
 
     def _ratios(self, micro: Sequence[Example]) -> Tensor:
         """(B, R) log-ratios, with gradient; without pairs a rank takes part in the others' passes."""
@@ -248,7 +248,9 @@ class PreferenceTrainer(Loop):
         if rows:
             parts = [rows] if model.packs else [[row] for row in rows]
             tokens = torch.cat([model(model.batch(part, device)).logprob for part in parts])
-            return torch.stack([each.sum() for each in tokens.split([n for each in micro for n in each.lengths])])
+            return torch.stack(
+                [logprob.sum() for logprob in tokens.split([n for example in micro for n in example.lengths])]
+            )
         idle = 1 if model.packs or self.config.preference.loss == "dpo" else 2
         passes = torch.stack([model(model.idle_batch(device)).logprob.sum() for _ in range(idle)])
         return (0.0 * passes.sum()).expand(self.ratios)
@@ -259,7 +261,7 @@ def cropped(path: str) -> Any:
     picture = load_picture(path)
     draw = random.Random(zlib.crc32(Path(path).name.encode()))
     side = math.sqrt(draw.uniform(0, SHOWN))
-    width, height = (max(1, round(side * each)) for each in picture.size)
+    width, height = (max(1, round(side * length)) for length in picture.size)
     left, top = draw.randint(0, picture.width - width), draw.randint(0, picture.height - height)
     return picture.resize(picture.size, box=(left, top, left + width, top + height))
 

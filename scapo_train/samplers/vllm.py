@@ -166,9 +166,9 @@ class VllmSampler:
             self.sync()
         self._wake("weights")
         self._wake("kv_cache")
-        found = self._generate(prompts, seed, group, temperature, self._max_new_tokens)
+        responses = self._generate(prompts, seed, group, temperature, self._max_new_tokens)
         self._sleep()
-        return found
+        return responses
 
     def close(self) -> None:
         """Ends vLLM."""
@@ -204,7 +204,7 @@ class VllmSampler:
         self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float, max_tokens: int
     ) -> list[Response]:
         """Responses to this rank's prompts; vLLM is awake."""
-        own = [
+        rank_requests = [
             Request(
                 encoded.prompt.source.pictures,
                 encoded.prompt.ids.tolist(),
@@ -212,26 +212,26 @@ class VllmSampler:
             )
             for encoded in prompts
         ]
-        before, together = self._gather_requests(own)
+        before, together = self._gather_requests(rank_requests)
         copies = group if temperature == 0 else 1  # of a greedy response vLLM makes only one
-        requests = [self._vllm_prompt(each) for each in together]
-        settings = [self._settings(each, group // copies, temperature, max_tokens) for each in together]
+        requests = [self._vllm_prompt(request) for request in together]
+        settings = [self._settings(request, group // copies, temperature, max_tokens) for request in together]
         try:
             outputs = self._llm.generate(requests, settings, use_tqdm=False) if requests else []
         except faults()[0] as error:
             raise ScapoError(f"vLLM refuses a prompt: {root_cause(error)}") from None
-        mine = slice(before, before + len(own))
-        found: list[Response] = []
-        for request, output in zip(own, outputs[mine], strict=True):
-            found += _responses(request, output) * copies
-        return found
+        mine = slice(before, before + len(rank_requests))
+        responses: list[Response] = []
+        for request, output in zip(rank_requests, outputs[mine], strict=True):
+            responses += _responses(request, output) * copies
+        return responses
 
-    def _gather_requests(self, own: list[Request]) -> tuple[int, list[Request]]:
+    def _gather_requests(self, requests: list[Request]) -> tuple[int, list[Request]]:
         """The requests of all ranks that share this engine, and how many come before this rank's."""
         if self._neighbors is None:
-            return 0, own
+            return 0, requests
         parts: list[list[Request]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
-        dist.all_gather_object(parts, own, group=self._neighbors)
+        dist.all_gather_object(parts, requests, group=self._neighbors)
         before = sum(len(part) for part in parts[: dist.get_rank(self._neighbors)])
         return before, [request for part in parts for request in part]
 
@@ -247,7 +247,11 @@ class VllmSampler:
         if not pictures:
             return {"prompt_token_ids": request.ids}
         token = self._policy.vlm.config.image_token_id
-        ids = [each for k, each in enumerate(request.ids) if each != token or k == 0 or request.ids[k - 1] != token]
+        ids = [
+            token_id
+            for k, token_id in enumerate(request.ids)
+            if token_id != token or k == 0 or request.ids[k - 1] != token
+        ]
         return {"prompt_token_ids": ids, "multi_modal_data": {"image": pictures[0] if len(pictures) == 1 else pictures}}
 
     def _settings(self, request: Request, number: int, temperature: float, max_tokens: int) -> Any:
@@ -281,14 +285,14 @@ class VllmSampler:
         maker = Prompts(sources, processor, max_bad=CHECKED_PROMPTS)
         prompts = maker.take(range(len(sources)))
         maker.close()
-        with _pixels(self._policy.vlm) as own:
+        with _pixels(self._policy.vlm) as trainer_pixels:
             encoded = encode(self._policy, prompts, self._process_group.device, at_once=1)
         tokens = min(CHECKED_TOKENS, self._max_new_tokens)
         answer = partial(self._generate, seed=0, group=1, temperature=config.rollout.temperature, max_tokens=tokens)
         (model,) = self._llm.apply_model(lambda model: model)
-        with _pixels(model) as other:
-            before = [response for each in encoded for response in answer([each])]
-        pixels = self._largest(_apart(own, other))
+        with _pixels(model) as engine_pixels:
+            before = [response for prompt in encoded for response in answer([prompt])]
+        pixels = self._largest(_apart(trainer_pixels, engine_pixels))
         from_disk = self._gap(encoded, before)
         self._sleep()
         start = time.perf_counter()
@@ -308,11 +312,11 @@ class VllmSampler:
     @torch.no_grad()
     def _gap(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> Gap:
         """How far log-probabilities of responses, one to each prompt, are from the trainer's; over all ranks."""
-        rows = [each.row([response.ids]) for each, response in zip(encoded, responses, strict=True)]
+        rows = [prompt.row([response.ids]) for prompt, response in zip(encoded, responses, strict=True)]
         batch = self._policy.batch(rows, self._process_group.device)
-        own = self._policy(batch).logprob.float().cpu().numpy()
+        logprobs = self._policy(batch).logprob.float().cpu().numpy()
         given = [response.logprobs for response in responses if response.logprobs is not None]
-        apart = np.abs(own - np.concatenate(given))
+        apart = np.abs(logprobs - np.concatenate(given))
         total, number = self._process_group.sum(float(apart.sum()), float(len(apart)))
         return Gap(total / number, self._largest(float(apart.max())))
 
@@ -349,7 +353,7 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
     """What a model's vision tower is given meanwhile, call by call; nothing, where it begins otherwise than Qwen's."""
     seen: list[Tensor] = []
     first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
-    hooks = [each.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu())) for each in first]
+    hooks = [module.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu())) for module in first]
     try:
         yield seen
     finally:
@@ -357,20 +361,20 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
             hook.remove()
 
 
-def _apart(own: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
     """The largest difference of pixels; infinite where there are more of them in one, 0 where there are none."""
-    one, two = (torch.cat([torch.zeros(0), *(part.flatten() for part in each)]) for each in (own, other))
-    if one.shape != two.shape:
+    left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
+    if left.shape != right.shape:
         return math.inf
-    return float((one - two).abs().max()) if len(one) else 0.0
+    return float((left - right).abs().max()) if len(left) else 0.0
 
 
 def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
     """Why log-probabilities differ, and what to do about it."""
     if pixels > PIXEL_GAP:
         file = Path(path) / "preprocessor_config.json"
-        said = read_json(file) if file.is_file() else {}
-        missing = [name for name in NORMALIZATION if isinstance(said, dict) and name not in said]
+        settings = read_json(file) if file.is_file() else {}
+        missing = [name for name in NORMALIZATION if isinstance(settings, dict) and name not in settings]
         remedy = "try another release of vLLM"
         if file.is_file() and missing:
             remedy = (
@@ -426,11 +430,11 @@ def _responses(request: Request, output: Any) -> list[Response]:
             f"{request.path}: vLLM's prompt of {len(output.prompt_token_ids)} tokens is not the trainer's of "
             f"{len(request.ids)}: the two process pictures differently"
         )
-    found = []
+    responses = []
     for made in output.outputs:
         if made.finish_reason not in ("stop", "length"):
             raise ScapoError(f"{request.path}: vLLM gave up ({made.finish_reason})")
         ids = list(made.token_ids)
         logprobs = [place[token].logprob for token, place in zip(ids, made.logprobs, strict=True)]
-        found.append(Response(ids, made.finish_reason == "stop", np.array(logprobs, np.float32)))
-    return found
+        responses.append(Response(ids, made.finish_reason == "stop", np.array(logprobs, np.float32)))
+    return responses

@@ -24,8 +24,10 @@ def hal_spoken(sampled: Sampled) -> Advantages:
     columns = sampled.columns
     claimed = np.maximum(columns.generated, 1)
     rewards = np.where(columns.generated > 0, 1 - columns.hallucinated / claimed, 0.0)
-    each = standardized(rewards, sampled.group)
-    return [np.full(len(own), value, dtype=np.float32) for own, value in zip(sampled.offsets, each, strict=True)]
+    advantages = standardized(rewards, sampled.group)
+    return [
+        np.full(len(spans), value, dtype=np.float32) for spans, value in zip(sampled.offsets, advantages, strict=True)
+    ]
 
 
 def baseline(sampled: Sampled) -> Advantages:
@@ -42,21 +44,21 @@ def baseline_place(sampled: Sampled) -> Advantages:
     How many pieces are finished is known before a token is drawn, so the expected gradient is the paper's. The end of
     sequence stands where the next piece would. A place that no other response reaches has the mean of all tokens.
     """
-    own, places = _paper(sampled), sampled.pieces
-    found = Advantages()
-    for first in range(0, len(own), sampled.group):
-        group = range(first, min(first + sampled.group, len(own)))
+    advantages, places = _paper(sampled), sampled.pieces
+    corrected = Advantages()
+    for first in range(0, len(advantages), sampled.group):
+        group = range(first, min(first + sampled.group, len(advantages)))
         most = 1 + max((int(places[k].max()) for k in group if len(places[k])), default=0)
         sums, counts = np.zeros((len(group), most)), np.zeros((len(group), most))
         for row, k in enumerate(group):
-            sums[row] = np.bincount(places[k], weights=own[k], minlength=most)
+            sums[row] = np.bincount(places[k], weights=advantages[k], minlength=most)
             counts[row] = np.bincount(places[k], minlength=most)
         for row, k in enumerate(group):
             others, number = sums.sum(0) - sums[row], counts.sum(0) - counts[row]
             overall = others.sum() / max(number.sum(), 1)
             mean = np.where(number > 0, others / np.maximum(number, 1), overall)
-            found.append((own[k] - mean[places[k]]).astype(np.float32))
-    return found
+            corrected.append((advantages[k] - mean[places[k]]).astype(np.float32))
+    return corrected
 
 
 def no_repeat(sampled: Sampled) -> Advantages:
@@ -71,16 +73,21 @@ def baseline_no_repeat(sampled: Sampled) -> Advantages:
 
 def per_piece(sampled: Sampled) -> Advantages:
     """SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
-    own, places = _paper(sampled), sampled.pieces
+    advantages, places = _paper(sampled), sampled.pieces
     sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
     weights = [1 / np.maximum(size, 1) for size in sizes]
     mean = sum(weight.sum() for weight in weights) / max(1, sum(map(len, weights)))
-    return [(each * weight / mean).astype(np.float32) for each, weight in zip(own, weights, strict=True)]
+    return [
+        (advantage * weight / mean).astype(np.float32) for advantage, weight in zip(advantages, weights, strict=True)
+    ]
 
 
 def kl_piece(sampled: Sampled) -> Advantages:
     """SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the reference."""
-    nats = [own - other for own, other in zip(sampled.logprobs("policy"), sampled.logprobs("reference"), strict=True)]
+    nats = [
+        policy - reference
+        for policy, reference in zip(sampled.logprobs("policy"), sampled.logprobs("reference"), strict=True)
+    ]
     return sampled.paid(sampled.columns.reward - PIECE_KL * sampled.summed(nats))
 
 
@@ -94,9 +101,11 @@ def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
     return np.where(only_repeats, columns.reward - REPEAT_PENALTY, columns.reward)
 
 
-def _less_others(own: Sequence[NDArray[np.float32]], group: int) -> Advantages:
+def _less_others(advantages: Sequence[NDArray[np.float32]], group: int) -> Advantages:
     """Less the mean over the tokens of the other responses of the group; 0 where there are none."""
-    sums = np.array([each.sum(dtype=np.float64) for each in own]).reshape(-1, group)
-    counts = np.array([len(each) for each in own], dtype=np.float64).reshape(-1, group)
+    sums = np.array([advantage.sum(dtype=np.float64) for advantage in advantages]).reshape(-1, group)
+    counts = np.array([len(advantage) for advantage in advantages], dtype=np.float64).reshape(-1, group)
     others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)
-    return [(each - mean).astype(np.float32) for each, mean in zip(own, others.reshape(-1), strict=True)]
+    return [
+        (advantage - mean).astype(np.float32) for advantage, mean in zip(advantages, others.reshape(-1), strict=True)
+    ]

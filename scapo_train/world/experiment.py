@@ -325,9 +325,9 @@ def describe(model: Path, start: Path) -> None:
 
 
 def _texts(engine: TransformersEngine, requests: Sequence[Request]) -> list[str]:
-    found: dict[int, Completion] = {}
-    engine.run(requests, lambda request, response: found.update({id(request): response}))
-    return [found[id(request)].text for request in requests]
+    completions: dict[int, Completion] = {}
+    engine.run(requests, lambda request, response: completions.update({id(request): response}))
+    return [completions[id(request)].text for request in requests]
 
 
 def measure(run: Path) -> Measured:

@@ -53,13 +53,13 @@ class Ideal:
 def situations(world: World) -> list[Situation]:
     """Every kind of picture with its probability."""
     low, high = world.objects
-    found = []
+    kinds = []
     for number in range(low, high + 1):
         for hidden in range(number + 1):
             clear = number - hidden
             chance = comb(number, hidden) * world.ambiguous**hidden * (1 - world.ambiguous) ** clear
-            found.append(Situation(chance / (high - low + 1), clear, hidden, world.nouns - clear))
-    return found
+            kinds.append(Situation(chance / (high - low + 1), clear, hidden, world.nouns - clear))
+    return kinds
 
 
 def guesser(world: World, threshold: float) -> Ideal:

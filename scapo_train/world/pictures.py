@@ -88,10 +88,10 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
     """(cells,) what each cell looks like: a noun, ``len(NOUNS) + kind`` for an average, or one more for nothing."""
-    found = np.full(SIDE**2, len(NOUNS) + len(SCENES))
+    looks = np.full(SIDE**2, len(NOUNS) + len(SCENES))
     for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
-        found[cell] = noun if clear else len(NOUNS) + scene.kind
-    return found
+        looks[cell] = noun if clear else len(NOUNS) + scene.kind
+    return looks
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:

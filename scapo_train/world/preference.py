@@ -39,19 +39,19 @@ def make_pairs(config: Config) -> Path:
     path = Path(config.run.output) / PAIRS
     if path.exists():
         return path
-    data, rollout, here = config.data, config.rollout, ProcessGroup(0, 1, torch.device("cpu"))
+    data, rollout, process_group = config.data, config.rollout, ProcessGroup(0, 1, torch.device("cpu"))
     vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
     sources = read_prompts(data.train, data.images, oracle)
     steps = [
         indices_of_step(step, len(sources), data.prompts_per_step, config.run.seed) for step in range(config.run.steps)
     ]
     processor = processor_of(config.model)
-    policy = load_policy(config.model, rollout.temperature, here)
-    sampler = PolicySampler(policy, here.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+    policy = load_policy(config.model, rollout.temperature, process_group)
+    sampler = PolicySampler(policy, process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
     prompts = Prompts(sources, processor, data.max_bad).take(sorted({k for step in steps for k in step}))
-    encoded = encode(policy, prompts, here.device)
+    encoded = encode(policy, prompts, process_group.device)
     responses = sampler.sample(encoded, seed_of(config.run.seed, 0, 0), rollout.group, rollout.temperature)
-    texts, _ = decode_batch(processor.tokenizer, [each.ids for each in responses])
+    texts, _ = decode_batch(processor.tokenizer, [response.ids for response in responses])
     owners = [prompt.source for prompt in prompts for _ in range(rollout.group)]
     captions = [
         ForeignCaption(line, source.image_id, text, prompt=PROMPT)

@@ -165,12 +165,12 @@ def _encoded(
     policy: SharedPolicy, processor: Any, world: World, number: int, random: np.random.Generator
 ) -> list[tuple[Scene, Vision]]:
     """Scenes, each with what the tower sees in a picture of it."""
-    found: list[tuple[Scene, Vision]] = []
+    encoded: list[tuple[Scene, Vision]] = []
     for start in range(0, number, 64):
         scenes = [draw_scene(world, random) for _ in range(min(64, number - start))]
         features = _features(policy, processor, world, scenes, random)
-        found += [(scene, Vision(each)) for scene, each in zip(scenes, features, strict=True)]
-    return found
+        encoded += [(scene, Vision(embeds)) for scene, embeds in zip(scenes, features, strict=True)]
+    return encoded
 
 
 def _features(
@@ -178,8 +178,8 @@ def _features(
 ) -> tuple[Tensor, ...]:
     """Per scene the (cells, hidden) features of a new picture of it."""
     made = processor.image_processor(images=[render(world, scene, random) for scene in scenes], return_tensors="pt")
-    found = policy.vlm.model.get_image_features(made["pixel_values"], made["image_grid_thw"])
-    return tuple(getattr(found, "pooler_output", found))
+    features = policy.vlm.model.get_image_features(made["pixel_values"], made["image_grid_thw"])
+    return tuple(getattr(features, "pooler_output", features))
 
 
 def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:

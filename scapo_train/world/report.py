@@ -69,12 +69,12 @@ class Outcome:
             name: field of Rates.
             kernels: only trials with these.
         """
-        found: dict[int, list[float]] = {}
-        for trial, each in zip(self.trials, self.measured, strict=True):
-            value = getattr(getattr(each, decoding), name)
+        by_seed: dict[int, list[float]] = {}
+        for trial, measured in zip(self.trials, self.measured, strict=True):
+            value = getattr(getattr(measured, decoding), name)
             if value is not None and kernels in (None, trial.kernels):
-                found.setdefault(trial.seed, []).append(value if name == "words" else 100 * value)
-        return {seed: float(np.mean(values)) for seed, values in found.items()}
+                by_seed.setdefault(trial.seed, []).append(value if name == "words" else 100 * value)
+        return {seed: float(np.mean(values)) for seed, values in by_seed.items()}
 
 
 def outcomes(folder: Path) -> list[Outcome]:
@@ -104,11 +104,11 @@ def trial_of(run: Path) -> Trial:
 
 def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
     """The mean, and half the width of its 95 % interval by Student's t; None for a single value."""
-    found = np.fromiter(values, dtype=float)
-    if len(found) < 2:
-        return float(found.mean()), None
-    quantile = _STUDENT[min(len(found) - 1, len(_STUDENT)) - 1]
-    return float(found.mean()), float(quantile * found.std(ddof=1) / np.sqrt(len(found)))
+    sample = np.fromiter(values, dtype=float)
+    if len(sample) < 2:
+        return float(sample.mean()), None
+    quantile = _STUDENT[min(len(sample) - 1, len(_STUDENT)) - 1]
+    return float(sample.mean()), float(quantile * sample.std(ddof=1) / np.sqrt(len(sample)))
 
 
 def _cell(values: Iterable[float], sign: str = "") -> str:
@@ -128,9 +128,9 @@ def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -
 def table(found: Sequence[Outcome]) -> str:
     """Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
     lines = [
-        [each.title, decoding, str(len(each.trials))]
-        + [_cell(each.values(decoding, name).values()) for name in _COLUMNS]
-        for each in found
+        [outcome.title, decoding, str(len(outcome.trials))]
+        + [_cell(outcome.values(decoding, name).values()) for name in _COLUMNS]
+        for outcome in found
         for decoding in _DECODING
     ]
     return _markdown(["", "responses", "trials", *_COLUMNS.values()], lines, 2)
@@ -138,16 +138,16 @@ def table(found: Sequence[Outcome]) -> str:
 
 def differences(found: Sequence[Outcome], to: str = "scapo") -> str:
     """Markdown: each line less the line ``to``, within seeds and kernels; empty where there is nothing to compare."""
-    base = next((each for each in found if each.name == to), None)
+    base = next((outcome for outcome in found if outcome.name == to), None)
     lines = []
-    for each in found[1:]:
-        for decoding in _DECODING if base is not None and each is not base else ():
+    for outcome in found[1:]:
+        for decoding in _DECODING if base is not None and outcome is not base else ():
             cells, seeds = list[str](), 0
             for name in _COLUMNS:
-                pairs = paired(each, base, decoding, name)
+                pairs = paired(outcome, base, decoding, name)
                 seeds = max(seeds, len(pairs))
                 cells.append(_cell(pairs.values(), "+"))
-            lines.append([each.title, decoding, str(seeds), *cells])
+            lines.append([outcome.title, decoding, str(seeds), *cells])
     if base is None or not lines:
         return ""
     return _markdown([f"less {base.title}", "responses", "seeds", *_COLUMNS.values()], lines, 2)
@@ -157,12 +157,12 @@ def paired(one: Outcome, other: Outcome | None, decoding: str, name: str) -> dic
     """Seed -> difference of two lines, the mean over the kernels that both have."""
     if other is None:
         return {}
-    found: dict[int, list[float]] = {}
+    gaps: dict[int, list[float]] = {}
     for kernels in sorted({trial.kernels for trial in one.trials} & {trial.kernels for trial in other.trials}):
-        ours, theirs = (each.values(decoding, name, kernels) for each in (one, other))
+        ours, theirs = (outcome.values(decoding, name, kernels) for outcome in (one, other))
         for seed in ours.keys() & theirs.keys():
-            found.setdefault(seed, []).append(ours[seed] - theirs[seed])
-    return {seed: float(np.mean(values)) for seed, values in sorted(found.items())}
+            gaps.setdefault(seed, []).append(ours[seed] - theirs[seed])
+    return {seed: float(np.mean(values)) for seed, values in sorted(gaps.items())}
 
 
 def kernels_table(found: Sequence[Outcome]) -> str:
@@ -171,20 +171,20 @@ def kernels_table(found: Sequence[Outcome]) -> str:
     Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
     with the same kernels, pooled over these.
     """
-    names = [each for each in KERNELS if any(trial.kernels == each for line in found for trial in line.trials)]
+    names = [kernels for kernels in KERNELS if any(trial.kernels == kernels for line in found for trial in line.trials)]
     if len(names) < 2:
         return ""
     lines = []
-    for each in (line for line in found[1:] if {trial.kernels for trial in line.trials}.issuperset(names)):
+    for outcome in (line for line in found[1:] if {trial.kernels for trial in line.trials}.issuperset(names)):
         for decoding in _DECODING:
             for name in ("cap_score", "fluency"):
-                grid = np.full((len({t.seed for t in each.trials}), len(names)), np.nan)
-                place = {seed: row for row, seed in enumerate(sorted({trial.seed for trial in each.trials}))}
+                grid = np.full((len({t.seed for t in outcome.trials}), len(names)), np.nan)
+                place = {seed: row for row, seed in enumerate(sorted({trial.seed for trial in outcome.trials}))}
                 for column, kernels in enumerate(names):
-                    for seed, value in each.values(decoding, name, kernels).items():
+                    for seed, value in outcome.values(decoding, name, kernels).items():
                         grid[place[seed], column] = value
                 means = [_cell(column[~np.isnan(column)]) for column in grid.T]
-                lines.append([each.title, decoding, _COLUMNS[name], *means, _spread(grid), _spread(grid.T)])
+                lines.append([outcome.title, decoding, _COLUMNS[name], *means, _spread(grid), _spread(grid.T)])
     head = ["", "responses", "", *names, "spread of kernels", "spread of seeds"]
     return _markdown(head, lines, 3) if lines else ""
 
@@ -202,15 +202,15 @@ def _spread(grid: NDArray[np.float64]) -> str:
 
 def write(world: World, folder: Path) -> str:
     """Writes ``table.md``, ``results.json`` and ``dynamics.png`` of all trials in the folder; returns the tables."""
-    found = outcomes(folder)
-    text = "\n\n".join(filter(None, (table(found), differences(found), kernels_table(found))))
+    entries = outcomes(folder)
+    text = "\n\n".join(filter(None, (table(entries), differences(entries), kernels_table(entries))))
     ideal = {"scapo": asdict(guesser(world, 0.5)), "cap": asdict(best_guesser(world)[1]), "chances": chances(world)}
-    summary = {"world": asdict(world), "ideal": ideal, "outcomes": [asdict(each) for each in found]}
+    summary = {"world": asdict(world), "ideal": ideal, "outcomes": [asdict(outcome) for outcome in entries]}
     with atomic_write(folder / "results.json") as stream:
         stream.write(dump_json(summary) + b"\n")
     with atomic_write(folder / "table.md") as stream:
         stream.write((text + "\n").encode())
-    draw(folder / "dynamics.png", world, folder, found)
+    draw(folder / "dynamics.png", world, folder, entries)
     return text
 
 
@@ -236,8 +236,8 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
                 steps = min((steps for steps, _ in curves), key=len)
                 values = np.array([curve[: len(steps)] for _, curve in curves])
                 style = _style(scheme)
-                for one in values if len(values) > 1 else ():
-                    axes.plot(steps, one, **style, lw=0.6, alpha=0.4)
+                for curve in values if len(values) > 1 else ():
+                    axes.plot(steps, curve, **style, lw=0.6, alpha=0.4)
                 axes.plot(steps, values.mean(axis=0), **style, lw=1.8, label=scheme.title)
             axes.set(title=title, xlabel="step", xlim=(0, None), ylim=(0, None))
         places[0].legend(fontsize=8)
@@ -245,11 +245,11 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
         save(figure, stream, picture_format(str(path)))
 
 
-def _style(each: Outcome) -> dict[str, Any]:
+def _style(outcome: Outcome) -> dict[str, Any]:
     """A color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
-    if each.name == "start":
+    if outcome.name == "start":
         return {"color": COLORS[0]}
-    round_, place = divmod(list(SCHEMES).index(each.trials[0].scheme), len(COLORS) - 1)
+    round_, place = divmod(list(SCHEMES).index(outcome.trials[0].scheme), len(COLORS) - 1)
     return {"color": COLORS[1 + place], "linestyle": "--" if round_ else "-"}
 
 
@@ -264,7 +264,7 @@ def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
     return steps, [np.nan if value is None else 100 * value for value in values]
 
 
-def _plane(axes: Any, world: World, found: Sequence[Outcome]) -> None:
+def _plane(axes: Any, world: World, entries: Sequence[Outcome]) -> None:
     thresholds = [1.0, *sorted({chance - 1e-9 for chance, _ in chances(world)}, reverse=True)]
     ideals = [guesser(world, threshold) for threshold in thresholds]
     line = 100 * np.array([(ideal.hal_rate, ideal.cover_rate) for ideal in ideals])
@@ -272,12 +272,14 @@ def _plane(axes: Any, world: World, found: Sequence[Outcome]) -> None:
         curve = 100 * np.array(iso_curve(level))
         axes.plot(curve[:, 0], curve[:, 1], color="#9aa3ad", linestyle="--", linewidth=0.6, zorder=0)
     axes.plot(line[:, 0], line[:, 1], color="#55606c", linestyle=":", marker=".", ms=3, lw=1.2, label="ideal guessers")
-    for each in found:
-        rates = [measured.sampled for measured in each.measured]
-        points = np.array([(one.hal_rate, one.cover_rate) for one in rates], dtype=float) * 100
-        color = _style(each)["color"]
+    for outcome in entries:
+        rates = [measured.sampled for measured in outcome.measured]
+        points = np.array([(rate.hal_rate, rate.cover_rate) for rate in rates], dtype=float) * 100
+        color = _style(outcome)["color"]
         axes.plot(points[:, 0], points[:, 1], "o", ms=3, color=color, alpha=0.5)
-        axes.plot(*points.mean(axis=0), "s", ms=7, color=color, label=each.title if each.name == "start" else None)
+        axes.plot(
+            *points.mean(axis=0), "s", ms=7, color=color, label=outcome.title if outcome.name == "start" else None
+        )
     axes.set(title="where they end (curves of equal Cap. Score)", xlim=(0, 50), ylim=(0, 100))
     axes.set(xlabel="Hal. Rate, %", ylabel="Cover Rate, %")
     axes.legend(fontsize=8, loc="lower right")

@@ -11,7 +11,7 @@ import matcher_quality as quality
 import pytest
 
 from scapo_eval import AliasMatcher, Vocabulary
-from scapo_eval.matching.uses import USES, Claims
+from scapo_eval.matching.uses import USES, Reading
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 COCO = set(Vocabulary.load("coco80").labels)
@@ -61,7 +61,7 @@ def test_annotations_are_well_formed(gold: list[Any], shared: Path) -> None:
                 assert mention.is_trap
 
 
-def _values(gold: list[Any], vocabulary: Vocabulary, claims: Claims) -> dict[str, float]:
+def _values(gold: list[Any], vocabulary: Vocabulary, claims: Reading) -> dict[str, float]:
     found = quality.quality(gold, quality.read_traps(), AliasMatcher(vocabulary, claims))
     return {name: figure.value for name, figure in found["figures"].items()}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
+import re
 import subprocess
 import sys
 import time
@@ -383,7 +385,9 @@ def test_claims_judged_against_references_and_image(cli: Cli, ok: Cli, start: St
     assert rows(verdicts)[3]["claims"] == ["Mumbling.", "A dog."]
     page = ok("report", verdicts, "--format", "html", "-o", tmp_path / "report.html")
     assert page.returncode == 0
-    assert "A dragon." in (tmp_path / "report.html").read_text()
+    packed = re.findall(r'id="data-\w+">([^<]+)</script>', (tmp_path / "report.html").read_text())
+    payloads = [gzip.decompress(base64.b85decode(each.replace(",", "<"))) for each in packed]
+    assert any(b"A dragon." in payload for payload in payloads)
 
 
 def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(cli: Cli, start: Start, tmp_path: Path) -> None:

@@ -106,4 +106,4 @@ def test_what_belongs_to_an_engine_needs_one(refused: Refusal) -> None:
     message = refused("hallusionbench", path, "--engine", "ray")
     assert "--engine needs --questions, and takes no --per-answer" in message
     message = refused("chair", path, "--truth", "truth.json", "--engine", "ray", "--per-caption", "y.jsonl")
-    assert "--engine takes no --per-caption" in message
+    assert "--engine needs --truth, and takes neither --per-caption nor --native" in message

@@ -117,6 +117,9 @@ def test_json_has_the_shape_of_the_specification(world: Path) -> None:
             "p_value",
             "test",
             "n_images",
+            "n_differing",
+            "standard_error",
+            "detectable",
         }
         assert (row["system"], row["baseline"], row["n_images"]) == ("b", "a", 40)
         assert 0 < row["p_value"] <= 1

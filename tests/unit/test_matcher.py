@@ -24,7 +24,7 @@ from scapo_eval.base.text import nfc_with_map
 from scapo_eval.matching.context import noun_behind
 from scapo_eval.matching.matcher_batch import BatchMatcher
 from scapo_eval.matching.trie import AliasTrie
-from scapo_eval.matching.uses import Claims
+from scapo_eval.matching.uses import Reading
 from scapo_eval.matching.visible import plain_letters, shown, without_breaks
 
 Found = list[tuple[int, int, str]]
@@ -522,7 +522,7 @@ def test_every_conflict_is_listed() -> None:
 @pytest.mark.parametrize("claims", ["all", "visual"])
 @pytest.mark.parametrize(("ignore", "ignored"), [((), []), (("red house",), [(2, 11)])])
 def test_a_vocabulary_without_aliases_finds_nothing(
-    claims: Claims, ignore: tuple[str, ...], ignored: list[Any]
+    claims: Reading, ignore: tuple[str, ...], ignored: list[Any]
 ) -> None:
     matcher = AliasMatcher(Vocabulary.from_mapping({}, ignore=ignore), claims)
     assert matcher.find("A red house") == []

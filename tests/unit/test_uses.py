@@ -15,7 +15,7 @@ from scapo_eval.base.errors import InputError
 from scapo_eval.matching.context import CLOSED_WORDS, noun_behind
 from scapo_eval.matching.cues import _FILE as CUES_FILE
 from scapo_eval.matching.cues import Cue, compiled, read_cues, shipped_cues
-from scapo_eval.matching.uses import CLAIMS, LEFT_OUT, Claims, clear_cache, reading_of
+from scapo_eval.matching.uses import LEFT_OUT, READINGS, Reading, clear_cache, reading_of
 
 THINGS = (
     "person people man dog dogs cat cats bird birds car cars bus buses truck hat phone laptop table bench book lake"
@@ -30,10 +30,10 @@ VOCABULARY = Vocabulary.from_mapping(
 MATCHER = AliasMatcher(VOCABULARY)
 
 
-MATCHERS = {claims: AliasMatcher(VOCABULARY, claims) for claims in CLAIMS}
+MATCHERS = {claims: AliasMatcher(VOCABULARY, claims) for claims in READINGS}
 
 
-def kept(text: str, claims: Claims) -> list[str]:
+def kept(text: str, claims: Reading) -> list[str]:
     columns = MATCHERS[claims].find_batch([text])
     return [text[start:end] for start, end in zip(columns.start.tolist(), columns.end.tolist(), strict=True)]
 
@@ -230,7 +230,7 @@ TEXTS = st.lists(WORDS, max_size=25).map(" ".join)
 @pytest.mark.slow
 def test_a_batch_is_its_captions_and_readings_are_nested(texts: list[str]) -> None:
     masks = {}
-    for claims in CLAIMS:
+    for claims in READINGS:
         matcher = MATCHERS[claims]
         columns, masks[claims] = matcher.find_all(texts)
         single = [matcher.find_all([text])[1] for text in texts]
@@ -269,7 +269,7 @@ def test_a_boundary_never_falls_inside_a_mention_that_is_no_claim() -> None:
     vocabulary = Vocabulary.from_mapping({"shop": ["Smith, Jones and Sons"], "cat": ["cat"]}, name="shops")
     oracle = PresenceOracle.from_objects({"1": ["cat"]}, source="test")
     text = "There is not one Smith, Jones and Sons shop in this town. There is a cat in it."
-    for claims in CLAIMS:
+    for claims in READINGS:
         (result,) = SubsentenceReward(vocabulary, oracle, RewardConfig(rule="clause", claims=claims))([1], [text])
         assert [text[part.start : part.end] for part in result.parts] == [text[:58], text[58:]]
 
@@ -282,8 +282,8 @@ def test_an_unknown_reading_is_refused() -> None:
 def test_scores_by_claims() -> None:
     oracle = PresenceOracle.from_objects({"1": ["cat"]}, source="test")
     records = [{"image_id": 1, "caption": "There is no dog. A cat, possibly a bird."}]
-    scored = {c: score_captions(records, vocabulary=VOCABULARY, oracle=oracle, claims=c, resamples=0) for c in CLAIMS}
-    assert [scored[c].counts["hallucinated"] for c in CLAIMS] == [2, 1, 0, 1]
+    scored = {c: score_captions(records, vocabulary=VOCABULARY, oracle=oracle, claims=c, resamples=0) for c in READINGS}
+    assert [scored[c].counts["hallucinated"] for c in READINGS] == [2, 1, 0, 1]
     assert "|claims:all|" in scored["all"].signature
     assert "|claims:asserted|" in scored["asserted"].signature
 
@@ -327,4 +327,4 @@ def test_each_word_is_a_cue_once_and_the_hash_is_of_the_rules() -> None:
         != read_cues(data.replace(b"reach: 70", b"reach: 71")).fingerprint
     )
     assert reading_of("all") is None
-    assert len({reading_of(claims) for claims in CLAIMS}) == len(CLAIMS)
+    assert len({reading_of(claims) for claims in READINGS}) == len(READINGS)

@@ -57,7 +57,7 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answ
     }
     name = display_name(path)
     faults = FaultList()
-    found: dict[int, Answer] = {}
+    answers: dict[int, Answer] = {}
     for line, record in _records(read_bytes(path), name, faults):
         if missing := [key for key in ("image_id", "label", "verdict") if key not in record]:
             keys = ", ".join(map(str, list(record)[:6]))
@@ -79,15 +79,15 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answ
         elif pair is None:
             asked = f"round {round_.number} does not ask for '{record['label']}' in image {record['image_id']}"
             faults.add(InputError(asked, path=name, line=line))
-        elif found.get(pair, round_.answers[pair]) not in (None, answer):
-            before = found.get(pair, round_.answers[pair])
+        elif answers.get(pair, round_.answers[pair]) not in (None, answer):
+            before = answers.get(pair, round_.answers[pair])
             faults.add(
                 InputError(f"the pair is answered already, with '{before}', not '{answer}'", path=name, line=line)
             )
         elif round_.answers[pair] is None:
-            found[pair] = answer
+            answers[pair] = answer
     faults.raise_if_any()
-    return list(found.items())
+    return list(answers.items())
 
 
 def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -354,9 +354,11 @@ def read_rounds(store: Store) -> list[Round]:
         InputError: a round is damaged or missing.
     """
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
-    for number, each in enumerate(rounds, 1):
-        if each.number != number:
-            raise InputError(f"round {number} not found: this file is round {each.number}", path=str(each.path), line=1)
+    for number, round_ in enumerate(rounds, 1):
+        if round_.number != number:
+            raise InputError(
+                f"round {number} not found: this file is round {round_.number}", path=str(round_.path), line=1
+            )
     return rounds
 
 
@@ -434,9 +436,9 @@ def people_cells(store: Store) -> NDArray[np.bool_]:
 def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
     """(images, labels) bool, true for cells that a person has seen, answers "unsure" included."""
     seen = people_cells(store)
-    for each in rounds:
-        seen_pairs = [k for k, answer in enumerate(each.answers) if answer is not None and answer != "missing"]
-        seen[each.draw.pairs.rows[seen_pairs], each.draw.pairs.label_ids[seen_pairs]] = True
+    for round_ in rounds:
+        seen_pairs = [k for k, answer in enumerate(round_.answers) if answer is not None and answer != "missing"]
+        seen[round_.draw.pairs.rows[seen_pairs], round_.draw.pairs.label_ids[seen_pairs]] = True
     return seen
 
 

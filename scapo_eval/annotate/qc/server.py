@@ -122,8 +122,8 @@ class QcServer(ThreadingHTTPServer):
         self._summary: dict[str, Any] | None = None
         self._turn = threading.Lock()
         self._asked = frozenset(round_.draw.pairs.rows.tolist())
-        here = files(__package__)
-        self._assets = {name: (here.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
+        folder = files(__package__)
+        self._assets = {name: (folder.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
 
     def get(self, place: str) -> tuple[bytes, str]:
         """Body and MIME type of an address below the token.
@@ -204,7 +204,7 @@ class QcServer(ThreadingHTTPServer):
         used = list(dict.fromkeys(pairs.label_ids.tolist()))
         place = {label: k for k, label in enumerate(used)}
         info = store.vocabulary.info
-        found = {
+        state = {
             **self._answers(),
             "round": self._round.number,
             "run": store.folder.resolve().name,
@@ -221,9 +221,9 @@ class QcServer(ThreadingHTTPServer):
         }
         if self._summary is not None:
             names = ("overall", "overall_missing", "refine", "confidence")
-            found |= {"errors": self._round.errors, **{name: self._summary[name] for name in names}}
-            found["command"] = refine_command(store.folder, self._summary["refine"])
-        return found
+            state |= {"errors": self._round.errors, **{name: self._summary[name] for name in names}}
+            state["command"] = refine_command(store.folder, self._summary["refine"])
+        return state
 
 
 class _Handler(BaseHTTPRequestHandler):

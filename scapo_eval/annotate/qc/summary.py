@@ -74,23 +74,23 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
     rounds = read_rounds(store)
     matrix = judged_matrix(store)
     alpha = round(1 - confidence, 12)
-    closed = [each for each in rounds if each.state == "closed" and each.draw.labels]
+    closed = [round_ for round_ in rounds if round_.state == "closed" and round_.draw.labels]
     current = _changed(matrix, rounds, store)
     samples = {counting_round.number: _sample(counting_round, rounds) for counting_round in _counting_rounds(closed)}
     labels: dict[str, Any] = {}
     for column, name in enumerate(store.labels):
-        last = next((each for each in reversed(closed) if column in each.draw.labels), None)
+        last = next((round_ for round_ in reversed(closed) if column in round_.draw.labels), None)
         if last is None:
             continue
-        draws = sum(column in each.draw.labels for each in rounds[: last.number])
+        draws = sum(column in round_.draw.labels for round_ in rounds[: last.number])
         level = alpha_of_draw(alpha, draws)
         labels[name] = {"round": last.number, "alpha": level, "stale": bool(current[last.number][column])}
         for side in SIDES:
             labels[name][side] = _label_side(samples[last.number], column, side, matrix, level, labels[name]["stale"])
-    last_full = next((each for each in reversed(closed) if each.draw.full), None)
+    last_full = next((round_ for round_ in reversed(closed) if round_.draw.full), None)
     overall, missing = None, "no round over all labels has been closed"
     if last_full is not None:
-        level = alpha_of_draw(alpha, sum(each.draw.full for each in rounds[: last_full.number]))
+        level = alpha_of_draw(alpha, sum(round_.draw.full for round_ in rounds[: last_full.number]))
         changed = [store.labels[k] for k in np.flatnonzero(current[last_full.number])]
         if changed:
             missing = f"{len(changed)} labels have changed since round {last_full.number}; draw over all labels again"
@@ -101,14 +101,14 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
     return {
         "format": FORMAT,
         "confidence": confidence,
-        "rounds": [_round_record(each, store) for each in rounds],
+        "rounds": [_round_record(round_, store) for round_ in rounds],
         "overall": overall,
         "overall_missing": missing,
         "labels": labels,
         "never_drawn": [name for name in store.labels if name not in labels],
         "stale": [name for name, record in labels.items() if record["stale"]],
         "refine": list(dict.fromkeys(error["label"] for error in last_closed.errors)) if last_closed else [],
-        "errors": [{"round": each.number, **_without_pair(error)} for each in rounds for error in each.errors],
+        "errors": [{"round": round_.number, **_without_pair(error)} for round_ in rounds for error in round_.errors],
         "judges": sorted({provenance.judge for provenance in store.provenances if provenance.kind != "human"}),
     }
 
@@ -128,11 +128,11 @@ def read_summary(store: Store) -> dict[str, Any]:
         InputError: the file cannot be read, or lacks what others rely on.
     """
     path = summary_path(store)
-    found = read_json(path)
-    confidence = found.get("confidence") if isinstance(found, dict) else None
-    if not isinstance(confidence, float) or not 0 < confidence < 1 or not isinstance(found.get("rounds"), list):
+    summary = read_json(path)
+    confidence = summary.get("confidence") if isinstance(summary, dict) else None
+    if not isinstance(confidence, float) or not 0 < confidence < 1 or not isinstance(summary.get("rounds"), list):
         raise InputError("damaged: not a summary of quality control", path=str(path))
-    return dict(found)
+    return dict(summary)
 
 
 def summary_path(store: Store) -> Path:
@@ -150,16 +150,16 @@ def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
 def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
     """The rounds that are some label's last one, or the last full one."""
     latest: dict[int, Round] = {}
-    for each in closed:
-        latest.update(dict.fromkeys(each.draw.labels, each))
-    full = [each for each in closed if each.draw.full][-1:]
-    return list({each.number: each for each in (*latest.values(), *full)}.values())
+    for round_ in closed:
+        latest.update(dict.fromkeys(round_.draw.labels, round_))
+    full = [round_ for round_ in closed if round_.draw.full][-1:]
+    return list({round_.number: round_ for round_ in (*latest.values(), *full)}.values())
 
 
 def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) -> dict[int, NDArray[np.bool_]]:
     """Round number -> (labels,) whether any cell but those of people differs from the round's matrix."""
     judges = ~people_cells(store)
-    return {each.number: ((matrix != each.draw.matrix) & judges).any(axis=0) for each in rounds}
+    return {round_.number: ((matrix != round_.draw.matrix) & judges).any(axis=0) for round_ in rounds}
 
 
 _MASKS = ("checked", "random", "present", "wrong", "unsure", "corrected")
@@ -170,8 +170,8 @@ def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
     shape = draw.matrix.shape
     earlier, later = rounds[: round_.number - 1], rounds[round_.number - 1 :]
     doubtful = np.zeros(shape, dtype=np.bool_)
-    for each in earlier:
-        cells = _cells(each, "unsure")
+    for earlier_round in earlier:
+        cells = _cells(earlier_round, "unsure")
         doubtful[cells] = draw.matrix[cells] != UNKNOWN
     masks = {name: np.zeros(shape, dtype=np.bool_) for name in _MASKS}
     masks["checked"][_cells(round_, "yes", "no", "unsure")] = True
@@ -181,8 +181,8 @@ def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
         masks[name][rows[drawn], labels[drawn]] = True
         masks[name] &= masks["checked"]
     masks["wrong"][_wrong(round_, draw.matrix)] = True
-    for each in later:
-        masks["corrected"][_wrong(each, draw.matrix)] = True
+    for later_round in later:
+        masks["corrected"][_wrong(later_round, draw.matrix)] = True
     masks["corrected"] &= draw.eligible
     return _Sample(judged=draw.matrix, eligible=draw.eligible, doubtful=doubtful, **masks)
 
@@ -234,7 +234,7 @@ def _interval(low: float, high: float, corrected: int, cells: int) -> dict[str, 
 
 def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: int) -> dict[str, Any] | None:
     """Errors and false negatives from the random draws, false positives from the draw among all present cells."""
-    found: dict[str, Any] = {"round": number, "alpha": alpha}
+    overall: dict[str, Any] = {"round": number, "alpha": alpha}
     sizes = sample.eligible.sum(axis=0), sample.random.sum(axis=0)
     strata = list(zip(*(size.tolist() for size in sizes), strict=True))
     for name, verdicts in _KINDS.items():
@@ -255,8 +255,8 @@ def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: in
             low, high = bounds
         cells = int(np.isin(matrix, verdicts).sum())
         interval = _interval(low, high + doubtful, corrected, cells)
-        found[name] = {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **interval}
-    return found
+        overall[name] = {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **interval}
+    return overall
 
 
 _KINDS = {"error": (PRESENT, ABSENT), "false_positive": (PRESENT,), "false_negative": (ABSENT,)}

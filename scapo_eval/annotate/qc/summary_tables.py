@@ -23,12 +23,12 @@ def rounds_table(summary: dict[str, Any]) -> Table:
     heads = ("round", "labels", "pairs", "answered", "unsure", "skipped", "errors", "state")
     rows = [
         [
-            str(each["round"]),
-            "all" if each["full"] else str(each["labels"]) if each["kind"] == "random" else each["kind"],
-            *(f"{each[key]:,}" for key in ("pairs", "answered", "unsure", "missing", "errors")),
-            each["state"],
+            str(round_["round"]),
+            "all" if round_["full"] else str(round_["labels"]) if round_["kind"] == "random" else round_["kind"],
+            *(f"{round_[key]:,}" for key in ("pairs", "answered", "unsure", "missing", "errors")),
+            round_["state"],
         ]
-        for each in summary["rounds"]
+        for round_ in summary["rounds"]
     ]
     return heads, rows
 
@@ -62,8 +62,8 @@ def labels_table(summary: dict[str, Any]) -> Table:
     for name, record in summary["labels"].items():
         row = [name, f"{record['round']}{'*' if record['stale'] else ''}"]
         for side in SIDES:
-            found = record[side]
-            row += [f"{found['cells']:,}", _checked(found), percent(found["high"], up=True)]
+            counts = record[side]
+            row += [f"{counts['cells']:,}", _checked(counts), percent(counts["high"], up=True)]
         rows.append(row)
     return ["label", "round", *heads], rows
 
@@ -77,6 +77,6 @@ def percent(value: float | None, *, up: bool) -> str:
     return f"{(math.ceil(scaled) if up else math.floor(scaled)) / 10**digits:.{digits}f} %"
 
 
-def _checked(found: dict[str, Any]) -> str:
-    doubt = f" (+{found['unsure']}?)" if found["unsure"] else ""
-    return f"{found['wrong']}{doubt} / {found['checked']:,}"
+def _checked(counts: dict[str, Any]) -> str:
+    doubt = f" (+{counts['unsure']}?)" if counts["unsure"] else ""
+    return f"{counts['wrong']}{doubt} / {counts['checked']:,}"

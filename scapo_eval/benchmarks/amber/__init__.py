@@ -86,15 +86,15 @@ class Verdict:
 
     def record(self) -> dict[str, Any]:
         """As one line of evidence; descriptions with the names of the official script's lists."""
-        found: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
+        record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item
         if isinstance(item, Query):
-            found |= {"kind": item.kind, "truth": item.truth, "said": self.said, "correct": self.said == item.truth}
+            record |= {"kind": item.kind, "truth": item.truth, "said": self.said, "correct": self.said == item.truth}
         elif self.credit:
-            found |= {"n_nouns": self.nouns} if self.nouns is not None else {}
-            found |= {"vocab_nouns": list(self.credit.mentions), "flags": self.credit.flags}
-            found |= {"cover": self.credit.cover, "cog": self.credit.cog}
-        return found
+            record |= {"n_nouns": self.nouns} if self.nouns is not None else {}
+            record |= {"vocab_nouns": list(self.credit.mentions), "flags": self.credit.flags}
+            record |= {"cover": self.credit.cover, "cog": self.credit.cog}
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,16 +270,18 @@ class Amber:
         texts = [response.text for response in responses if isinstance(response.item, Description)]
         nouns = iter(self._tagger.find_batch(texts, on_progress)) if self._tagger else map(self._finder.find, texts)
         safe, near, words = self.data.safe, self.similarity.near, self._words
-        found = []
+        verdicts = []
         for response in responses:
             item = response.item
             if isinstance(item, Query):
-                found.append(Verdict(response, said=self._parse(response.text)))
+                verdicts.append(Verdict(response, said=self._parse(response.text)))
                 continue
             spoken = next(nouns)
             mentions = [noun for noun in spoken if noun in words] if self._tagger else spoken
-            found.append(Verdict(response, credit(item, mentions, safe, near), len(spoken) if self._tagger else None))
-        return found
+            verdicts.append(
+                Verdict(response, credit(item, mentions, safe, near), len(spoken) if self._tagger else None)
+            )
+        return verdicts
 
     def _unit(self, number: int) -> str:
         return self.data.images[number - 1] if self.data.images else f"item {number}"
@@ -292,12 +294,12 @@ class Amber:
         tasks = {type(self._item(number)) for number in answered}
         return sum(type(item) in tasks for item in self.data.items) - len(answered)
 
-    def _notes(self, found: AmberCounts, answered: set[int], unparsed: int) -> Iterator[str]:
+    def _notes(self, counts: AmberCounts, answered: set[int], unparsed: int) -> Iterator[str]:
         yield from coverage(answered, self.data)
-        yield from found.notes
-        if found.duplicate:
+        yield from counts.notes
+        if counts.duplicate:
             fate = "scored each time, as the official script does" if self.mode == "parity" else "scored once"
-            yield f"{found.duplicate:,} answers repeat an item; it is {fate}"
+            yield f"{counts.duplicate:,} answers repeat an item; it is {fate}"
         if unparsed:
             yield f"{unparsed:,} answers are neither yes nor no by the rule '{self.answers}'; they count as wrong"
         if not self.data.images:
@@ -314,18 +316,18 @@ class Amber:
         return right
 
 
-def _generative_row(found: Credit) -> tuple[int, ...]:
+def _generative_row(description_credit: Credit) -> tuple[int, ...]:
     """One value per column of GENERATIVE."""
-    wrong = sum(found.flags)
+    wrong = sum(description_credit.flags)
     return (
         1,
-        len(found.flags),
+        len(description_credit.flags),
         wrong,
         int(wrong > 0),
-        sum(found.cover),
-        len(found.cover),
-        sum(found.cog),
-        len(found.cog),
+        sum(description_credit.cover),
+        len(description_credit.cover),
+        sum(description_credit.cog),
+        len(description_credit.cog),
     )
 
 
@@ -370,15 +372,15 @@ def _score(
         answers=parser,
         tagger=NltkNouns(workers, noun_cache) if mode == "parity" else None,
     )
-    read = [read_responses(each, benchmark, official=mode == "parity", skip_bad=skip_bad) for each in named.values()]
+    read = [read_responses(path, benchmark, official=mode == "parity", skip_bad=skip_bad) for path in named.values()]
     if drop_unfinished:
-        read = [found.without_unfinished() for found in read]
+        read = [responses.without_unfinished() for responses in read]
     scored = []
-    for (name, source), found in zip(named.items(), read, strict=True):
-        with systems.reading(name, source, sum(len(response.text) for response in found.scored)) as advance:
-            scored.append(scorer.score(found, name, resampling=systems.resampling, on_progress=advance))
-    runs = [each.run for each in scored]
-    items = [{response.number for response in found.scored} for found in read]
+    for (name, source), responses in zip(named.items(), read, strict=True):
+        with systems.reading(name, source, sum(len(response.text) for response in responses.scored)) as advance:
+            scored.append(scorer.score(responses, name, resampling=systems.resampling, on_progress=advance))
+    runs = [score.run for score in scored]
+    items = [{response.number for response in responses.scored} for responses in read]
     for run, answered in zip(runs, items, strict=True):
         if answered != items[0]:
             names = f"{run.name} and {runs[0].name}"

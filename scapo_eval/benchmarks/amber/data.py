@@ -138,10 +138,10 @@ def _require(folder: Path, name: str) -> Path:
 
 def _associations(root: Path) -> dict[str, list[str]]:
     path = _require(root, "relation.json")
-    found = read_json(path)
-    if not isinstance(found, dict) or not all(map(_is_words, found.values())):
+    associations = read_json(path)
+    if not isinstance(associations, dict) or not all(map(_is_words, associations.values())):
         raise InputError("expected AMBER's relation.json: {word: [associated words]}", path=str(path))
-    return found
+    return associations
 
 
 def _is_words(value: object) -> bool:

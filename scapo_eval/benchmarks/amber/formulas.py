@@ -51,8 +51,8 @@ def _share(kinds: Sequence[str], numerator: str, denominator: str) -> Formula:
 
 def _f1(kinds: Sequence[str]) -> Formula:
     """Harmonic mean of precision and recall, 0 where no "no" is right."""
-    right, said, true = (_pooled(kinds, count) for count in (RIGHT_NO, SAID_NO, TRUE_NO))
-    return lambda sums: divide(2 * right(sums), said(sums) + true(sums))
+    right_no, said_no, true_no = (_pooled(kinds, count) for count in (RIGHT_NO, SAID_NO, TRUE_NO))
+    return lambda sums: divide(2 * right_no(sums), said_no(sums) + true_no(sums))
 
 
 def _yes_no_formulas(kinds: Sequence[str], prefix: str = "") -> dict[str, Formula]:

@@ -88,13 +88,14 @@ class Responses:
     def without_unfinished(self) -> Responses:
         """The same, every description without its last sentence where that has no end."""
         texts = [
-            without_unfinished(each.text) if isinstance(each.item, Description) else each.text for each in self.scored
+            without_unfinished(response.text) if isinstance(response.item, Description) else response.text
+            for response in self.scored
         ]
         pairs = list(zip(self.scored, texts, strict=True))
         return replace(
             self,
-            scored=[each if each.text is text else replace(each, text=text) for each, text in pairs],
-            unfinished=sum(each.text is not text for each, text in pairs),
+            scored=[response if response.text is text else replace(response, text=text) for response, text in pairs],
+            unfinished=sum(response.text is not text for response, text in pairs),
         )
 
 
@@ -115,30 +116,30 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)
-    found = Responses()
-    reader = _Reader(name, data, official, found)
-    faults = FaultList((lambda error: _skip(found)) if skip_bad else None)
+    responses = Responses()
+    reader = _Reader(name, data, official, responses)
+    faults = FaultList((lambda error: _skip(responses)) if skip_bad else None)
     if official and _is_empty_list(path):
-        return found
+        return responses
     for line, record in iter_records(path, on_error=faults.add):
-        if not (found.scored or faults.total or {"id", "response"} <= record.keys()) and (hint := _hint(path)):
+        if not (responses.scored or faults.total or {"id", "response"} <= record.keys()) and (hint := _hint(path)):
             raise InputError(f"not valid AMBER answers{hint}", path=name, line=line)
         try:
             reader.take(line, record)
         except UNFIT as error:
             faults.add(InputError(unfit(error), path=name, line=line))
-    if reader.strangers and not found.scored and len(reader.strangers) == faults.total:
+    if reader.strangers and not responses.scored and len(reader.strangers) == faults.total:
         line, value = reader.strangers[0]
         raise InputError(f"not one id is AMBER's (first: {value}){_hint(path)}", path=name, line=line)
     faults.raise_if_any()
-    if not found.scored:
-        raise InputError(f"no answer can be scored, {found.skipped:,} records are faulty", path=name)
-    _refuse_other_benchmarks(name, found.scored)
-    return found
+    if not responses.scored:
+        raise InputError(f"no answer can be scored, {responses.skipped:,} records are faulty", path=name)
+    _refuse_other_benchmarks(name, responses.scored)
+    return responses
 
 
-def _skip(found: Responses) -> None:
-    found.skipped += 1
+def _skip(responses: Responses) -> None:
+    responses.skipped += 1
 
 
 def _is_empty_list(path: Readable) -> bool:
@@ -150,9 +151,9 @@ def _is_empty_list(path: Readable) -> bool:
 class _Reader:
     """Takes record after record; remembers what was answered where."""
 
-    def __init__(self, name: str, data: AmberData, official: bool, found: Responses) -> None:
+    def __init__(self, name: str, data: AmberData, official: bool, responses: Responses) -> None:
         self.strangers: list[tuple[int, str]] = []
-        self._name, self._data, self._official, self._found = name, data, official, found
+        self._name, self._data, self._official, self._responses = name, data, official, responses
         self._first: dict[int, Response] = {}
 
     def take(self, line: int, record: Mapping[str, Any]) -> None:
@@ -170,10 +171,10 @@ class _Reader:
         if earlier is not response:
             if earlier.text != response.text and not self._official:
                 raise ValueError(f"id {number} has another answer on line {earlier.line}")
-            self._found.duplicate += 1
+            self._responses.duplicate += 1
             if not self._official:
                 return
-        self._found.scored.append(response)
+        self._responses.scored.append(response)
 
     def _number(self, line: int, record: Mapping[str, Any]) -> int:
         value = _value(record, "id")
@@ -181,13 +182,13 @@ class _Reader:
         n = len(self._data.items)
         if number is not None and 1 <= number <= n:
             return number
-        self._found.unknown += 1
+        self._responses.unknown += 1
         if number is None or not -n < number < 1 or not self._official:
             self.strangers.append((line, repr(value)))
             raise ValueError(f"id {value!r} is not one of AMBER's (1 to {n:,})")
         note = f"ids below 1 count from the end (0 is {n:,}), as in the official script"
-        if note not in self._found.notes:
-            self._found.notes.append(note)
+        if note not in self._responses.notes:
+            self._responses.notes.append(note)
         return n + number
 
     def _text(self, record: Mapping[str, Any], item: Item) -> str:
@@ -205,11 +206,11 @@ class _Reader:
                 f"id {number} asks about image {self._data.images[number - 1]}, this answer is about {image}"
             )
         model = record.get("model", record.get("model_id"))
-        if model is not None and self._found.model not in (None, str(model)):
-            first = f"an answer of {model!r} after one of {self._found.model!r}: one file, one model"
+        if model is not None and self._responses.model not in (None, str(model)):
+            first = f"an answer of {model!r} after one of {self._responses.model!r}: one file, one model"
             raise ValueError(f"{first}; {split_by_import(self._name)}")
         if model is not None:
-            self._found.model = str(model)
+            self._responses.model = str(model)
 
 
 def _value(record: Mapping[str, Any], key: str) -> Any:

@@ -78,8 +78,8 @@ class Similarity:
 
 
 def _read_pairs(path: str) -> list[tuple[str, str]]:
-    found = read_json(path)
-    pairs = found.get("pairs") if isinstance(found, dict) else found
+    content = read_json(path)
+    pairs = content.get("pairs") if isinstance(content, dict) else content
     if not isinstance(pairs, list):
         raise InputError('expected {"pairs": [[word, word, similarity], ...]}', path=path)
     similar = []

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ...base.errors import OptionError
 from ...files.records import Given
-from ...matching.uses import Claims
+from ...matching.uses import Reading
 from ...matching.vocabulary import Vocabulary
 from ...results.benchmark import Benchmark, OnEngine, Option
 from ...results.results import Run
@@ -119,7 +119,7 @@ def chair(
     synonyms: Synonyms | str | Path | None = None,
     vocabulary: Vocabulary | str | Path | None = None,
     name: str | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...base.errors import InputError, check_choice
-from ...matching.uses import Claims
+from ...matching.uses import Reading
 from ...matching.vocabulary import Vocabulary
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
@@ -19,7 +19,7 @@ def profile(
     *,
     vocabulary: Vocabulary | str | Path | None = None,
     synonyms: Synonyms | str | Path | None = None,
-    claims: Claims = "all",
+    claims: Reading = "all",
     workers: int | None = None,
 ) -> Profile:
     """How captions are read.

@@ -57,10 +57,10 @@ class Opera:
         distinct = list(dict.fromkeys(texts))
         if self._workers > 1 and len(distinct) >= PARALLEL_FROM:
             with process_pool(self._workers) as pool:
-                found = list(pool.map(self._read, distinct, chunksize=-(-len(distinct) // (4 * self._workers))))
+                objects = list(pool.map(self._read, distinct, chunksize=-(-len(distinct) // (4 * self._workers))))
         else:
-            found = [self._read(text) for text in distinct]
-        rows = dict(zip(distinct, found, strict=True))
+            objects = [self._read(text) for text in distinct]
+        rows = dict(zip(distinct, objects, strict=True))
         return ObjectColumns.of_words([rows[text] for text in texts])
 
     def _read(self, text: str) -> tuple[list[int], int]:

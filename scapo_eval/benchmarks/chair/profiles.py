@@ -21,7 +21,7 @@ from ...base.columns import MentionColumns
 from ...base.reprs import fields_in_short
 from ...matching.matcher import AliasMatcher
 from ...matching.matcher_batch import BATCH
-from ...matching.uses import Claims, reading_of
+from ...matching.uses import Reading, reading_of
 from ...matching.vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader
@@ -80,7 +80,7 @@ class Native:
 
     name = "native"
 
-    def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
+    def __init__(self, vocabulary: Vocabulary, claims: Reading = "all") -> None:
         self.vocabulary = vocabulary
         self.claims = claims
         self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, "claims": claims, "reading": reading_of(claims)}
@@ -88,8 +88,8 @@ class Native:
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`Profile`."""
-        found = self._matcher.find_batch(texts)
-        return ObjectColumns(found.indptr, found.start, found.end, found.label_id, word_counts(texts))
+        mentions = self._matcher.find_batch(texts)
+        return ObjectColumns(mentions.indptr, mentions.start, mentions.end, mentions.label_id, word_counts(texts))
 
 
 def word_counts(texts: Sequence[str]) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ def _precision(sums: Sums) -> Floats:
 
 def _natively(formula: Formula) -> Formula:
     """The same of the native counts."""
-    return lambda sums: formula({name.removesuffix(NATIVE): each for name, each in sums.items() if NATIVE in name})
+    return lambda sums: formula({name.removesuffix(NATIVE): value for name, value in sums.items() if NATIVE in name})
 
 
 NATIVE = "_native"
@@ -126,28 +126,28 @@ class ChairScorer(Scorer):
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the profile's ObjectColumns."""
-        found = self.profile.find_batch(captions.captions)
-        counts = np.column_stack([caption_counts(found, rows[0], self.truths[0]), found.lengths])
+        objects = self.profile.find_batch(captions.captions)
+        counts = np.column_stack([caption_counts(objects, rows[0], self.truths[0]), objects.lengths])
         if self.native is not None:
             second = caption_counts(self.native.find_batch(captions.captions), rows[1], self.truths[1])
             counts = np.column_stack([counts, second])
-        mentioned = np.bincount(found.label_id, minlength=len(self.profile.vocabulary.labels))
-        return ScoredBlock(captions, counts, mentioned, found)
+        mentioned = np.bincount(objects.label_id, minlength=len(self.profile.vocabulary.labels))
+        return ScoredBlock(captions, counts, mentioned, objects)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per caption: objects in text order with multiplicity, those hallucinated, and those missed."""
-        truth, found = self.truths[0], block.evidence
+        truth, objects = self.truths[0], block.evidence
         labels = truth.vocabulary.labels
         for k, image in enumerate(block.captions.image_ids):
             states = truth.states[truth.oracle.index[image]]
-            said = found.label_id[found.row(k)].tolist()
+            label_ids = objects.label_id[objects.row(k)].tolist()
             yield {
                 **block.captions.place(k),
                 "caption": block.captions.captions[k],
-                "generated": [labels[j] for j in said if states[j] >= 0],
-                "hallucinated": [labels[j] for j in said if states[j] == 0],
-                "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],
-                "unknown": [labels[j] for j in said if states[j] < 0],
+                "generated": [labels[j] for j in label_ids if states[j] >= 0],
+                "hallucinated": [labels[j] for j in label_ids if states[j] == 0],
+                "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in label_ids],
+                "unknown": [labels[j] for j in label_ids if states[j] < 0],
             }
 
 
@@ -185,7 +185,7 @@ def score_chair(
     path = path if isinstance(path, Records) else Source.of(path)
     damage: list[str] = []
     scorer = ChairScorer.of(profile, oracle, options, native)
-    found = tally(
+    sums = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
@@ -195,7 +195,7 @@ def score_chair(
         given=path,
     )
     drawn = resampling or Resampling()
-    return chair_of(found, scorer, name or source, drawn, damage)
+    return chair_of(sums, scorer, name or source, drawn, damage)
 
 
 def chair_of(
@@ -232,9 +232,9 @@ def chair_of(
 
 def printed_digits(table: CountTable, profile: str) -> dict[str, float]:
     """What the official script of this profile prints: percent with one decimal; the length as it is."""
-    found = {name: value for name, value in values(METRICS, table).items() if name in PRINTED.get(profile, ())}
+    printed = {name: value for name, value in values(METRICS, table).items() if name in PRINTED.get(profile, ())}
     return {
         name: float(f"{value:.1f}" if name in METRICS.plain_numbers else f"{value * 100:.1f}")
-        for name, value in found.items()
+        for name, value in printed.items()
         if value is not None
     }

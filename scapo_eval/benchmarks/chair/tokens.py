@@ -38,7 +38,7 @@ def tokens(caption: str) -> list[str]:
 
 def sentence_tokens(sentence: str) -> list[str]:
     """The tokens of one lower-cased sentence, double quotes as NLTK writes them: ````` `` ````` and ``''``."""
-    found: list[str] = []
+    all_tokens: list[str] = []
     gap_before = ""
     for chunk, gap, rest in _chunks(sentence):
         parts = [chunk] if rest else _cut(chunk, _FULL_STOP.search(chunk))
@@ -48,10 +48,10 @@ def sentence_tokens(sentence: str) -> list[str]:
                 piece = "``"
             elif piece == '"':
                 piece = "''"
-            found.append(piece)
+            all_tokens.append(piece)
             before = piece
         gap_before = gap[-1:]
-    return found
+    return all_tokens
 
 
 def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[str]:
@@ -88,9 +88,9 @@ def _split_pieces(parts: Iterable[str], *, spaced: bool) -> list[str]:
     pieces = [
         piece for part in parts for word in _QUOTED_LETTER.sub("' ", part).split() for piece in _PIECE.findall(word)
     ]
-    found: list[str] = []
+    split_pieces: list[str] = []
     for k, piece in enumerate(pieces):
         clitic = _CLITIC.search(piece) if spaced or k < len(pieces) - 1 else None
         cut = clitic.start() if clitic else len(piece)
-        found += [*_TWO_WORDS.sub(r"\g<0> ", piece[:cut]).split(), *([piece[cut:]] if clitic else [])]
-    return found
+        split_pieces += [*_TWO_WORDS.sub(r"\g<0> ", piece[:cut]).split(), *([piece[cut:]] if clitic else [])]
+    return split_pieces

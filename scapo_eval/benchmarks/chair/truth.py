@@ -91,7 +91,7 @@ def _mentioned(paths: Sequence[str | Path], profile: Profile) -> dict[str, set[i
             raise InputError(f"not a valid COCO captions file: {error}", path=display_name(path)) from None
         for begin in range(0, len(written), _BATCH):
             batch = written[begin : begin + _BATCH]
-            found = profile.find_batch([each.caption for each in batch])
-            for k, each in enumerate(batch):
-                told.setdefault(str(each.image_id), set()).update(found.label_id[found.row(k)].tolist())
+            objects = profile.find_batch([annotation.caption for annotation in batch])
+            for k, annotation in enumerate(batch):
+                told.setdefault(str(annotation.image_id), set()).update(objects.label_id[objects.row(k)].tolist())
     return told
