@@ -432,7 +432,7 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("none.jsonl", *OPTIONS), "none.jsonl: file not found"),
-        ((".", *OPTIONS), ".: is a directory"),
+        ((".", *OPTIONS), "the files of one data set are of one kind"),
         (("a.jsonl", "--truth", ".", "--vocabulary", "v.yaml"), ".: is a directory"),
         (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: file not found"),
         (
