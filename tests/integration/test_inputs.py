@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -259,10 +260,16 @@ def count_open(event: str, arguments: tuple[Any, ...]) -> None:
             os.write(LOG[0], path.encode() + b"\n")
 
 
+@cache
+def install_hook() -> None:
+    """Once per process: nothing takes a hook away again."""
+    sys.addaudithook(count_open)
+
+
 @pytest.fixture(scope="module")
 def hook() -> None:
-    """Installs the hook, which nothing takes away again."""
-    sys.addaudithook(count_open)
+    """Opened files are counted."""
+    install_hook()
 
 
 @contextmanager

@@ -70,7 +70,11 @@ def test_an_engine_is_asked_for_what_it_takes(engine: None, name: str, tmp_path:
     function, source, how = asked.args
     assert (function, source, how["name"]) == (record.engine.function, str(path), "ours")
     taken = set(inspect.signature(getattr(Engine, function)).parameters)
-    readings: dict[str, Any] = {"answers": answers.AnswerReading, "amber": amber.AmberReading, "score": batch.Reading}
+    readings: dict[str, Any] = {
+        "answers": answers.AnswerReading,
+        "amber": amber.AmberReading,
+        "score": batch.ReadingOptions,
+    }
     taken |= set(readings.get(function, batch.Skipping).__annotations__)
     assert set(how) <= taken
     if function == "answers":
