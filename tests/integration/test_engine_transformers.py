@@ -321,10 +321,11 @@ def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
     remote, local = tmp_path / "remote.jsonl", tmp_path / "local.jsonl"
     asked = [*command, "-o", str(remote), "--base-url", url, "--concurrency", "2"]
     done = subprocess.run(asked, capture_output=True, text=True, env=environment(), timeout=600)
-    assert done.returncode == 0, done.stderr
-    here = [*command, "-o", str(local), "--engine", "transformers", "--device", "cpu", "--dtype", "float32"]
-    assert subprocess.run(here, capture_output=True, env=environment(), timeout=600).returncode == 0
+    own = [*command, "-o", str(local), "--engine", "transformers", "--device", "cpu", "--dtype", "float32"]
+    done_here = subprocess.run(own, capture_output=True, text=True, env=environment(), timeout=600)
     theirs, ours = ([orjson.loads(line) for line in path.read_bytes().splitlines()] for path in (remote, local))
+    for process, rows in ((done, theirs), (done_here, ours)):  # random weights may say nothing but white space
+        assert process.returncode == (0 if all(row["caption"] for row in rows) else 4), process.stderr
     assert [row["image_id"] for row in theirs] == [row["image_id"] for row in ours]
     assert len(theirs) == 12
     same = sum(a["caption"].split() == b["caption"].split() for a, b in zip(theirs, ours, strict=True))
@@ -337,7 +338,8 @@ def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
 
 def _again(command: list[str], output: Path) -> bytes:
     """The file of a run that starts anew."""
-    subprocess.run([*command, "--restart"], check=True, capture_output=True, env=environment(), timeout=600)
+    output.unlink()
+    subprocess.run([*command, "--restart"], capture_output=True, env=environment(), timeout=600)
     return output.read_bytes()
 
 

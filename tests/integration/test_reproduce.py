@@ -123,6 +123,11 @@ def each_stage_reads_what_the_one_before_wrote(done: Path) -> None:
     assert [part.reward for part in result.parts] == [1.0, -1.0]
 
 
+def payload(page: str, name: str) -> Any:
+    (packed,) = re.findall(rf'id="data-{name}">([^<]+)</script>', page)
+    return json.loads(gzip.decompress(base64.b85decode(packed.replace(",", "<"))))
+
+
 def tables_and_report_have_every_system(done: Path) -> None:
     systems = ["base", "scapo", "grpo"]
     rows_of = ((1, systems), (2, systems), (3, ["coco80", "toy"]), (4, ["base", "plain+description", "SCAPO"]))
@@ -133,10 +138,9 @@ def tables_and_report_have_every_system(done: Path) -> None:
     assert (done / "tables" / "dynamics.png").read_bytes().startswith(b"\x89PNG")
     page = (done / "report.html").read_text()
     assert "MMHal-Bench" in page
-    (charts,) = re.findall(r'id="data-charts">([^<]+)</script>', page)
-    packed = json.loads(gzip.decompress(base64.b85decode(charts.replace(",", "<"))))
-    assert packed["captions"] == systems
-    assert [run["name"] for run in packed["training"]] == ["scapo", "grpo", "dapo", "coco"]
+    charts, training = (payload(page, name) for name in ("charts", "training"))
+    assert charts["captions"] == systems
+    assert [run["name"] for run in training["runs"]] == ["scapo", "grpo", "dapo", "coco"]
     phd = json.loads((done / "results" / "phd.json").read_text())
     assert [system["n_images"] for system in phd["systems"]] == [8 + 2] * len(systems)  # two for the mode ccs
     assert all(system["metrics"]["phd_ccs"]["value"] is not None for system in phd["systems"])
