@@ -77,7 +77,7 @@ def page(data: Path, truths: Mapping[str, str]) -> Iterator[str]:
     yield from agreement(gold, oracle, data)
     yield "## The vocabulary and the profile\n\n" + PROFILES
     yield from profiles(data, oracle)
-    yield "## The reading of claims\n\n" + READINGS_NOTE
+    yield "## The reading of claims\n\n" + ON_READINGS
     yield from readings(data, oracle)
     yield "## The truth\n\n" + TRUTHS
     yield from thinned(data, oracle, truths)
@@ -351,7 +351,7 @@ The same captions and the same truth (COCO's instances and reference captions, j
 Values of different profiles are not comparable, and their order of systems need not be the same.
 """
 
-READINGS_NOTE = """\
+ON_READINGS = """\
 `all` counts every mention, as the published scripts do; the others leave out what a caption denies, guesses, or does
 not say of this image ([vocabulary.md](../vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
 charged for a dog by `all`.

@@ -66,7 +66,7 @@ def test_the_pages_hold_no_caption(shared: Path) -> None:
 def test_the_page_of_the_closed_vocabulary_has_its_tables() -> None:
     import validity
 
-    for text in (validity.INTRODUCTION, validity.COVERAGE, validity.AGREEMENT, validity.PROFILES, validity.READINGS_NOTE,
+    for text in (validity.INTRODUCTION, validity.COVERAGE, validity.AGREEMENT, validity.PROFILES, validity.ON_READINGS,
                  validity.TRUTHS, validity.POPE, validity.CONCLUSION):  # fmt: skip
         assert text.strip() in VALIDITY
     for system in validity.CAPTIONS:
