@@ -26,7 +26,7 @@ from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.matching.words import content_words, tokens
 from scapo_eval.truths.oracle import PresenceOracle, Truth
 from scapo_eval.truths.references import References, ReferenceWords
-from scapo_eval.validation.agreement import Pairing, Sample, interval_of
+from scapo_eval.validation.agreement import Pairing, ResampledImages, interval_of
 from scapo_eval.validation.judgements import Judgements
 from scapo_eval.validation.validate import Agreement, Validation
 from scapo_eval.validation.values import Measures, Texts
@@ -371,7 +371,7 @@ def _fit(data: Path, vocabulary: str) -> Validation:
 def _readings(judged: Judgements, oracle: PresenceOracle, rating: str) -> list[str]:
     texts = Texts([item.image for item in judged.items], [item.caption for item in judged.items])
     truth = Truth.of(oracle, Vocabulary.load("coco80"))
-    sample = Sample.of(list(texts.images), resamples=1000, seed=12345)
+    sample = ResampledImages.of(list(texts.images), resamples=1000, seed=12345)
     found = []
     for claims in ("all", "visual"):
         values = Measures(truth, ScoringOptions(claims), {}).values(["hal_rate"], texts)["hal_rate"]
@@ -460,7 +460,7 @@ def leads(data: Path) -> Iterator[tuple[str, str]]:
     images = sorted({item.image for item in items})
     for system in SYSTEMS[1:]:
         gaps = np.array([of[image, SYSTEMS[0]] - of[image, system] for image in images])
-        resampled = Sample.of(images, resamples=1000, seed=12345).weights() @ gaps / len(images)
+        resampled = ResampledImages.of(images, resamples=1000, seed=12345).weights() @ gaps / len(images)
         bounds = interval_of(resampled)
         yield system, f"{resampled[0]:+.1f} [{bounds.low:+.1f}, {bounds.high:+.1f}]"
 

@@ -25,7 +25,7 @@ from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..files.records import Readable
 from ..readers.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
-from ..readers.parsers import Parser, Said, parse_label, parser_identity
+from ..readers.parsers import Parser, YesNo, parse_label, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
 from ..results.counts import CountTable
@@ -248,7 +248,7 @@ def is_right(item: Graded) -> bool:
     return item.correct or (item.said is None and Place.of(item.question.id).text_only)
 
 
-def blame(place: Place, said: Said | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
+def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
     """What the official script blames an answer on: ``lh``, ``vi``, ``mixed``, or None where it is right.
 
     Args:

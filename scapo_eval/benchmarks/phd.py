@@ -19,7 +19,7 @@ from ..files.containers import Warn, warn_user
 from ..files.files import atomic_write, display_name
 from ..files.json_text import dump_json, iter_records
 from ..files.records import Given, Readable
-from ..readers.parsers import Parser, Said
+from ..readers.parsers import Parser, YesNo
 from ..results.benchmark import Option
 from ..results.metric import Floats, Formula, MetricSet, harmonic_mean
 from ..results.results import Run
@@ -44,7 +44,7 @@ from .yesno import (
 )
 
 MODES = ("base", "sec", "icc", "ccs")
-_SIDES: tuple[Said, Said] = ("yes", "no")
+_SIDES: tuple[YesNo, YesNo] = ("yes", "no")
 
 
 def phd_index(c: Cells) -> Floats:

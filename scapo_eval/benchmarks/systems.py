@@ -26,7 +26,7 @@ from .slicing import Slicer, labels_of
 Advance = Callable[[int], None]
 """Takes how much more is done."""
 
-Reader = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
+ProgressContext = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
 """Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
 
 R = TypeVar("R", bound=Run)
@@ -54,7 +54,7 @@ class Systems:
     given: Sequence[tuple[str | None, Readable]]
     resampling: Resampling = field(default_factory=Resampling)
     warn: Warn = warn_user
-    reading: Reader = _unseen
+    reading: ProgressContext = _unseen
     by: str | None = None
     slicers: dict[str, Slicer] = field(default_factory=dict, compare=False)
 

@@ -21,7 +21,7 @@ from ..files.containers import Warn, warn_user
 from ..files.json_text import iter_records
 from ..files.records import Given, Readable
 from ..files.source import Source
-from ..readers.parsers import PARSERS, Parser, Said, parser_identity
+from ..readers.parsers import PARSERS, Parser, YesNo, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
 from ..results.counts import CountTable
@@ -52,7 +52,7 @@ Unparsed = Literal["wrong", "drop"]
 GroupOf = Callable[[Question], str]
 """Question -> the group whose counts it adds to."""
 
-_CELLS: Mapping[tuple[Said, Said | None], str] = {
+_CELLS: Mapping[tuple[YesNo, YesNo | None], str] = {
     ("yes", "yes"): "tp",
     ("no", "yes"): "fp",
     ("no", "no"): "tn",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..base.errors import FaultList, InputError, InputErrors
 from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
-from ..files.containers import OnError, Rows, Warn, is_open, warn_user
+from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
 from ..files.files import iter_line_blocks, refuse_foreign_encoding, split_lines
 from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
@@ -264,7 +264,7 @@ AnyBlock = Block | RecordBlock | ArrowBlock | ParsedBlock
 
 
 def caption_blocks(
-    path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
+    path: Readable, *, rollouts: bool = False, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[AnyBlock]:
     """The captions of a file in any understood layout, in blocks and in its order.
 
@@ -332,7 +332,7 @@ def _is_own(head: bytes) -> bool:
     return layout is None or layout.name in OWN_LAYOUTS
 
 
-def _converted_blocks(source: Recognized, on_error: OnError | None, warn: Warn) -> Iterator[ParsedBlock]:
+def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: Warn) -> Iterator[ParsedBlock]:
     name = source.rows.path
     found = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
     while rows := list(islice(found, PARSED_BLOCK)):

@@ -17,7 +17,7 @@ from typing import Literal
 from ..base.errors import InputError
 from ..base.ids import canonical_image_id
 from ..base.types import Answer
-from ..files.containers import OnError, Rows, Warn, open_rows, warn_user
+from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
 from ..files.fields import (
     Record,
     find_image,
@@ -104,7 +104,7 @@ def recognize(path: Readable) -> Format:
     return open_layout(path, warn=lambda message: None).format
 
 
-def open_layout(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Recognized:
+def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Recognized:
     """Opens and recognizes a file in one pass, so that standard input works too.
 
     Args:

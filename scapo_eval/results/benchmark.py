@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InputError
 from ..base.reprs import fields_in_short, one_line
+from ..files.fields import Record
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -44,8 +45,6 @@ SUMMARIES: Mapping[str, str] = {
 
 GROUP = "scapo.benchmarks"
 """Group of the entry points that name records of other packages."""
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
