@@ -63,7 +63,7 @@ class ScoringOptions:
             raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
 
 
-class RecordBlock(Protocol):
+class ScorableBlock(Protocol):
     """Some records of a file."""
 
     @property
@@ -82,7 +82,7 @@ class UnknownImage(InputError):
     """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
 
 
-BlockReader = Callable[["ErrorHandler | None"], Iterable[RecordBlock]]
+BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
 """Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""
 
 
@@ -472,7 +472,7 @@ class Work:
     evidence: bool = False
     number: Callable[[str], int] | None = None
 
-    def __call__(self, block: RecordBlock) -> BlockOutcome:
+    def __call__(self, block: ScorableBlock) -> BlockOutcome:
         """Counts of a block, and its faults by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
@@ -501,7 +501,7 @@ def _start_worker(work: Mapped[Work]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
-def _score_blocks(blocks: list[RecordBlock]) -> list[BlockOutcome]:
+def _score_blocks(blocks: list[ScorableBlock]) -> list[BlockOutcome]:
     outcomes = map(_work, blocks)
     return (
         list(outcomes) if _work.evidence else [outcome._replace(block=outcome.block.summed()) for outcome in outcomes]
@@ -512,7 +512,7 @@ _TOGETHER = 8
 """Blocks of one task at most: a task costs this process two thirds of a millisecond, a block a worker 13."""
 
 
-def _tasks(blocks: Iterable[RecordBlock], workers: int) -> Iterator[list[RecordBlock]]:
+def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[ScorableBlock]]:
     """Blocks in tasks: many where little travels, fewer towards the end of a file, so that workers end together."""
     left = iter(blocks)
     for block in left:
@@ -521,7 +521,7 @@ def _tasks(blocks: Iterable[RecordBlock], workers: int) -> Iterator[list[RecordB
 
 
 def _scored_blocks(
-    work: Work, blocks: Iterable[RecordBlock], workers: int
+    work: Work, blocks: Iterable[ScorableBlock], workers: int
 ) -> Generator[tuple[int, BlockOutcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:

@@ -22,7 +22,7 @@ from ..base.reprs import fields_in_short
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
 from ..benchmarks.chair import ChairScorer, Synonyms, chair_of
 from ..benchmarks.chair import profile as chair_profile
-from ..benchmarks.scoring import BlockReader, OnUnknownImage, RecordBlock, Scorer, ScoringOptions, Sums, Tally, Work
+from ..benchmarks.scoring import BlockReader, OnUnknownImage, ScorableBlock, Scorer, ScoringOptions, Sums, Tally, Work
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
 from ..matching.uses import Reading
@@ -272,7 +272,7 @@ class Counter(Counted[Result]):
             A pyarrow Table.
         """
 
-        def blocks() -> Iterator[RecordBlock]:
+        def blocks() -> Iterator[ScorableBlock]:
             for batch in batches:
                 known = batch.num_rows and "image_id" in batch.schema.names
                 first = f" (a batch that begins with image_id {batch.column('image_id')[0]})" if known else ""

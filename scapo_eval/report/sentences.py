@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, metric_name
-from ..results.render import headline, is_better, number, stars
+from ..results.render import ComparisonRow, headline, is_better, number, stars
 from ..results.stats import MIN_SHARED_IMAGES
 from ..results.verdict import CAP_SCORE, component_rates
 
@@ -20,9 +20,6 @@ LENGTH = "len"
 
 PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
 """Metric -> how its tested loss reads beside a tested gain in Cap. Score."""
-
-ComparisonRow = Mapping[str, Any]
-"""One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ MANY_METRICS = 8
 """A benchmark of more metrics than this is shown by its headline metrics, unless others are asked for."""
 
 ComparisonRow = Mapping[str, Any]
+"""One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
 
 
 class Scored(Protocol):
