@@ -29,7 +29,7 @@ from ..files.json_text import json_type, read_json
 from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import Formula, MetricSet, divide, ratio
+from ..results.metric import Formula, MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
@@ -145,6 +145,12 @@ wrongly; said rightly."""
 def _mean(share: str, number: str) -> Formula:
     return ratio(share, number, SHARE_UNIT)
 
+
+COLUMNS_0_2 = (
+    "descriptions", "with_claims", "claims", "precision_share", "compared", "recall_share", "f1_share",
+    "dcscore_share", "asked", "said", "said_right",
+)  # fmt: skip
+"""Those of results files of version 0.2, whose DCScore was not the original's."""
 
 METRICS = MetricSet(
     name="facts",
@@ -441,7 +447,7 @@ BENCHMARK = Benchmark(
     VERDICTS are what scapo-eval judge facts wrote (claims, verified, matched, references, answers), files of facts
     (facts, verified), or DeCapBench's output (a file, or its folder); several are compared with the first.
     """,
-    metric_set=lambda columns: METRICS,
+    metric_set=lambda columns: of_version(METRICS, columns, former=COLUMNS_0_2),
     metric_names={
         "dcscore": "DCScore",
         "precision_descriptive": "Precision, descriptive",

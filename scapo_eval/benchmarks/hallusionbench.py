@@ -29,7 +29,7 @@ from ..readers.parsers import Parser, YesNo, parse_label, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
 from ..results.counts import CountTable
-from ..results.metric import Floats, Formula, MetricSet, Sums, divide, ratio
+from ..results.metric import Floats, Formula, MetricSet, Sums, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .answered import READING, QuestionFiles, evidence
@@ -306,8 +306,9 @@ def metrics_of(groups: Sequence[str]) -> MetricSet:
     )
 
 
+_RIGHT = tuple(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right"))
 _COUNTS = (
-    *(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right")),
+    *_RIGHT,
     "figures_wrong",
     "false_yes",
     *BLAMES,
@@ -555,6 +556,15 @@ def _score(
     return hallusionbench_runs(answers, parser=identity, resampling=systems.resampling)
 
 
+def _metrics_of(columns: Sequence[str]) -> MetricSet:
+    """Those of counts in a file; version 0.2 had its own idea of easy and hard."""
+    groups = sorted(_groups_in(columns))
+    metrics = metrics_of(groups)
+    former = [_column(group, name) for group in groups for name in _RIGHT]
+    mended = [name for name in metrics.formulas if name.endswith(("easy_acc", "hard_acc"))]
+    return of_version(metrics, columns, former, mended)
+
+
 BENCHMARK = AnsweredBenchmark(
     name="hallusionbench",
     title="HallusionBench",
@@ -563,7 +573,7 @@ BENCHMARK = AnsweredBenchmark(
     ANSWERS are the official result file (model_prediction), VLMEvalKit's or lmms-eval's predictions, or own JSON
     Lines with ids such as VD/illusion/1/0/0/0.
     """,
-    metric_set=lambda columns: metrics_of(_groups_in(columns)),
+    metric_set=_metrics_of,
     metric_names={
         "a_acc": "aAcc",
         "f_acc": "fAcc",

@@ -22,7 +22,7 @@ from ..files.json_text import iter_records, json_type
 from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import MetricSet, divide, ratio
+from ..results.metric import MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .answered import AnsweredQuestion
@@ -314,7 +314,9 @@ BENCHMARK = Benchmark(
     RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
     """,
-    metric_set=lambda columns: METRICS,
+    metric_set=lambda columns: of_version(
+        METRICS, columns, former=[column for column in COLUMNS if column != "informative_sum"]
+    ),
     metric_names={
         "mmhal_score": "Score",
         "mmhal_hal": "Hal. Rate",

@@ -7,8 +7,8 @@ paired test needs no second pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,37 @@ class MetricSet:
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
+
+
+def of_version(
+    metrics: MetricSet, columns: Sequence[str], former: Sequence[str], mended: Collection[str] = ()
+) -> MetricSet:
+    """Returns the metrics of this version, or of the counts of an earlier one those that they still give.
+
+    Args:
+        metrics: those of this version.
+        columns: of the counts.
+        former: columns of the earlier version.
+        mended: metrics that stood for something else then.
+    """
+    if tuple(columns) != tuple(former):
+        return metrics
+    nothing = {name: np.zeros(()) for name in columns}
+
+    def given(formula: Formula) -> bool:
+        try:
+            formula(nothing)
+        except KeyError:
+            return False
+        return True
+
+    return replace(
+        metrics,
+        columns=tuple(columns),
+        formulas={name: each for name, each in metrics.formulas.items() if name not in mended and given(each)},
+        at_most=tuple(pair for pair in metrics.at_most if set(pair) <= set(columns)),
+        cells=metrics.cells & set(columns),
+    )
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:

@@ -419,20 +419,25 @@ def _looks_like(source: Source) -> str:
     return f" but {known.title}" if known else ""
 
 
+CHANGED = "made by an earlier version, which counted otherwise; score the records again for"
+
+
 def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling | None) -> Run:
     columns = tuple(evidence["columns"])
     rows = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(columns))
     signature = Signature.parse(entry["signature"])
+    metrics = metric_set_of(metric_set, columns)
+    changed = sorted(entry["metrics"].keys() - metrics.formulas.keys())
     return Run(
         name=entry["name"],
         signature=signature,
-        metric_set=metric_set_of(metric_set, columns),
+        metric_set=metrics,
         table=CountTable(columns, tuple(evidence["image_ids"]), rows),
         n_records=entry["n_captions"],
         other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
         verdicts=evidence.get("verdicts", {}),
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
-        notes=tuple(entry.get("notes", ())),
+        notes=(*entry.get("notes", ()), *([f"{CHANGED}: {', '.join(changed)}"] if changed else [])),
         resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )
