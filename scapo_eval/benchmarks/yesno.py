@@ -44,7 +44,7 @@ from .join import (
 )
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
-from .systems import Systems, drawn, sources_of
+from .systems import Systems, drawn, naming_inputs, sources_of
 
 Unparsed = Literal["wrong", "drop"]
 """What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
@@ -458,6 +458,7 @@ def _run(
     )
 
 
+@naming_inputs
 def yesno(
     answers: Given,
     *,

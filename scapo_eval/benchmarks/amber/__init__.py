@@ -25,7 +25,7 @@ from ...results.results import Resampling, Run
 from ...results.signature import Signature
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..scoring import bad_file_notes
-from ..systems import Systems, drawn
+from ..systems import Systems, drawn, naming_inputs
 from .data import KINDS, AmberData, AmberItem, Description, Query
 from .formulas import (
     COLUMNS,
@@ -411,6 +411,7 @@ def _augmented(
     return [scorer.score(read_responses(path, data), name, resampling=resampling).run for name, path in answers.items()]
 
 
+@naming_inputs
 def amber(
     responses: Given,
     *,
