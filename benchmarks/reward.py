@@ -30,7 +30,7 @@ from scapo_eval import AliasMatcher, PresenceOracle, SubsentenceReward, Vocabula
 from scapo_eval.base.types import Rule
 from scapo_eval.benchmarks.chair import Synonyms
 from scapo_eval.files.json_text import iter_records
-from scapo_eval.rewarding.batch import rewards_for_batch
+from scapo_eval.rewarding.batch import advantages_for_batch
 from scapo_eval.rewarding.tokens import decode_batch, token_offsets
 from scapo_eval.segmenting.segment_batch import split_batch
 
@@ -202,7 +202,7 @@ def main() -> int:
             return [r.token_advantages(o) for r, o in zip(reward(ids, texts), offsets, strict=True)]
 
         works["ids to text and spans alone"] = lambda: decode_batch(tokenizer, sequences)
-        works[TOKENS] = lambda: rewards_for_batch(ids, padded, tokenizer, reward)
+        works[TOKENS] = lambda: advantages_for_batch(ids, padded, tokenizer, reward)
         works["... the same, response by response"] = one_by_one
 
     present = [oracle.present(image) for image in ids]

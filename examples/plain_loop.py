@@ -11,7 +11,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.rewarding.batch import rewards_for_batch
+from scapo_eval.rewarding.batch import advantages_for_batch
 
 SAMPLES = [
     "A dog lies on the grass near a bench. A cat sits beside it. It is a nice day.",
@@ -43,7 +43,7 @@ def main() -> None:
     tokenizer = small_tokenizer()
     end = tokenizer.token_to_id("<|end|>")
     finished, cut_off = (tokenizer.encode(text).ids for text in SAMPLES)
-    advantages = rewards_for_batch(["1", "2"], [[*finished, end], cut_off], tokenizer, reward)
+    advantages, _ = advantages_for_batch(["1", "2"], [[*finished, end], cut_off], tokenizer, reward)
 
     # the loss of a step, with log-probabilities lp (B, T), their old values and the mask of sampled tokens:
     #   rho = exp(lp - lp_old)

@@ -234,10 +234,10 @@ def check_slime(folder: Path) -> Outcome:
     import torch
 
     from .integrations import slime as adapter
-    from .rewarding.batch import load_reward, rewards_for_batch
+    from .rewarding.batch import advantages_for_batch, load_reward
 
     case = _Case.of(folder)
-    found = rewards_for_batch(case.images, case.ids, case.tokenizer, load_reward(**case.files))
+    found, _ = advantages_for_batch(case.images, case.ids, case.tokenizer, load_reward(**case.files))
     rewards = [adapter.Credit(0.0, own[: len(ids)].tolist()) for own, ids in zip(found, case.ids, strict=True)]
     data: dict[str, Any] = {"rewards": rewards, "kl": [torch.zeros(len(ids)) for ids in case.ids]}
     adapter.advantages(None, data)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -117,10 +116,7 @@ class Said:
             number: of a text.
         """
         numbers = np.fromiter(map(number, texts), np.int64, len(texts))
-        tails = list(map(_tail, texts))
-        open_ended: list[str] = []
-        if sum(map(tails.count, _ENDS)) < len(tails):
-            open_ended = [text for text, tail in zip(texts, tails, strict=True) if tail not in _ENDS]
+        open_ended = [text for text in texts if not text.endswith(_ENDS)]
         cut = captions.cut
         if cut is None:
             cut = sum(without_unfinished(text) is not text for text in open_ended)
@@ -130,7 +126,6 @@ class Said:
 
 
 _ENDS = (".", "!", "?")
-_tail = itemgetter(slice(-1, None))
 _MIXED = np.int64(0x1E3779B97F4A7C15)
 
 

@@ -118,7 +118,7 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 def disguises() -> str:
     """The characters without one of which no text is disguised."""
     variants, alike, _ = _plain()
-    no_width = (chr(code) for code in range(0xAD, 0xFF00) if re.match(f"[\u00ad{_NO_WIDTH}]", chr(code)))
+    no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))
 
 

@@ -393,6 +393,7 @@ class _Record(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Record).decode
+_FINISH = b'"finish"'
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
@@ -412,7 +413,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
         ids=[record.id for record in records],
         objects=[record.objects for record in records],
         models=[record.model if type(record.model) is str else None for record in records],
-        cut=_cut_off([record.meta for record in records if b'"finish"' in bytes(record.meta)]),
+        cut=_cut_off([record.meta for record in records if _FINISH in bytes(record.meta)] if _FINISH in data else ()),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.deprecation import warn_deprecated
 from ..base.errors import InputError
 from ..matching.vocabulary import Vocabulary
 from ..truths.oracle import PresenceOracle
@@ -28,7 +29,7 @@ MOST_FAULTY = 64
 _faulty_in_a_row = 0
 
 
-def rewards_for_batch(
+def advantages_for_batch(
     image_ids: Sequence[object],
     token_ids: Any,
     tokenizer: Any,
@@ -38,8 +39,8 @@ def rewards_for_batch(
     finished: Sequence[bool] | NDArray[np.bool_] | None = None,
     eos: Eos = "zero",
     truncated: Truncated = "score",
-) -> NDArray[np.float32]:
-    """SCAPO's token advantages of a batch of generated ids.
+) -> tuple[NDArray[np.float32], RewardColumns]:
+    """Computes SCAPO's token advantages of a batch of generated ids, and the rewards behind them.
 
     Args:
         image_ids: image id of each of the B responses, in any spelling.
@@ -54,28 +55,12 @@ def rewards_for_batch(
         truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
 
     Returns:
-        (B, T) float32; 0 for padding and special tokens. T is the longest row.
+        Advantages, (B, T) float32: 0 for padding and special tokens, T the longest row; and the rewards of the
+        responses, for :func:`log_metrics`.
 
     Raises:
         InputError: faulty rows, unless the reward was made with ``on_error="zero"``.
     """
-    return advantages_for_batch(
-        image_ids, token_ids, tokenizer, reward, mask=mask, finished=finished, eos=eos, truncated=truncated
-    )[0]
-
-
-def advantages_for_batch(
-    image_ids: Sequence[object],
-    token_ids: Any,
-    tokenizer: Any,
-    reward: SubsentenceReward,
-    *,
-    mask: Any = None,
-    finished: Sequence[bool] | NDArray[np.bool_] | None = None,
-    eos: Eos = "zero",
-    truncated: Truncated = "score",
-) -> tuple[NDArray[np.float32], RewardColumns]:
-    """As :func:`rewards_for_batch`, with the rewards behind the advantages (for :func:`log_metrics`)."""
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
     texts, spans = decode_flat(tokenizer, ids[generated], indptr)
@@ -86,6 +71,12 @@ def advantages_for_batch(
     advantages = np.zeros(ids.shape, dtype=np.float32)
     advantages[generated] = columns.flat_token_advantages(spans, eos=eos, truncated=truncated, finished=finished)[0]
     return advantages, columns
+
+
+def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
+    """Returns the first value of :func:`advantages_for_batch`. Deprecated: it never returned rewards."""
+    warn_deprecated("rewards_for_batch", instead="advantages_for_batch(...)[0]", removed_in="0.4.0")
+    return advantages_for_batch(*args, **kwargs)[0]
 
 
 def log_metrics(columns: RewardColumns) -> dict[str, float]:

@@ -52,6 +52,16 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
             yield unit.end(), ends_sentence
 
 
+def last_sentence(text: str) -> int:
+    """Where the last sentence of a text begins, asked from its end; 0 if it is the only one."""
+    urls = Urls(text)
+    first_word = len(text) - len(text.lstrip())
+    for unit in reversed(list(_UNIT.finditer(text, first_word))):
+        if first_word < unit.end() < len(text) and _ends_sentence(text, unit, urls):
+            return unit.end()
+    return 0
+
+
 def _ends_sentence(text: str, unit: re.Match[str], urls: Urls) -> bool | None:
     """Whether a unit ends a sentence (True) or a clause (False); None if it closes nothing."""
     at, end = unit.start(), unit.start(1)

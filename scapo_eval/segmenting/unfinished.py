@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .segment import split_subsentences
+from .punctuation import last_sentence
 
 _END = re.compile(r"[.!?…。！？][\s\"'”’»)\]}*_`]*\Z")
 
@@ -17,6 +17,4 @@ def without_unfinished(text: str) -> str:
     """
     if not text or _END.search(text, max(0, len(text) - 16)):
         return text
-    pieces = split_subsentences(text, "sentence")
-    last = pieces[-1].start if pieces else 0
-    return text[:last].rstrip() or text
+    return text[: last_sentence(text)].rstrip() or text

@@ -17,6 +17,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scapo_eval import InputError, PresenceOracle, SubsentenceReward, Vocabulary
+from scapo_eval.base.deprecation import ScapoDeprecationWarning
 from scapo_eval.rewarding.batch import advantages_for_batch, log_metrics, rewards_for_batch
 from scapo_eval.rewarding.tokens import decode_with_offsets
 
@@ -57,7 +58,7 @@ def batch(tokenizer: Any) -> Any:
 
 
 def test_a_batch_of_padded_ids(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
-    advantages = rewards_for_batch([1, 2, 2], batch, tokenizer, reward, finished=[True, False, True])
+    advantages, _ = advantages_for_batch([1, 2, 2], batch, tokenizer, reward, finished=[True, False, True])
     assert advantages.shape == batch.shape
     assert advantages.dtype == np.float32
     first = len("A dog is here today. ")
@@ -93,25 +94,25 @@ def test_lists_arrays_tensors_and_masks_agree(tokenizer: Any, reward: Subsentenc
         def cpu(self) -> Any:
             return self.values
 
-    expected = rewards_for_batch([1, 2, 2], batch, tokenizer, reward)
+    expected, _ = advantages_for_batch([1, 2, 2], batch, tokenizer, reward)
     for ids in (batch.tolist(), [Tensor(row) for row in batch]):
-        np.testing.assert_array_equal(rewards_for_batch([1, 2, 2], ids, tokenizer, reward), expected)
+        np.testing.assert_array_equal(advantages_for_batch([1, 2, 2], ids, tokenizer, reward)[0], expected)
     mask = batch != PAD
     left = np.stack(
         [np.concatenate([row[~m], row[m]]) for row, m in zip(batch, mask, strict=True)]
     )  # padded on the left
-    moved = rewards_for_batch([1, 2, 2], left, tokenizer, reward, mask=left != PAD)
+    moved, _ = advantages_for_batch([1, 2, 2], left, tokenizer, reward, mask=left != PAD)
     np.testing.assert_array_equal(moved[left != PAD], expected[mask])
     assert not moved[left == PAD].any()
     with pytest.raises(InputError, match="mask and token ids have different shapes"):
-        rewards_for_batch([1, 2, 2], batch, tokenizer, reward, mask=mask[:, 1:])
+        advantages_for_batch([1, 2, 2], batch, tokenizer, reward, mask=mask[:, 1:])
 
 
 def test_whether_a_response_ended_is_seen_from_its_tokens(
     tokenizer: Any, reward: SubsentenceReward, batch: Any
 ) -> None:
     unpadded = [batch[0][: len(SENTENCES[0]) + 1], batch[1][:6]]
-    advantages = rewards_for_batch([1, 2], unpadded, tokenizer, reward, eos="last", truncated="mask")
+    advantages, _ = advantages_for_batch([1, 2], unpadded, tokenizer, reward, eos="last", truncated="mask")
     assert advantages[0, len(SENTENCES[0])] == -1.0  # finished: the end of sequence gets the last piece's reward
     assert not advantages[1].any()  # cut off: masked
 
@@ -123,7 +124,10 @@ def test_single_rows_agree_with_the_readable_result(tokenizer: Any, reward: Subs
         text, offsets = decode_with_offsets(tokenizer, ids)
         assert text == result.response
         np.testing.assert_array_equal(result.token_advantages(offsets), row)
-    assert rewards_for_batch([], [], tokenizer, reward).shape == (0, 0)
+    assert advantages_for_batch([], [], tokenizer, reward)[0].shape == (0, 0)
+    with pytest.warns(ScapoDeprecationWarning, match="use advantages_for_batch"):
+        former = rewards_for_batch([1, 2, 2], batch, tokenizer, reward)
+    np.testing.assert_array_equal(former, advantages)
 
 
 # ---- recipes ----

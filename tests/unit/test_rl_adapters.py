@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scapo_eval import InputError
 from scapo_eval.rewarding import batch as loop
-from scapo_eval.rewarding.batch import load_reward, rewards_for_batch
+from scapo_eval.rewarding.batch import advantages_for_batch, load_reward
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ def ids(tokenizer: Any) -> list[list[int]]:
 
 @pytest.fixture
 def expected(world: dict[str, str], ids: list[list[int]], tokenizer: Any) -> np.ndarray[Any, Any]:
-    found = rewards_for_batch(["1", "2"], ids, tokenizer, load_reward(**world))
+    found, _ = advantages_for_batch(["1", "2"], ids, tokenizer, load_reward(**world))
     assert set(found[0].tolist()) == {1.0, -1.0, 0.0}  # not constant inside one response
     return found
 

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Vocabulary
+from scapo_eval.benchmarks.amber import AmberData
 from scapo_eval.benchmarks.capscore import score_file
 from scapo_eval.benchmarks.density import score_density
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.results.results import Resampling
+from scapo_eval.segmenting.punctuation import last_sentence
+from scapo_eval.segmenting.segment import split_subsentences
 from scapo_eval.segmenting.unfinished import without_unfinished
 
 TRUTH = {1: ["dog"], 2: ["dog"], 3: ["cat"]}
@@ -55,6 +58,12 @@ def test_it_is_a_beginning_of_the_text_and_nothing_more_is_dropped_from_it(text:
         assert not re.search(r"[.!?…][\s\"*]*$", text)
 
 
+@given(st.text(alphabet='ab .,!?\n"*…—-)1。（', max_size=40))
+def test_the_last_sentence_is_that_of_the_segmentation(text: str) -> None:
+    pieces = split_subsentences(text, "sentence")
+    assert last_sentence(text) == (pieces[-1].start if pieces else 0)
+
+
 def test_scores_are_those_of_what_is_left() -> None:
     truth, drawn = PresenceOracle.from_objects(TRUTH), {"resamples": 0}
     for verb in (scapo_eval.score, scapo_eval.chair):
@@ -83,7 +92,7 @@ def test_densities_and_several_processes(tmp_path: Path) -> None:
 
 
 def test_descriptions_of_amber(shared: Path) -> None:
-    data = scapo_eval.benchmarks.amber.AmberData.load(shared / "data" / "amber")
+    data = AmberData.load(shared / "data" / "amber")
     given = [{"id": 1, "response": "A beach and a"}, {"id": 2, "response": "A man. A tree and"}]
     given += [{"id": 1005, "response": "Yes. There is"}]
     dropped = scapo_eval.amber(given, data=data, drop_unfinished=True, resamples=0)
