@@ -30,8 +30,10 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -593,8 +595,27 @@ def workplace() -> Iterator[Path]:
             os.environ.update(before)
 
 
+_opened: Counter[str] | None = None
+
+
+def _count_open(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: counts how often each file is opened to be read, while a command runs."""
+    if event == "open" and _opened is not None and isinstance(arguments[0], (str, bytes)) and arguments[1] != "w":
+        _opened[os.path.realpath(os.fsdecode(arguments[0]))] += 1
+
+
+@cache
+def _install_hook() -> None:
+    sys.addaudithook(_count_open)
+
+
 def run(command: str, work: Path, digits: int = 12) -> Record:
-    """Runs one command in this process and records what it does, with so many significant digits."""
+    """Runs one command in this process and records what it does, with so many significant digits.
+
+    Raises:
+        AssertionError: an input was opened more than once.
+    """
+    global _opened
     from scapo_eval.cli.main import main
 
     words = shlex.split(command)
@@ -604,6 +625,8 @@ def run(command: str, work: Path, digits: int = 12) -> Record:
     argv, streams = sys.argv, (sys.stdout, sys.stderr)
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     sys.argv, sys.stdout, sys.stderr = ["scapo-eval", *words], out, err
+    _install_hook()
+    _opened = Counter()
     code: int | str | None
     try:
         with warnings.catch_warnings(record=True) as warned:
@@ -616,6 +639,10 @@ def run(command: str, work: Path, digits: int = 12) -> Record:
         code = f"crash: {''.join(traceback.format_exception_only(error)).strip()}"
     finally:
         sys.argv, (sys.stdout, sys.stderr) = argv, streams
+        opened, _opened = _opened, None
+    inputs = {os.path.realpath(work / word) for word in words} - {str(path) for path in written}
+    again = [path for path, times in opened.items() if path in inputs and times > 1 and os.path.exists(path)]
+    assert not again, f"{command}: opened more than once: {again}"
     said = _text(err, work).splitlines()
     return {
         "command": command,

@@ -88,6 +88,7 @@ def content(form: str) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["lines", "array", "table", "gzip"])
+@pytest.mark.slow
 def test_the_hash_is_that_of_the_bytes_however_they_come(tmp_path: Path, form: str) -> None:
     data = content(form)
     expected = crc_of(data)
@@ -151,6 +152,7 @@ def test_what_is_unusual_is_counted_and_said(tmp_path: Path, workers: int | None
         run(path, strict=True, **options)
 
 
+@pytest.mark.slow
 def test_processes_without_a_hash_in_common(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", ODD[:-1] * 20)
     method = multiprocessing.get_start_method()

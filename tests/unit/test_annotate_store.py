@@ -97,6 +97,7 @@ def test_a_kill_between_the_steps_of_folding_doubles_nothing(tmp_path: Path) -> 
 
 
 @given(size=st.integers(0, 60))
+@pytest.mark.slow
 def test_a_kill_at_any_byte_leaves_whole_verdicts(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     folder = tmp_path_factory.mktemp("kill") / "run"
     with create(folder) as store:

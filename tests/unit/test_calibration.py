@@ -22,6 +22,7 @@ def test_size_and_coverage_are_kept(cell: Cell) -> None:
     assert kept(cell, found, SAMPLES), found
 
 
+@pytest.mark.slow
 def test_the_former_test_fails_where_volumes_differ() -> None:
     """The cells of the issue: 10 against 2 claims, and 0.5 % of the claims on 30 images."""
     cell = Cell(300, 0.15, (10, 2))
@@ -32,12 +33,14 @@ def test_the_former_test_fails_where_volumes_differ() -> None:
     assert measured(rare, 400, resamples=400, former=False)["first wilson"] > 92
 
 
+@pytest.mark.slow
 def test_clustered_claims_do_not_make_it_blind() -> None:
     found = measured(Cell(300, 0.15, (10, 2), clustering=0.3), 400, resamples=400, former=False)
     former = measured(Cell(300, 0.15, (10, 2), clustering=0.3), 400, resamples=400, former=True)
     assert former["size"] < 3 < found["size"] < 8
 
 
+@pytest.mark.slow
 def test_power_is_what_is_promised() -> None:
     """15.0 against 14.0 % with five independent claims an image, on 2,000 images: 51 % by the normal approximation."""
     found = measured(Cell(2000, 0.15, (5, 5), gain=0.01), 200, resamples=400, former=False)

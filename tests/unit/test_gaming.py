@@ -13,6 +13,7 @@ from scapo_eval.rewarding.monitor import behavior_metrics, behavior_sums
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_page() -> None:
     page = (ROOT / "docs" / "lab" / "gaming.md").read_text()
     for table in (*gaming.tables().split("\n\n"), gaming.worst_finds()):

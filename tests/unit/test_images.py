@@ -133,6 +133,7 @@ def test_the_cache_is_bounded() -> None:
     assert calls == ["a", "b", "c", "b"]
 
 
+@pytest.mark.slow
 def test_what_several_threads_ask_for_is_made_once() -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -76,6 +76,7 @@ def test_a_name_that_there_is_not() -> None:
         scapo_eval.nothing  # noqa: B018
 
 
+@pytest.mark.slow
 def test_every_module_is_imported_without_file_locks() -> None:
     """As on Windows, where fcntl is missing: reading and scoring need no lock."""
     modules = sorted(

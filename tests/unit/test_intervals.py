@@ -124,6 +124,7 @@ def test_a_plain_number_has_student_s_interval() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.slow
 def test_all_metrics_agree_with_the_bootstrap_on_many_images(seed: int) -> None:
     """Ratios, a harmonic mean and F1: the two kinds of interval differ by less than their error."""
     rng = np.random.default_rng(seed)

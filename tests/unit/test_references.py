@@ -185,6 +185,7 @@ def test_a_caption_of_nothing_scores_nothing(references: References) -> None:
 
 
 @given(st.lists(st.sampled_from("boat kite train giraffe umbrella purple swim".split()), min_size=1, max_size=30))
+@pytest.mark.slow
 def test_words_that_no_reference_has_never_help(more: list[str]) -> None:
     words = ReferenceWords(References("refs", {image: tuple(texts) for image, texts in TEXTS.items()}))
     caption = "A brown dog sleeps on a couch."

@@ -525,6 +525,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_subclasses_and_callables_survive_pickle_deepcopy_and_spawn(tmp_path) -> None:
     program = tmp_path / "mine.py"
     program.write_text(SUBCLASS)

@@ -68,6 +68,7 @@ def in_ray(score: Score, reward: SubsentenceReward) -> list[Rewards]:
 @pytest.mark.parametrize(
     "run", [in_threads, in_processes("fork"), in_processes("spawn"), in_ray], ids=["threads", "fork", "spawn", "ray"]
 )
+@pytest.mark.slow
 def test_the_same_everywhere(run: Callable[[Score, SubsentenceReward], list[Rewards]]) -> None:
     reward = make()
     expected = score(reward)

@@ -36,6 +36,7 @@ def sliced(rates: list[list[float]], seed: int, images: int = 150, *, same_image
 
 
 @pytest.mark.parametrize("same_images", [False, True])
+@pytest.mark.slow
 def test_interactions_have_their_size(same_images: bool) -> None:
     """200 samples of four slices without an interaction, though the systems differ: 5 % of the tests find one."""
     found: dict[str | None, list[bool]] = {None: [], "a": []}

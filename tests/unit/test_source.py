@@ -146,6 +146,7 @@ def test_a_file_that_changes_while_it_is_read(
 
 
 @pytest.mark.parametrize("change", [grow, rewrite])
+@pytest.mark.slow
 def test_scoring_a_file_that_is_being_written(tmp_path: Path, change: Callable[[Path], None]) -> None:
     from scapo_eval import PresenceOracle, Vocabulary
     from scapo_eval.benchmarks.capscore import score_file

@@ -274,6 +274,7 @@ def test_what_is_not_supported_says_so() -> None:
         token_offsets(stripping, [1])
 
 
+@pytest.mark.slow
 def test_the_table_is_built_once_follows_added_tokens_and_dies_with_its_tokenizer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

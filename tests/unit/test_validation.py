@@ -262,6 +262,7 @@ def thumb(human: Path) -> Callable[..., Any]:
     )
 
 
+@pytest.mark.slow
 def test_the_frozen_card_on_the_half_that_it_was_not_fitted_to(human: Path, thumb: Callable[..., Any]) -> None:
     references, truth = human / "thumb_references.jsonl.gz", human / "truth_coco.json.gz"
     metrics = ["cap_score", "cap_people", "hal_rate"]

@@ -80,6 +80,7 @@ def densities(path: Path, options: ScoringOptions) -> list[Run]:
     return score_density(path, [(VOCABULARY, TRUTH)], RULES[:2], options, resampling=DRAWN)
 
 
+@pytest.mark.slow
 def test_processes_that_inherit_nothing_map_the_arrays(
     captions: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -283,6 +284,7 @@ def test_messages_name_the_line_whoever_reads_it(name: str, tmp_path: Path, monk
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_rewards_are_the_same(captions: Path) -> None:
     reward = SubsentenceReward(VOCABULARY, TRUTH, RewardConfig())
     found = []
