@@ -189,9 +189,9 @@ def test_a_line_of_50_megabytes(tmp_path: Path) -> None:
 
 
 RECORD_FAULTS = [
-    ({}, "missing key 'image_id' (found: nothing); convert with scapo-eval import"),
-    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); convert with scapo-eval import"),
-    ({"image_id": 1}, "missing key 'caption' (found: image_id); convert with scapo-eval import"),
+    ({}, "missing key 'image_id' (found: nothing); name the keys: scapo-eval import --image-key, --caption-key"),
+    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); name the keys: scapo-eval import --image-key, --caption-key"),
+    ({"image_id": 1}, "missing key 'caption' (found: image_id); name the keys: scapo-eval import --image-key, --caption-key"),
     (
         {"image_id": 1, "response": "x"},
         "missing key 'caption' (found: image_id, response); is it a rollout? use scapo-eval reward",
