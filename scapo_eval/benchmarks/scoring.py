@@ -81,6 +81,9 @@ class ScorableBlock(Protocol):
 class UnknownImage(InputError):
     """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
 
+    alike = "another image that is not in the truth; is it the truth of these images? --on-unknown-image skip leaves "
+    alike += "them out"
+
 
 BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
 """Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..base.errors import OptionError
+from ..base.errors import InputError, OptionError, ScapoError
 from ..benchmarks.protocol import Protocol
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
@@ -19,7 +19,7 @@ from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import refuse_replacing
 from ..files.records import Readable
 from ..files.source import Input, Source
-from ..readers.formats import recognize
+from ..readers.formats import recognize, recognize_file
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
 from ..results.slices import Sliced
@@ -51,6 +51,8 @@ def command_of(record: Benchmark) -> click.Command:
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if record.captions and "truth" in values and not values["truth"]:
+                _refuse_truths(given)
             if output.protocol:
                 values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
@@ -84,6 +86,17 @@ def command_of(record: Benchmark) -> click.Command:
     command: click.Command = click.command(record.verb, help=record.help or record.summary)(argument(decorated))
     refuse_engine(command, record.one_process)
     return command
+
+
+def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
+    """A truth among the captions, where none is given as such."""
+    for _, source in given[1:]:
+        try:
+            known = recognize_file(source)
+        except ScapoError:
+            continue
+        if known is not None and known.kind.name == "truth":
+            raise InputError(f"no captions but a truth; give it as one: --truth {source.name}", path=source.name)
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ..base.errors import InputError, MissingExtra
+from ..base.errors import InputError, MissingExtra, in_short
 from .limits import MAX_LINE, check_decoded
 
 STDIN = "-"
@@ -634,7 +634,12 @@ def open_remote(uri: str) -> BinaryIO:
         MissingExtra: pyarrow is not installed.
     """
     system, path = file_system(uri)
-    stream: BinaryIO = system.open_input_file(path)
+    try:
+        stream: BinaryIO = system.open_input_file(path)
+    except OSError:
+        raise
+    except Exception as error:  # of a file system in Python, such as Hugging Face's: any library's
+        raise InputError(f"cannot be opened ({in_short(str(error) or type(error).__name__)})", path=uri) from None
     return stream
 
 
@@ -652,6 +657,8 @@ def file_system(uri: str) -> tuple[Any, str]:
         raise MissingExtra("formats", f"{uri} (a URI)") from None
     try:
         found: tuple[Any, str] = FileSystem.from_uri(uri)
+    except ImportError:
+        raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
         raise InputError(f"not a URI that can be read ({error})", path=uri) from None
     return found
