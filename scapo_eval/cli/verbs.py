@@ -172,7 +172,8 @@ def _on_engine(
     missing = [_flag(name) for name in engine.needs if not values[name]]
     refused = [_flag(name) for name in engine.refuses if values[name]]
     if missing or refused:
-        unmet = [f"{verb} {', '.join(options)}" for verb, options in (("needs", missing), ("takes no", refused)) if options]
+        conditions = (("needs", missing), ("takes no", refused))
+        unmet = [f"{verb} {', '.join(options)}" for verb, options in conditions if options]
         raise OptionError(f"--engine {' and '.join(unmet)}")
     if scoring is not None and scoring.strict:
         raise OptionError("--engine takes no --strict: a cluster keeps no account of single records")
