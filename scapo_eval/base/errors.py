@@ -147,9 +147,11 @@ class MissingExtra(ScapoError):
     """
 
     def __init__(self, extra: str, needed_for: str) -> None:
+        from .installed import install_command  # importlib.metadata takes 20 ms
+
         self.extra = extra
         self.needed_for = needed_for
-        super().__init__(f"{needed_for} needs the extra '{extra}': pip install 'scapo[{extra}]'")
+        super().__init__(f"{needed_for} needs the extra '{extra}': {install_command(extra)}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return type(self), (self.extra, self.needed_for)

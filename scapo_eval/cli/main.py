@@ -43,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "merge": "Put the shards of describe, answer, judge and annotate coarse (--shard 3/64) together.",
     },
     "Look": {
+        "doctor": "What of the installation is there, what is missing, and the command that adds it.",
         "example": "Write the shipped example: two systems' captions and their truth.",
         "show": "Captions with colored mentions, verdicts and missed objects: one image's, or the worst.",
         "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
@@ -209,8 +210,13 @@ def _run() -> int:
     except click.exceptions.Exit as leaving:  # --help, --version
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as help_text:
-        echo(help_text.format_message())
-        return BAD_INPUT
+        if len(sys.argv) > 1:
+            echo(help_text.format_message())
+            return BAD_INPUT
+        from .here import what_next
+
+        echo("\n".join(what_next(Path.cwd())))
+        return 0
     except click.ClickException as error:
         error.show()
         return BAD_INPUT

@@ -9,6 +9,30 @@ SHOWN_CUT = 0.01
 """Share of cut captions from which on it is said: single ones are no sign of a limit."""
 
 
+AT_CHANCE = 3.0
+"""Standard deviations below which captions agree with their images no better than with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How well captions fit the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
+
+    Attributes:
+        confirmed: share of what a sample of captions claims that the truth has in the image.
+        chance: the same with the captions among the images at random.
+        z: how many standard deviations of chance lie between; 0 where all captions claim the same.
+    """
+
+    confirmed: float
+    chance: float
+    z: float
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether nothing shows that the captions belong to their images."""
+        return self.z < AT_CHANCE
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """The records of one input of captions or responses.
@@ -26,6 +50,8 @@ class Account:
         captions_per_image: least and most.
         crc32: of those bytes, in 8 hexadecimal digits; with their number it tells that a file is still the same. None
             where only parts of the file were read (the columns of a parquet file), of several files, or in memory.
+        agreement: of the captions with their images; None for fewer than 20 with a claim, where labels do not count,
+            and where all images have the same of what is claimed.
     """
 
     bytes: int
@@ -38,10 +64,14 @@ class Account:
     unmatched_ids: int
     captions_per_image: tuple[int, int]
     crc32: str | None = None
+    agreement: Agreement | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For results files and JSON."""
-        return {**asdict(self), "captions_per_image": list(self.captions_per_image)}
+        values = asdict(self)
+        if self.agreement is None:
+            del values["agreement"]
+        return {**values, "captions_per_image": list(self.captions_per_image)}
 
     @property
     def notes(self) -> list[str]:
@@ -61,5 +91,10 @@ class Account:
             found.append(
                 f"{self.cut:,} of {self.records:,} captions were cut off by a limit; --drop-unfinished scores them "
                 "without their last sentence"
+            )
+        if self.agreement is not None and self.agreement.at_chance:
+            found.append(
+                f"do the captions belong to their images? {self.agreement.confirmed:.0%} of what they claim is there, and "
+                f"{self.agreement.chance:.0%} in images taken at random"
             )
         return found

@@ -132,7 +132,8 @@ class ChairScorer(Scorer):
             second = caption_counts(self.native.find_batch(captions.captions), rows[1], self.truths[1])
             counts = np.column_stack([counts, second])
         mentioned = np.bincount(objects.label_id, minlength=len(self.profile.vocabulary.labels))
-        return ScoredBlock(captions, counts, mentioned, objects)
+        claims = objects.caption, objects.label_id
+        return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per caption: objects in text order with multiplicity, those hallucinated, and those missed."""
