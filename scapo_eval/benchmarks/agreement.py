@@ -112,8 +112,12 @@ class Fit:
             if len(at) < LEAST or np.mean(images == kept.own[at]) > 0.9:
                 continue
             other, sd_other, share = kept.fit(images, at)
-            if sd_other > 0 and other / sd_other > FITS + max(0.0, z) and (
-                not best or other > best[0] - 1e-6  # of equal ones the last, which says most
+            if (
+                sd_other > 0
+                and other / sd_other > FITS + max(0.0, z)
+                and (
+                    not best or other > best[0] - 1e-6  # of equal ones the last, which says most
+                )
             ):
                 best = (other, how, share)
         if best is None:

@@ -668,7 +668,9 @@ def score(
         people=people,
         dopa=dopa,
         dopa_vocabulary=dopa_vocabulary,
-        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids),
+        scoring=ScoringOptions(
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+        ),
     )
     return run
 

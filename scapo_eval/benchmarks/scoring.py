@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, check_choice, short_repr
 from ..base.reprs import fields_in_short
-from ..files.account import Account
+from ..files.account import NOTHING, SHORT, Account
 from ..files.containers import ErrorHandler
 from ..files.mapped import Mapped
 from ..files.records import Readable
@@ -129,7 +129,7 @@ class BlockAccount:
         cut = captions.cut
         if cut is None:
             cut = sum(without_unfinished(text) is not text for text in open_ended)
-        empty = sum(not text or text.isspace() for text in open_ended)
+        empty = sum(len(text) < SHORT and text.strip().casefold() in NOTHING for text in open_ended)
         images, counts = np.unique(rows, return_counts=True)
         claims = None if scored.claims is None else Claims.of_first(len(texts), *scored.claims)
         prints = numbers ^ (rows.astype(np.int64) * _MIXED)

@@ -157,7 +157,8 @@ def test_z_is_that_of_all_permutations() -> None:
     found, _ = fit.agreement(truth)
     present = truth.states == 1
     sums = [
-        sum(int(present[order[k], ids[name]]) for k in range(6) for name in claims[k]) for order in permutations(range(6))
+        sum(int(present[order[k], ids[name]]) for k in range(6) for name in claims[k])
+        for order in permutations(range(6))
     ]
     assert found is not None
     assert found.chance == pytest.approx(np.mean(sums) / len(caption), abs=1e-4)
