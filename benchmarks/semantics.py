@@ -131,7 +131,8 @@ def _captions(verb: str, *options: str) -> Callable[[Draw, Path], World]:
 def _judged(draw: Draw, folder: Path) -> World:
     records, truth = _described(draw, folder)
     for record in records:
-        record["judge_objects"] = [label for label in LABELS if f" {label}." in record["caption"]]
+        record["extracted"] = [label for label in LABELS if f" {label}." in record["caption"]]
+        record["judge_model"] = "j"
     return World(("objhal", *truth), records, "caption", images=True)
 
 
@@ -170,8 +171,8 @@ def _phd(draw: Draw, folder: Path) -> World:
 
 def _hallusion(draw: Draw, folder: Path) -> World:
     records = [
-        {"category": "VD", "subcategory": "illusion", "visual_input": "1", "set_id": str(k // 4), "figure_id": str(k % 4),
-         "question_id": "0", "gt_answer": str(k % 2), "model_prediction": draw.choice(["Yes", "No"]),
+        {"category": "VD", "subcategory": "illusion", "visual_input": "1", "set_id": str(k // 4),
+         "figure_id": str(k % 4), "question_id": "0", "gt_answer": str(k % 2), "model_prediction": draw.choice(["Yes", "No"]),
          "question": f"Is it {k}?", "filename": f"{k}.png"}
         for k in range(draw.randrange(24, 50))
     ]  # fmt: skip
@@ -285,7 +286,7 @@ CONTAINERS: Mapping[str, Callable[[Records], bytes]] = {
 }
 
 TABLES = ("csv", "tsv", "parquet")
-JSON_ONLY = ("amber", "facts", "faithscore")
+JSON_ONLY = ("amber", "facts", "faithscore", "objhal")
 """Verbs whose records hold lists, or whose files are JSON by definition."""
 
 # --- laws -----------------------------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ class Fit:
         """How well the captions fit the truth of their images, and where another order fits far better, which one.
 
         Returns:
-            None for fewer than LEAST captions with a claim, and where the truth has the same of what they claim in every
-            image; None where no order fits far better.
+            None for fewer than LEAST captions with a claim, and where all images have the same of what is claimed;
+            None where no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
         if not sample or not len(truth.vocabulary.labels):

@@ -64,6 +64,7 @@ class Account:
             where only parts of the file were read (the columns of a parquet file), of several files, or in memory.
         agreement: of the captions with their images; None for fewer than 20 with a claim, where labels do not count,
             and where all images have the same of what is claimed.
+        contradicting: records with an object of their own (``objects``) that the truth says is absent.
     """
 
     bytes: int
@@ -77,12 +78,15 @@ class Account:
     captions_per_image: tuple[int, int]
     crc32: str | None = None
     agreement: Agreement | None = None
+    contradicting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For results files and JSON."""
         values = asdict(self)
         if self.agreement is None:
             del values["agreement"]
+        if not self.contradicting:
+            del values["contradicting"]
         return {**values, "captions_per_image": list(self.captions_per_image)}
 
     @property
@@ -104,10 +108,15 @@ class Account:
                 f"{self.cut:,} of {self.records:,} captions were cut off by a limit; --drop-unfinished scores them "
                 "without their last sentence"
             )
+        if self.contradicting:
+            found.append(
+                f"{self.contradicting:,} of {self.records:,} records have 'objects' that are absent by the truth, "
+                "which is what counts"
+            )
         if self.agreement is not None and self.agreement.at_chance:
             found.append(
-                f"do the captions belong to their images? {self.agreement.confirmed:.0%} of what they claim is there, and "
-                f"{self.agreement.chance:.0%} in images taken at random"
+                f"do the captions belong to their images? {self.agreement.confirmed:.0%} of what they claim is there, "
+                f"and {self.agreement.chance:.0%} in images taken at random"
             )
         return found
 
