@@ -228,7 +228,7 @@ def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.int64
         place = kept.at + shift
         at = np.flatnonzero((place >= 0) & (place < n))
         further = f"{abs(shift)} line{'s' * (abs(shift) > 1)} further {'down' if shift > 0 else 'up'}"
-        yield f"of the captions fit the image {further} (a line is missing or too many)", at, kept.rows[place[at]]
+        yield f"of the captions fit the image {further} (a line is missing or too many)", at, kept.rows[place[at]].astype(np.int64)
     everything = np.arange(len(kept.at))
     scored = np.array(list(dict.fromkeys(kept.rows.tolist())), dtype=np.int64)
     ids = truth.oracle.image_ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..base.errors import OptionError
 from ..base.reprs import fields_in_short
+from ..files.account import RecordCount
 from ..files.containers import Warn, warn_user
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
@@ -278,10 +280,15 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
 
 
 def _accounted(run: R, source: Readable) -> R:
-    if run.account is not None or not isinstance(source, Source) or not source.counts or not source.counts.records:
+    counts, size, crc = RecordCount(), 0, None
+    if isinstance(source, Records):
+        deque(counts.of(source.numbered()), maxlen=0)
+    elif isinstance(source, Source) and source.counts is not None:
+        counts, size, crc = source.counts, source.taken, source.crc32
+    if run.account is not None or not counts.records:
         return run
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
-    account = source.counts.account(source.taken, source.crc32, skipped, unknown)
+    account = counts.account(size, crc, skipped, unknown)
     notes = list(run.notes)
     if account.duplicates and "duplicate" not in run.other_counts:  # whose notes say so
         notes.append(f"{account.duplicates:,} of {account.records:,} records repeat an earlier one word for word")

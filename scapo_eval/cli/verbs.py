@@ -43,9 +43,9 @@ def command_of(record: Benchmark) -> click.Command:
         output: Output,
         scoring: ScoringOptions | None = None,
         cluster: Cluster | None = None,
-        strict: bool = False,
         **values: Any,
     ) -> int:
+        strict = not record.scoring and "strict" not in record.options and values.pop("strict")
         files = values.pop(record.files)
         given = sources_given([files] if isinstance(files, str) else files)
         if output.protocol or (output.by and output.by != LENGTH):
@@ -78,7 +78,7 @@ def command_of(record: Benchmark) -> click.Command:
     decorated: Any = output_options(run)
     if record.scoring:
         decorated = scoring_options(decorated)
-    else:
+    elif "strict" not in record.options:
         strict = click.option("--strict", is_flag=True, help="Refuse files of which there is anything to warn.")
         decorated = strict(decorated)
     if record.engine is not None:

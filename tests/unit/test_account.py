@@ -224,7 +224,9 @@ def test_what_a_table_writes_for_nothing_is_an_empty_caption(tmp_path: Path, not
     assert account(path)["empty"] == 1
 
 
-def test_accounts_of_answers_and_their_strictness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accounts_of_answers_and_their_strictness(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = [{"id": k, "response": "Yes", "label": "yes", "question": f"Is it {k}?"} for k in range(30)]
     path = write(tmp_path / "a.jsonl", [*answers, answers[0], {**answers[1], "id": 40, "response": "nan"}])
     found = scapo_eval.yesno(path, resamples=0)
@@ -235,8 +237,8 @@ def test_accounts_of_answers_and_their_strictness(tmp_path: Path, capsys: pytest
     }  # fmt: skip
     assert any("1 of 32 records have an empty text" in note for note in found.notes)
     for arguments, code in (["yesno", path], 0), (["yesno", path, "--strict"], 2):
-        with pytest.raises(SystemExit) as ended, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["scapo-eval", *arguments])
+        monkeypatch.setattr("sys.argv", ["scapo-eval", *arguments])
+        with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code or 0) == code
     assert "(--strict)" in capsys.readouterr().err
