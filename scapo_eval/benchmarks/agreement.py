@@ -313,6 +313,8 @@ def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> Agreement 
     Raises:
         InputError: another order fits far better.
     """
+    if not isinstance(truth, Truth):  # of probabilities
+        return None
     found, reason = fit.agreement(truth)
     if reason is not None and not any_ids:
         raise InputError(reason, path=source)

@@ -116,7 +116,8 @@ class DensityScorer(Scorer):
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         batches = [reward.batch(captions.image_ids, captions.captions) for reward in self.rewards]
         mentioned = np.zeros(0, dtype=np.int64)  # nothing is said about labels here
-        return ScoredBlock(captions, np.hstack([density_counts(batch) for batch in batches]), mentioned)
+        counts = np.hstack([density_counts(batch) for batch in batches])
+        return ScoredBlock(captions, counts, mentioned, claims=batches[0].claims)
 
 
 def score_density(

@@ -40,7 +40,7 @@ class RewardScorer(Scorer):
         rewards = self.reward.batch(captions.image_ids, captions.captions)
         empty = [not text for text in captions.captions]
         counts = np.array([(1, int(is_empty)) for is_empty in empty], dtype=np.int64).reshape(-1, 2)
-        return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), rewards)
+        return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), rewards, claims=rewards.claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per response: its reward, its counts and its pieces."""
@@ -107,4 +107,6 @@ def reward_file(
         source=display_name(path),
         on_block=keep,
     )
+    for note in sums.notes:
+        warn(note)
     return sums, total

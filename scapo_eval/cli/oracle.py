@@ -192,7 +192,7 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
     oracle = PresenceOracle.load(truth)
     names = _made_for(oracle, vocabulary)
     labels = (names or Vocabulary.load("coco80")) if captions else None
-    options = ScoringOptions(on_unknown_image="skip", any_fingerprint=vocabulary is not None)
+    options = ScoringOptions(on_unknown_image="skip", any_fingerprint=vocabulary is not None, any_ids=True)
     claims = (
         [absent_claim.to_dict() for absent_claim in absent_claims(captions, labels, oracle, options)] if labels else []
     )

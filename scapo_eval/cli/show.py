@@ -112,7 +112,7 @@ def command(
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
     console = SafeConsole(width=width, no_color=no_color or None, highlight=False)
-    options = ScoringOptions(claims=claims, any_fingerprint=any_fingerprint)
+    options = ScoringOptions(claims=claims, any_fingerprint=any_fingerprint, any_ids=True)
     for name, record, scorer in (
         _of_image(captions, image, labels, oracle, options)
         if image is not None

@@ -272,6 +272,11 @@ class RewardColumns:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
+    @property
+    def claims(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(claims,) response and label of each claim."""
+        return np.searchsorted(self.indptr, self.claim_part, "right") - 1, self.claim_label.astype(np.int32)
+
     @cached_property
     def total(self) -> NDArray[np.float64]:
         """(n,) sum of each response's part rewards."""
