@@ -506,7 +506,8 @@ def _numbers(value: Any, way: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 def laws_of(world: str) -> list[str]:
     """The laws that a verb must keep."""
     every = ["container", "pipe", "stdin", "order", "blocks", "conserved", "repeated", "cut", "rewritten", "results"]
-    captions = ["shifted"] if world == "density" else ["shifted", "strange", "truth"] if world in ("score", "score visual", "chair") else []
+    captions = ["shifted", "strange", "truth"] if world in ("score", "score visual", "chair") else []
+    captions += ["shifted"] if world == "density" else []
     texts = ["emptied"] if world not in ("mmhal", "facts", "faithscore") else []
     described = ["unfinished"] if world in ("score", "score visual", "chair", "density") else []
     return [*every, *captions, *texts, *described]

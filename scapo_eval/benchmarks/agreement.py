@@ -196,7 +196,7 @@ class _Sample:
         """Share of claims that are present in another caption's image."""
         return float(self.named @ self.has / self.named.sum())
 
-    def fit(self, images: NDArray[np.int64], of: NDArray[np.int64] | None = None) -> tuple[float, float, float]:
+    def fit(self, images: NDArray[np.integer], of: NDArray[np.integer] | None = None) -> tuple[float, float, float]:
         """How well captions fit images.
 
         Args:
@@ -221,14 +221,15 @@ class _Sample:
         return total, float(np.sqrt(self.spread * k * k / max(1, k - 1))), held / max(1, len(label))
 
 
-def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
+def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
     """Orders that a mix-up leads to: what to say, the captions of the sample, and the rows of their images."""
     n = len(kept.rows)
     for shift in _SHIFTS:
         place = kept.at + shift
         at = np.flatnonzero((place >= 0) & (place < n))
         further = f"{abs(shift)} line{'s' * (abs(shift) > 1)} further {'down' if shift > 0 else 'up'}"
-        yield f"of the captions fit the image {further} (a line is missing or too many)", at, kept.rows[place[at]].astype(np.int64)
+        said = f"of the captions fit the image {further} (a line is missing or too many)"
+        yield said, at, kept.rows[place[at]].astype(np.int64)
     everything = np.arange(len(kept.at))
     scored = np.array(list(dict.fromkeys(kept.rows.tolist())), dtype=np.int64)
     ids = truth.oracle.image_ids

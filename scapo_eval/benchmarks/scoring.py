@@ -188,7 +188,7 @@ class ScoredBlock:
     n_captions: int = 0
     said: BlockAccount | None = None
     by_image: bool = False
-    claims: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
+    claims: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
 
     __repr__ = fields_in_short
 
