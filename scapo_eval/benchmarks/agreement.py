@@ -109,7 +109,7 @@ class Fit:
             return found, None
         best: tuple[float, str, float] | None = None
         for how, at, images in _orders(kept, truth):
-            if len(at) < LEAST or np.mean(images == kept.own[at]) > 0.9:
+            if len(at) < LEAST // 2 or np.mean(images == kept.own[at]) > 0.9:
                 continue
             other, sd_other, share = kept.fit(images, at)
             if (
