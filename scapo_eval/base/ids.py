@@ -6,9 +6,16 @@ import re
 from numbers import Integral
 
 _NUMBERED = re.compile(
-    r"(?:.*[/\\])?(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?0*(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
+    r"(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
     re.IGNORECASE | re.DOTALL | re.ASCII,
 )
+
+
+def plain_record_id(value: object) -> str:
+    """The id of a record as it is compared: ``7``, ``7.0`` (as tables write it) and ``"7"`` are one."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value.strip() if isinstance(value, str) else str(value)
 
 
 def canonical_image_id(value: object) -> str:
@@ -27,9 +34,9 @@ def canonical_image_id(value: object) -> str:
     if isinstance(value, str):
         if value.isdecimal() and value.isascii():  # most ids, at a tenth of the price of the pattern
             return value.lstrip("0") or "0"
-        match = _NUMBERED.fullmatch(value.strip())
+        match = _NUMBERED.fullmatch(value.strip().replace("\\", "/").rpartition("/")[2])
         if match:
-            return match.group(1)
+            return match.group(1).lstrip("0") or "0"
         if not value.strip():
             raise ValueError("is an empty string")
         return value

@@ -358,6 +358,15 @@ def _column(group: str, count: str) -> str:
     return f"{group}_{count}" if group else count
 
 
+def _of_0_2(columns: tuple[str, ...]) -> MetricSet | None:
+    """The metrics of results of 0.2, which counted units and those right."""
+    groups = _groups_in(columns)
+    counted = [name for name in _COUNTS if name.removesuffix("_right") in UNITS.values()]
+    if columns != tuple(_column(group, name) for group in sorted(groups) for name in counted):
+        return None
+    return metrics_of(groups).of_earlier(columns)
+
+
 def _groups_in(columns: Sequence[str]) -> list[str]:
     return [name.removesuffix("questions").removesuffix("_") for name in columns if name.endswith("questions")]
 
@@ -564,6 +573,7 @@ BENCHMARK = AnsweredBenchmark(
     Lines with ids such as VD/illusion/1/0/0/0.
     """,
     metric_set=lambda columns: metrics_of(_groups_in(columns)),
+    earlier=_of_0_2,
     metric_names={
         "a_acc": "aAcc",
         "f_acc": "fAcc",

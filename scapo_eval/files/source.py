@@ -650,11 +650,26 @@ def file_system(uri: str) -> tuple[Any, str]:
         from pyarrow.fs import FileSystem
     except ImportError:
         raise MissingExtra("formats", f"{uri} (a URI)") from None
+    scheme = uri.partition("://")[0].lower()
+    if scheme in ("http", "https", "ftp"):
+        raise InputError(f"{scheme}:// is not read; download the file and give its path: curl -LO '{uri}'", path=uri)
     try:
         found: tuple[Any, str] = FileSystem.from_uri(uri)
     except (ArrowException, ValueError) as error:
-        raise InputError(f"not a URI that can be read ({error})", path=uri) from None
+        remedy = _HUB if scheme == "hf" else f"; {_SCHEMES} are"
+        raise InputError(f"{scheme}:// cannot be read here ({_line(error)}){remedy}", path=uri) from None
+    except Exception as error:  # of whatever library stands behind a scheme: no network, no such bucket, no rights
+        remedy = _HUB if scheme == "hf" else "; look at its name, network and credentials, or download it first"
+        raise InputError(f"cannot be reached ({_line(error)}){remedy}", path=uri) from None
     return found
+
+
+_SCHEMES = "s3://, gs://, abfs://, hdfs:// and file://"
+_HUB = "; download it first: hf download NAMESPACE/NAME FILE --repo-type dataset"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def os_reason(error: BaseException) -> str:

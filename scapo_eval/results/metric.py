@@ -7,8 +7,9 @@ paired test needs no second pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class MetricSet:
         higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
         plain_numbers: metrics that are not fractions (shown as they are, not as percent).
         at_most: pairs of columns, of which the first cannot exceed the second in any row.
+        adds_up: columns that together are another column, in every row: ``((parts...), whole)``.
         cells: columns that count different things, none of them part of another (the cells of a yes/no table).
     """
 
@@ -44,6 +46,7 @@ class MetricSet:
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
     at_most: tuple[tuple[str, str], ...] = ()
+    adds_up: tuple[tuple[tuple[str, ...], str], ...] = ()
     cells: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short
@@ -52,6 +55,23 @@ class MetricSet:
     def counted(self) -> bool:
         """Whether values come from counts; those that another harness finished have none, and no images either."""
         return bool(self.columns)
+
+    def of_earlier(self, columns: Sequence[str], formulas: Mapping[str, Formula] | None = None) -> MetricSet:
+        """The metrics that counts of an earlier version lead to.
+
+        Args:
+            columns: those that it wrote.
+            formulas: metrics that it computed otherwise from them.
+        """
+        ones = dict.fromkeys(columns, np.ones(()))
+        known: dict[str, Formula] = {}
+        for name, formula in {**self.formulas, **(formulas or {})}.items():
+            with suppress(KeyError):  # of a column that it did not write
+                formula(ones)
+                known[name] = formula
+        at_most = tuple(pair for pair in self.at_most if set(pair) <= ones.keys())
+        adds_up = tuple((parts, whole) for parts, whole in self.adds_up if {*parts, whole} <= ones.keys())
+        return replace(self, columns=tuple(columns), formulas=known, at_most=at_most, adds_up=adds_up)
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Values of summed counts.

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from ..base.reprs import listed, one_line
@@ -19,7 +20,7 @@ from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, read_json
 from ..files.source import Input, Source
 from ..readers.formats import recognize_file
-from .benchmark import metric_set_of
+from .benchmark import lacking, metric_set_of
 from .check import check_results
 from .counts import CountTable
 from .harness import FINISHED, GENERAL
@@ -251,6 +252,8 @@ class Run:
             "image_ids": list(self.table.image_ids),
             "rows": self.table.rows.tolist(),
         }
+        if self.table.cells is not None:
+            record["truth"] = [f"{cell:016x}" for cell in self.table.cells.tolist()]
         if self.verdicts:
             record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
         return record
@@ -423,19 +426,30 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
     columns = tuple(evidence["columns"])
     rows = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(columns))
     signature = Signature.parse(entry["signature"])
+    metrics = metric_set_of(metric_set, columns)
+    notes = tuple(entry.get("notes", ()))
+    if lost := lacking(metrics):
+        made = signature.fields.get("v", "an earlier version")
+        notes += (f"written by an earlier version (v:{made}), whose counts have no {', '.join(lost)}",)
     return Run(
         name=entry["name"],
         signature=signature,
-        metric_set=metric_set_of(metric_set, columns),
-        table=CountTable(columns, tuple(evidence["image_ids"]), rows),
+        metric_set=metrics,
+        table=CountTable(columns, tuple(evidence["image_ids"]), rows, _cells(evidence)),
         n_records=entry["n_captions"],
         other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
         verdicts=evidence.get("verdicts", {}),
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
-        notes=tuple(entry.get("notes", ())),
+        notes=notes,
         resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )
+
+
+def _cells(evidence: Mapping[str, Any]) -> NDArray[np.uint64] | None:
+    if "truth" not in evidence:
+        return None
+    return np.array([int(cell, 16) for cell in evidence["truth"]], dtype=np.uint64)
 
 
 def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:

@@ -262,7 +262,7 @@ def test_help_has_groups_and_cuts_no_line(run: ScapoEval, monkeypatch: pytest.Mo
     [
         ("scapo-eval sc", "plain,score"),
         ("scapo-eval captions.jsonl --tru", "plain,--truth"),
-        ("scapo-eval score --fail", "plain,--fail-under\nplain,--fail-above"),
+        ("scapo-eval score --fail", "plain,--fail-under\nplain,--fail-above\nplain,--fail-worse"),
         ("scapo-eval chair --profile o", "plain,opera"),
         ("scapo-eval compare a b --benchmark chair --synon", "plain,--synonyms"),
         ("scapo-eval oracle conv", "plain,convert"),
