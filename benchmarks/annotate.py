@@ -21,7 +21,7 @@ from typing import Any
 
 from scapo_eval.annotate.coarse import coarse, open_or_create, prompts_for
 from scapo_eval.annotate.finalize import finalize
-from scapo_eval.annotate.passes import Outcome, journal_of
+from scapo_eval.annotate.passes import PassOutcome, journal_of
 from scapo_eval.annotate.store import Store
 from scapo_eval.engines import Completion, Engine, Request
 from scapo_eval.engines.openai_http import OpenAIEngine
@@ -60,7 +60,7 @@ def draw(folder: Path, number: int, size: tuple[int, int], ending: str) -> None:
         image.save(folder / f"{k}.{ending}", **({} if small else {"quality": 85}))
 
 
-def annotate(run: Path, images: Path, vocabulary: Vocabulary, engine: Engine) -> tuple[Outcome, float]:
+def annotate(run: Path, images: Path, vocabulary: Vocabulary, engine: Engine) -> tuple[PassOutcome, float]:
     found = find_images([str(images)])
     began = time.process_time()
     with open_or_create(str(run), found, vocabulary) as store, journal_of(store) as journal:

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scapo_eval.annotate.qc.bounds import clopper_pearson
-from scapo_eval.annotate.qc.rounds import Answer, close_round, draw_round, open_round
+from scapo_eval.annotate.qc.rounds import PersonAnswer, close_round, draw_round, open_round
 from scapo_eval.annotate.qc.summary import summarize
-from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.annotate.store import CellProvenance, Store
 from scapo_eval.files.json_text import dump_json
 from scapo_eval.inference.sources import ImageFile
 from scapo_eval.matching.vocabulary import Vocabulary
@@ -93,7 +93,7 @@ def simulate(
     pictures = [ImageFile(str(k), f"{k}.jpg", f"{k}.jpg") for k in range(images)]
     times = np.zeros(labels, dtype=np.int64)
     with Store.create(folder, pictures, vocabulary) as store:
-        judge(store, world, np.arange(labels), times, rng, Provenance("coarse", "coarse@0", "simulated"))
+        judge(store, world, np.arange(labels), times, rng, CellProvenance("coarse", "coarse@0", "simulated"))
         for number in range(1, most_rounds + 1):
             draw_round(store, seed=seed)
             with open_round(store, write=True) as round_:
@@ -105,7 +105,7 @@ def simulate(
                 break
             failing = np.array(sorted({store.vocabulary.label_ids[error["label"]] for error in errors}))
             times[failing] += 1
-            judge(store, world, failing, times, rng, Provenance("label", f"label@{number}", "simulated", number))
+            judge(store, world, failing, times, rng, CellProvenance("label", f"label@{number}", "simulated", number))
         overall = summarize(store, confidence=confidence)["overall"]
         wrong = store.matrix != world.truth
         cells = {"error": store.matrix >= 0, "false_positive": store.matrix == 1, "false_negative": store.matrix == 0}
@@ -122,7 +122,7 @@ def judge(
     labels: NDArray[np.int64],
     times: NDArray[np.int64],
     rng: np.random.Generator,
-    source: Provenance,
+    source: CellProvenance,
 ) -> None:
     """Has the simulated judge look at whole labels."""
     for label in labels.tolist():
@@ -130,7 +130,9 @@ def judge(
         store.write(np.arange(len(verdicts)), np.full(len(verdicts), label), verdicts, source)
 
 
-def person(world: World, rows: NDArray[np.int64], labels: NDArray[np.int64], rng: np.random.Generator) -> list[Answer]:
+def person(
+    world: World, rows: NDArray[np.int64], labels: NDArray[np.int64], rng: np.random.Generator
+) -> list[PersonAnswer]:
     """The truth, sometimes unsure."""
     unsure = rng.random(len(rows)) < world.unsure
     return [

@@ -372,7 +372,7 @@ def _run_folder(folder: Path) -> None:
     from scapo_eval.annotate.prompts import Template
     from scapo_eval.annotate.qc.rounds import close_round, draw_round, open_round
     from scapo_eval.annotate.qc.summary import write_summary
-    from scapo_eval.annotate.store import Provenance, Store
+    from scapo_eval.annotate.store import CellProvenance, Store
     from scapo_eval.inference.sources import ImageFile
     from scapo_eval.matching.vocabulary import Vocabulary
 
@@ -381,7 +381,7 @@ def _run_folder(folder: Path) -> None:
     prompt = Template.shipped("coarse").prompt("coarse", ["dog"], vocabulary)
     with Store.create(folder / "run", pictures, vocabulary) as store:
         rows, columns = (each.ravel() for each in np.indices(store.matrix.shape))
-        store.write(rows, columns, (rows + columns) % 2, Provenance("coarse", prompt.id, "judge@1"))
+        store.write(rows, columns, (rows + columns) % 2, CellProvenance("coarse", prompt.id, "judge@1"))
         store.keep_prompt(prompt.id, prompt.document())
         store.exclude("6", "not a readable image")
         store.append("passes.jsonl", {"judge": "judge@1", "finished": "2026-01-01T00:00:00+00:00", "engine": {}})
@@ -391,7 +391,7 @@ def _run_folder(folder: Path) -> None:
             close_round(store, round_)
         write_summary(store)
         store.compact()
-        store.write([0], [0], [1], Provenance("label", "label@12345678", "judge@1", 1, "asked again"))
+        store.write([0], [0], [1], CellProvenance("label", "label@12345678", "judge@1", 1, "asked again"))
         draw_round(store, random=1, present=1, at_least=1)
 
 

@@ -32,7 +32,7 @@ import transformers
 
 from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout, Run
 from scapo_train.credit import CreditedBatch, Logprobs, no_logprobs
-from scapo_train.data import Prompt, Response, Source
+from scapo_train.data import Prompt, PromptRecord, Response
 from scapo_train.distributed import ProcessGroup, join_process_group
 from scapo_train.families.policy import EncodedPrompt
 from scapo_train.loop import Models, Task
@@ -99,7 +99,7 @@ class NoisePrompts:
         vision, (width, height) = config.vision_config, job.work.image
         channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
         side = job.shape.token_side
-        self.sources = [Source.of([], str(k), "Describe this image.") for k in range(number)]
+        self.sources = [PromptRecord.of([], str(k), "Describe this image.") for k in range(number)]
         self.bad: set[int] = set()
         self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
         self._dim = channels * vision.temporal_patch_size * vision.patch_size**2
@@ -170,7 +170,7 @@ class RandomTrainer(Trainer):
             own = config.lora.rank > 0
             return Models(None, policy, policy if own else load_policy(config.model, 1.0, group, reference=True))
 
-    def make_prompts(self, sources: Sequence[Source], models: Models) -> Any:
+    def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Any:
         """The prompts of noise."""
         return self._noise
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from scapo_train.world.experiment import KERNELS
 from scapo_train.world.ideal import best_guesser, guesser
 from scapo_train.world.pictures import WORLDS
-from scapo_train.world.report import Outcome, mean_and_margin, outcomes, paired, write
+from scapo_train.world.report import SchemeRow, mean_and_margin, outcomes, paired, write
 
 SCHEMES = {
     "plain": ("scapo", "hal", "cap", "hal_spoken", "sparse", "no_repeat"),
@@ -58,7 +58,7 @@ CLAIMS = (
 )
 
 
-def judged(claim: Claim, found: dict[str, Outcome]) -> tuple[bool, str]:
+def judged(claim: Claim, found: dict[str, SchemeRow]) -> tuple[bool, str]:
     """Whether a claim holds with its interval, and the sentence that says by how much."""
     one, other = found.get(claim.scheme), found.get(claim.other)
     if one is None or other is None:

@@ -37,7 +37,7 @@ RESPONSES = (
 )
 
 
-class Outcome(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check found.
 
     Attributes:
@@ -96,7 +96,7 @@ def expected_credit(
     return reward([image], [text])[0].token_advantages(offsets, finished=finished)
 
 
-def check_trl(folder: Path) -> Outcome:
+def check_trl(folder: Path) -> CheckResult:
     """One real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is known."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -155,7 +155,7 @@ def check_trl(folder: Path) -> Outcome:
         reward=reward, model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
     ).train()
     loss = losses[0] if losses else (float("nan"), 0.0)
-    return Outcome(compared, wrong, loss, f"trl {metadata.version('trl')}, one step")
+    return CheckResult(compared, wrong, loss, f"trl {metadata.version('trl')}, one step")
 
 
 class _Case(NamedTuple):
@@ -190,13 +190,13 @@ class _Case(NamedTuple):
             own[: len(row)] = torch.tensor(row)
         return made
 
-    def outcome(self, found: Sequence[Any], what: str) -> Outcome:
+    def outcome(self, found: Sequence[Any], what: str) -> CheckResult:
         """Of the credits that were found, one array per response."""
         wrong = sum(int((np.asarray(own)[: len(due)] != due).sum()) for own, due in zip(found, self.due, strict=True))
-        return Outcome(sum(map(len, self.due)), wrong, None, what)
+        return CheckResult(sum(map(len, self.due)), wrong, None, what)
 
 
-def check_verl(folder: Path) -> Outcome:
+def check_verl(folder: Path) -> CheckResult:
     """Token rewards through the estimator that verl looks up by its name."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
@@ -208,7 +208,7 @@ def check_verl(folder: Path) -> Outcome:
     return case.outcome(advantages.numpy(), f"verl {metadata.version('verl')}, the estimator")
 
 
-def check_skyrl(folder: Path) -> Outcome:
+def check_skyrl(folder: Path) -> CheckResult:
     """A generator's responses through ScapoGenerator, and its rewards through the estimator."""
     import asyncio
 
@@ -229,7 +229,7 @@ def check_skyrl(folder: Path) -> Outcome:
     return case.outcome(advantages.numpy(), "SkyRL, generator and estimator")
 
 
-def check_slime(folder: Path) -> Outcome:
+def check_slime(folder: Path) -> CheckResult:
     """The reward function's credits through the advantage function."""
     import torch
 
@@ -238,13 +238,13 @@ def check_slime(folder: Path) -> Outcome:
 
     case = _Case.of(folder)
     found, _ = advantages_for_batch(case.images, case.ids, case.tokenizer, load_reward(**case.files))
-    rewards = [adapter.Credit(0.0, own[: len(ids)].tolist()) for own, ids in zip(found, case.ids, strict=True)]
+    rewards = [adapter.CreditedReward(0.0, own[: len(ids)].tolist()) for own, ids in zip(found, case.ids, strict=True)]
     data: dict[str, Any] = {"rewards": rewards, "kl": [torch.zeros(len(ids)) for ids in case.ids]}
     adapter.advantages(None, data)
     return case.outcome([own.numpy() for own in data["advantages"]], "slime, the advantage function")
 
 
-def check_easyr1(folder: Path) -> Outcome:
+def check_easyr1(folder: Path) -> CheckResult:
     """A batch through the reward manager's replacement and the estimator's."""
     from types import SimpleNamespace
 
@@ -264,7 +264,7 @@ def check_easyr1(folder: Path) -> Outcome:
     return case.outcome(advantages.numpy(), "EasyR1, reward manager and estimator")
 
 
-def check_ms_swift(folder: Path) -> Outcome:
+def check_ms_swift(folder: Path) -> CheckResult:
     """Encoded samples through what fills the trainer's advantages."""
     from types import SimpleNamespace
 
@@ -285,7 +285,7 @@ def check_ms_swift(folder: Path) -> Outcome:
     return case.outcome(advantages.numpy(), "ms-swift, the trainer's advantages")
 
 
-CHECKS: dict[str, Callable[[Path], Outcome]] = {
+CHECKS: dict[str, Callable[[Path], CheckResult]] = {
     "trl": check_trl,
     "verl": check_verl,
     "ms-swift": check_ms_swift,

@@ -111,7 +111,7 @@ class Sampled:
         return sums
 
 
-Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
+CustomScheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
 """A custom scheme: returns (T_i,) advantages per response."""
 
 
@@ -203,7 +203,7 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
     return np.where(sampled.summed(strange) > 0, np.minimum(rewards, -sampled.reward.config.r_h), rewards)
 
 
-def scheme_of(name: str) -> Scheme:
+def scheme_of(name: str) -> CustomScheme:
     """The function that ``file.py:function`` names.
 
     Raises:
@@ -215,7 +215,7 @@ def scheme_of(name: str) -> Scheme:
         raise InputError("credit.scheme: Python file not found", path=file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    scheme: Scheme | None = getattr(module, function, None)
+    scheme: CustomScheme | None = getattr(module, function, None)
     if not callable(scheme):
         raise InputError(f"credit.scheme: function '{function}' not found", path=file)
     return scheme

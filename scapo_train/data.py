@@ -32,7 +32,7 @@ _PLACEHOLDER = "<image>"
 
 
 @dataclass(frozen=True)
-class Source:
+class PromptRecord:
     """One line of a prompts file.
 
     Attributes:
@@ -51,10 +51,10 @@ class Source:
         return self.pictures[0] if self.pictures else f"image {self.image_id}"
 
     @staticmethod
-    def of(pictures: Sequence[str], image_id: str, text: str) -> Source:
+    def of(pictures: Sequence[str], image_id: str, text: str) -> PromptRecord:
         """A prompt with its pictures before its text."""
         parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
-        return Source(tuple(pictures), image_id, ({"role": "user", "content": parts},))
+        return PromptRecord(tuple(pictures), image_id, ({"role": "user", "content": parts},))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Prompt:
     """
 
     index: int
-    source: Source
+    source: PromptRecord
     ids: Tensor
     inputs: Mapping[str, Tensor]
 
@@ -91,7 +91,7 @@ class Response:
 
 def read_prompts(
     path: str | Path, images: str = "", oracle: PresenceOracle | None = None, *, skip_unknown: bool = False
-) -> list[Source]:
+) -> list[PromptRecord]:
     """Reads training prompts.
 
     Args:
@@ -106,7 +106,7 @@ def read_prompts(
         InputErrors: faulty lines, ids that the oracle does not know, each with its line.
     """
     root = Path(images) if images else Path(path).parent
-    faults, sources, skipped = FaultList(), list[Source](), 0
+    faults, sources, skipped = FaultList(), list[PromptRecord](), 0
     for number, record in iter_records(path):
         try:
             source = _source(record, root)
@@ -129,7 +129,7 @@ def read_prompts(
 
 
 @dataclass(frozen=True)
-class Pair:
+class PreferencePair:
     """One line of a file of pairs: a prompt with the preferred response and the other.
 
     Attributes:
@@ -140,12 +140,12 @@ class Pair:
     """
 
     line: int
-    source: Source
+    source: PromptRecord
     chosen: str
     rejected: str
 
 
-def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
+def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
     """Reads preference pairs in TRL's layout, which ``scapo-eval pairs --format trl`` writes.
 
     Args:
@@ -156,13 +156,13 @@ def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
         InputErrors: faulty lines, each with its number.
     """
     root = Path(images) if images else Path(path).parent
-    faults, pairs = FaultList(), list[Pair]()
+    faults, pairs = FaultList(), list[PreferencePair]()
     for number, record in iter_records(path):
         try:
             chosen, rejected = (_answer(record, key) for key in ("chosen", "rejected"))
             if chosen == rejected:
                 raise InputError("'chosen' and 'rejected' are the same text: nothing is preferred")
-            pairs.append(Pair(number, _source(_as_prompt(record), root), chosen, rejected))
+            pairs.append(PreferencePair(number, _source(_as_prompt(record), root), chosen, rejected))
         except InputError as error:
             reason = error.reason.replace("'messages'", "'prompt'")  # as a line of pairs calls its turns
             faults.add(InputError(reason, path=str(path), line=number))
@@ -196,7 +196,7 @@ def _as_prompt(record: Any) -> dict[str, Any]:
     return {"images": images, "messages": record.get("prompt"), "image_id": image_id}
 
 
-def check_pictures(sources: Sequence[Source]) -> None:
+def check_pictures(sources: Sequence[PromptRecord]) -> None:
     """Refuses prompts of which not one has its picture.
 
     Raises:
@@ -217,17 +217,19 @@ def _string(record: Any, key: str) -> str:
     return value
 
 
-def _source(record: Any, root: Path) -> Source:
+def _source(record: Any, root: Path) -> PromptRecord:
     """A line of a prompts file, whose images are named from a folder on."""
     images = _images(record)
     pictures = tuple(str(root / image) for image in images)
     if "messages" in record:
         messages = _chat(record, len(pictures))
     else:
-        messages = Source.of(pictures, "", _text(_string(record, "prompt"), "'prompt'")).messages
+        messages = PromptRecord.of(pictures, "", _text(_string(record, "prompt"), "'prompt'")).messages
     if len(images) != 1 and "image_id" not in record:
         raise InputError("'image_id' must say whose truth rewards it: there is not one image")
-    return Source(pictures, canonical_image_id(record["image_id"] if "image_id" in record else images[0]), messages)
+    return PromptRecord(
+        pictures, canonical_image_id(record["image_id"] if "image_id" in record else images[0]), messages
+    )
 
 
 def _images(record: Any) -> list[str]:
@@ -316,7 +318,7 @@ class Prompts:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[PromptRecord],
         processor: Any,
         max_bad: float,
         longest: int | None = None,

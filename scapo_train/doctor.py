@@ -40,7 +40,7 @@ _MEMORY, _SECONDS = 0.1, 0.3
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """The outcome of a check.
 
     Attributes:
@@ -89,12 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not healthy(findings))
 
 
-def healthy(findings: Sequence[Finding]) -> bool:
+def healthy(findings: Sequence[Check]) -> bool:
     """Whether nothing failed."""
     return all(finding.ok is not False for finding in findings)
 
 
-def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Finding], None]) -> list[Finding]:
+def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Check], None]) -> list[Check]:
     """Makes all checks, and stops where the next ones would only repeat a failure.
 
     Args:
@@ -103,7 +103,7 @@ def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Finding],
         scratch: a folder for what is made meanwhile.
         tell: called with each finding.
     """
-    findings: list[Finding] = []
+    findings: list[Check] = []
     for check in (_sharded, _steps, _killed, _planned):
         for finding in check(config, ranks, scratch):
             tell(finding)
@@ -113,45 +113,43 @@ def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Finding],
     return findings
 
 
-def _sharded(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+def _sharded(config: Config, ranks: int, scratch: Path) -> list[Check]:
     """Collectives, and a small model's step on all ranks beside that of one process."""
     out = scratch / "ranks.json"
     done = _run(ranks, "scapo_train.doctor", "--on-ranks", str(out))
     if done.returncode or not out.exists():
-        return [Finding("ranks", False, _last_line(done))]
+        return [Check("ranks", False, _last_line(done))]
     seen = json.loads(out.read_bytes())
     gap = seen["gradient_gap"]
     where = f"{ranks} x {seen['device']}"
     return [
-        Finding("collectives", seen["sum_ok"], f"{where}, {seen['seconds']:.2g} s for 64 MiB summed over all ranks"),
-        Finding(
-            "sharded step", gap < GRADIENT_GAP, f"gradients {gap:.1e} from those of one process ({GRADIENT_GAP:g})"
-        ),
+        Check("collectives", seen["sum_ok"], f"{where}, {seen['seconds']:.2g} s for 64 MiB summed over all ranks"),
+        Check("sharded step", gap < GRADIENT_GAP, f"gradients {gap:.1e} from those of one process ({GRADIENT_GAP:g})"),
     ]
 
 
-def _steps(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+def _steps(config: Config, ranks: int, scratch: Path) -> list[Check]:
     """Three steps of the run."""
     start = time.monotonic()
     done = _run(ranks, "scapo_train", *_arguments(config, scratch, "whole"))
     if done.returncode:
-        return [Finding("steps", False, _last_line(done))]
+        return [Check("steps", False, _last_line(done))]
     rows = _rows(scratch / "whole")
     finite = all(math.isfinite(row["loss"]) for row in rows if row["loss"] is not None)
     seconds = sum(value or 0 for name, value in rows[-1].items() if name.startswith("seconds_"))
     findings = [
-        Finding(
+        Check(
             "steps", len(rows) == STEPS and finite,
             f"{STEPS} with a checkpoint after each in {time.monotonic() - start:.0f} s, the last in {seconds:.2g} s",
         )
     ]  # fmt: skip
     if config.rollout.engine == "vllm":
         told = [line.partition("INFO: ")[2] for line in done.stderr.splitlines() if "weights synchronized" in line]
-        findings.append(Finding("vLLM", True, told[0] if told else "rollout.check_sync is off"))
+        findings.append(Check("vLLM", True, told[0] if told else "rollout.check_sync is off"))
     return findings
 
 
-def _killed(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
     """A run that is killed after its first checkpoint and goes on."""
     arguments = _arguments(config, scratch, "killed")
     first = scratch / "killed" / "checkpoints" / "step-000001" / "state.json"
@@ -165,10 +163,10 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Finding]:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if not first.exists():
-        return [Finding("kill and resume", False, "the run ended before its first checkpoint")]
+        return [Check("kill and resume", False, "the run ended before its first checkpoint")]
     done = _run(ranks, "scapo_train", *arguments, "--resume", "auto")
     if done.returncode:
-        return [Finding("kill and resume", False, _last_line(done))]
+        return [Check("kill and resume", False, _last_line(done))]
     whole, killed = _rows(scratch / "whole"), _rows(scratch / "killed")
     gap = max(
         (abs(row[name] - again[name]) / max(abs(row[name]), 1e-6))
@@ -178,10 +176,10 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Finding]:
     )
     exact = _device() == "cpu"  # kernels of a GPU do not add in the same order twice
     seen = f"killed with SIGKILL after step 1; the metrics of all steps are {gap:.1e} from those of a run that was not"
-    return [Finding("kill and resume", gap == 0 if exact else gap < 0.5, seen)]
+    return [Check("kill and resume", gap == 0 if exact else gap < 0.5, seen)]
 
 
-def _planned(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
     """Peak memory and seconds beside the plan, on a GPU that the planner knows."""
     import torch
 
@@ -191,22 +189,22 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Finding]:
     from .plan.shapes import shape_of
 
     if not torch.cuda.is_available():
-        return [Finding("plan", None, "no GPU: memory and seconds are not compared")]
+        return [Check("plan", None, "no GPU: memory and seconds are not compared")]
     name = torch.cuda.get_device_name().replace(" ", "")
     kind = next((gpu for gpu in GPUS if gpu.partition("-")[0] in name), None)
     if kind is None:
-        return [Finding("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner knows")]
+        return [Check("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner knows")]
     row = _rows(scratch / "whole")[-1]
     expected = plan(Job(config, shape_of(config.model.path), kind, ranks))
     seconds = sum(value or 0 for column, value in row.items() if column.startswith("seconds_"))
     planned = sum(expected.seconds.values())
     peak = row["peak_memory"] / GIB
     return [
-        Finding(
+        Check(
             "peak memory", abs(peak / (expected.peak / GIB) - 1) < _MEMORY,
             f"{peak:.1f} GiB, planned {expected.peak / GIB:.1f}",
         ),
-        Finding(
+        Check(
             "seconds", None,
             f"{seconds:.1f} a step, planned {planned:.1f}" + ("" if seconds < (1 + _SECONDS) * planned else ": slow"),
         ),

@@ -33,7 +33,7 @@ from .checkpoint.best import Best
 from .checkpoint.resume import check_changes, check_not_deleted, known_state
 from .checkpoint.save import Checkpoints, export
 from .config import REQUIRED, Config, load, required, to_toml
-from .data import Prompts, Source, check_pictures, indices_of_step, read_prompts, seed_of
+from .data import PromptRecord, Prompts, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
 from .export import BEST
 from .families.policy import Policy
@@ -57,7 +57,7 @@ class Task:
         reward: what rewards the responses that a step samples, where it samples any.
     """
 
-    sources: Sequence[Source]
+    sources: Sequence[PromptRecord]
     reward: SubsentenceReward | None = None
 
 
@@ -198,7 +198,7 @@ class Loop(ABC):
             return Models(processor, policy, None)
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
-    def make_prompts(self, sources: Sequence[Source], models: Models) -> Prompts:
+    def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Prompts that a response is sampled to."""
         return _prompts(self.config, sources, models)
 
@@ -394,7 +394,7 @@ class Loop(ABC):
         return Log(self.folder, self.config, card, self.step or -1)
 
 
-def _prompts(config: Config, sources: Sequence[Source], models: Models) -> Prompts:
+def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) -> Prompts:
     """Prompts with room for a response."""
     room = models.positions and models.positions - config.rollout.max_new_tokens
     return Prompts(sources, models.processor, config.data.max_bad, room)

@@ -298,7 +298,7 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
     import transformers
 
     from scapo_eval.engines.hf import load_processor
-    from scapo_train.families.packing import Row, Vision, batch_of
+    from scapo_train.families.packing import PackedRow, Vision, batch_of
     from scapo_train.families.shared import SharedPolicy
 
     torch.manual_seed(0)
@@ -357,7 +357,7 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
             asked_of_it = rng.choice((*DESCRIBE, ASKED.format(label)))
             yes_or_no = "Yes." if label in objects else "No."
             said = caption(objects, rng) if asked_of_it in DESCRIBE else yes_or_no
-            rows.append(Row(*prompts[asked_of_it], encoded[k], [[*words(said).input_ids, words.eos_token_id]]))
+            rows.append(PackedRow(*prompts[asked_of_it], encoded[k], [[*words(said).input_ids, words.eos_token_id]]))
         update(tongue, optimizer, -policy(batch_of(rows, torch.device("cpu"))).logprob.mean())
     save(model, words, folder)
 

@@ -29,7 +29,7 @@ present in the second that the first has absent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RunAgreement:
     """How two annotation runs differ on the cells that both have judged.
 
     Attributes:
@@ -49,7 +49,7 @@ class Agreement:
     labels: list[tuple[str, int, int, int]]
 
 
-def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 12345) -> Agreement:
+def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 12345) -> RunAgreement:
     """Compares two runs cell by cell, joined by image id and label.
 
     Args:
@@ -75,7 +75,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
         (label, int(both[:, k].sum()), int(only_a[:, k].sum()), int(only_b[:, k].sum()))
         for k, label in enumerate(labels)
     ]
-    return Agreement(
+    return RunAgreement(
         images=int(both.any(axis=1).sum()),
         cells=int(both.sum()),
         differ=int((only_a | only_b).sum()),

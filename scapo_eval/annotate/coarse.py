@@ -15,8 +15,8 @@ from ..engines import Sampling
 from ..inference.runner import Session
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
-from .passes import Call, Forecast, Outcome, run_pass
-from .prompts import Prompt, Template
+from .passes import Call, Forecast, PassOutcome, run_pass
+from .prompts import LabelPrompt, Template
 from .store import Store
 
 
@@ -43,7 +43,9 @@ def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabul
     return store
 
 
-def prompts_for(vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None) -> list[Prompt]:
+def prompts_for(
+    vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None
+) -> list[LabelPrompt]:
     """The prompts that together ask about every label.
 
     Args:
@@ -65,13 +67,13 @@ def prompts_for(vocabulary: Vocabulary, labels_per_call: int = 1, template: Temp
 def coarse(
     store: Store,
     session: Session,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[LabelPrompt],
     *,
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
     rows: NDArray[np.bool_] | None = None,
-) -> Outcome:
+) -> PassOutcome:
     """Asks about every cell that no verdict has settled; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
     Args:
@@ -90,12 +92,14 @@ def coarse(
     )  # fmt: skip
 
 
-def calls_left(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None = None) -> int:
+def calls_left(store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None = None) -> int:
     """Number of calls that a coarse pass would make about all images, or those of ``rows``."""
     return _open_calls(store, prompts, rows)[1]
 
 
-def _open_calls(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None) -> tuple[Iterator[Call], int]:
+def _open_calls(
+    store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None
+) -> tuple[Iterator[Call], int]:
     coarse_or_none = np.array([*(provenance.kind == "coarse" for provenance in store.provenances), True])
     open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.provenance_ids]
     if rows is not None:

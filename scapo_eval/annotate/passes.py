@@ -23,8 +23,8 @@ from ..files.json_text import dump_json
 from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
 from ..inference.runner import Session, now, run_card
-from .prompts import Prompt
-from .store import Kind, Provenance, Store
+from .prompts import LabelPrompt
+from .store import CellProvenance, PassKind, Store
 
 JOURNAL = "answers.journal"
 UNREAD = "unread.jsonl"
@@ -45,7 +45,7 @@ class Call:
     """
 
     row: int
-    prompt: Prompt
+    prompt: LabelPrompt
     columns: tuple[int, ...]
 
 
@@ -91,7 +91,7 @@ class Forecast:
 
 
 @dataclass(slots=True)
-class Outcome:
+class PassOutcome:
     """What a pass achieved.
 
     Attributes:
@@ -140,7 +140,7 @@ def run_pass(
     reason: str = "",
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
-) -> Outcome:
+) -> PassOutcome:
     """Makes the calls, writes the verdicts that can be read, lists the cells that stay open.
 
     A cell whose answer cannot be read becomes unknown; one without an answer keeps what it has. A coarse verdict
@@ -158,9 +158,9 @@ def run_pass(
         only_first: stop after the first block, once its forecast is known.
     """
     started, judge = now(), judge_of(session.engine)
-    outcome = Outcome()
+    outcome = PassOutcome()
     loads: dict[int, bool] = {}
-    kept: dict[str, Prompt] = {}
+    kept: dict[str, LabelPrompt] = {}
     done = 0
     for block in _blocks(calls, max(BLOCK, getattr(session.engine, "chunk", 0))):
         fit = [call for call in block if _loads(store, call.row, loads, outcome)]
@@ -194,7 +194,7 @@ def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
         size = largest
 
 
-def _loads(store: Store, row: int, loads: dict[int, bool], outcome: Outcome) -> bool:
+def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome) -> bool:
     """Whether the image can be loaded; if not it is excluded, and never counted as empty of all labels."""
     if row not in loads:
         image, reason = store.image_ids[row], None
@@ -215,10 +215,10 @@ def _write(
     judge: str,
     round: int,
     reason: str,
-    outcome: Outcome,
+    outcome: PassOutcome,
 ) -> None:
     """Writes a block's verdicts, prompt by prompt, without those that a cell already has from an equal call."""
-    cells: dict[tuple[Kind, str], list[tuple[int, int, int]]] = {}
+    cells: dict[tuple[PassKind, str], list[tuple[int, int, int]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)
         if completion.error is not None:
@@ -229,7 +229,7 @@ def _write(
     for (kind, prompt), of_prompt in cells.items():
         row, column, verdict = np.array(of_prompt, dtype=np.int64).T
         before = store.matrix[row, column]
-        new = Provenance(kind, prompt, judge, round, reason)
+        new = CellProvenance(kind, prompt, judge, round, reason)
         # a person's verdict stays; a coarse one is the first or replaces an unreadable coarse one
         replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
         free = np.array([*(provenance.kind in replaced for provenance in store.provenances), True])[
@@ -243,7 +243,7 @@ def _write(
         outcome.changed += int(((verdict != before) & (before != UNKNOWN) & (verdict != UNKNOWN)).sum())
 
 
-def _list(store: Store, call: Call, completion: Completion, outcome: Outcome) -> None:
+def _list(store: Store, call: Call, completion: Completion, outcome: PassOutcome) -> None:
     for label in call.prompt.labels:
         row = {"image_id": store.image_ids[call.row], "label": label, "prompt": call.prompt.id}
         if completion.error is None:
@@ -260,7 +260,7 @@ def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
     )
 
 
-def _list_open(store: Store, outcome: Outcome) -> None:
+def _list_open(store: Store, outcome: PassOutcome) -> None:
     """``unread.jsonl``: the cells that are open because no answer could be read or none came, with the last one."""
     rows_so_far = chain(store.lines(UNREAD, dict[str, str]), outcome.unread, outcome.failed)
     listed = {(row.get("image_id"), row.get("label")): row for row in rows_so_far}
@@ -279,10 +279,10 @@ def _list_open(store: Store, outcome: Outcome) -> None:
 def _keep_card(
     store: Store,
     session: Session,
-    outcome: Outcome,
+    outcome: PassOutcome,
     started: str,
     sampling: Sampling,
-    prompts: dict[str, Prompt],
+    prompts: dict[str, LabelPrompt],
     round: int,
     reason: str,
 ) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from ..matching.matcher import AliasMatcher
 from ..matching.vocabulary import Vocabulary
-from .prompts import Prompt, is_plural
-from .store import Kind
+from .prompts import LabelPrompt, is_plural
+from .store import PassKind
 
 _BULLET = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s+")
 _EXCLUDES = re.compile(
@@ -61,7 +61,7 @@ class _Sentence:
     label: str
 
 
-def lint(prompts: Iterable[Prompt], vocabulary: Vocabulary) -> list[PromptFinding]:
+def lint(prompts: Iterable[LabelPrompt], vocabulary: Vocabulary) -> list[PromptFinding]:
     """Everything in the prompts that contradicts the vocabulary's aliases.
 
     Args:
@@ -72,7 +72,7 @@ def lint(prompts: Iterable[Prompt], vocabulary: Vocabulary) -> list[PromptFindin
     return [finding for prompt in prompts for label in prompt.labels for finding in _check(prompt, label, matcher)]
 
 
-def _check(prompt: Prompt, label: str, matcher: AliasMatcher) -> Iterator[PromptFinding]:
+def _check(prompt: LabelPrompt, label: str, matcher: AliasMatcher) -> Iterator[PromptFinding]:
     vocabulary = matcher.vocabulary
     sentences = [sentence for sentence in _sentences(prompt.user, prompt.labels) if sentence.label in ("", label)]
     counted = {
@@ -98,7 +98,7 @@ def _check(prompt: Prompt, label: str, matcher: AliasMatcher) -> Iterator[Prompt
     forbids = next(
         (sentence.text for sentence in sentences if sentence.excludes and _SUBTYPES.search(sentence.text)), None
     )
-    kinds: tuple[Kind, ...] = ("label", "joint")
+    kinds: tuple[PassKind, ...] = ("label", "joint")
     if silent and (forbids is not None or prompt.kind in kinds):
         kind = "subtype" if forbids is not None else "unnamed"
         yield PromptFinding(kind, prompt.id, label, tuple(silent), forbids or "")

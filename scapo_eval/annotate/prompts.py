@@ -23,7 +23,7 @@ from ..engines import Request, Sampling, Turn
 from ..files.files import read_text
 from ..inference.judge_prompts import fill
 from ..matching.vocabulary import Vocabulary
-from .store import Kind
+from .store import PassKind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")
 """Templates that come with the project: one label, several labels at a time, one refined label,
@@ -93,7 +93,7 @@ class Template:
             raise InputError("the prompt is empty (no text for the user's turn)", path=source or None)
         return cls(name, parts.get("SYSTEM", ""), parts["USER"], source)
 
-    def prompt(self, kind: Kind, labels: Sequence[str], vocabulary: Vocabulary) -> Prompt:
+    def prompt(self, kind: PassKind, labels: Sequence[str], vocabulary: Vocabulary) -> LabelPrompt:
         """The template for some labels of a vocabulary.
 
         Raises:
@@ -115,7 +115,7 @@ class Template:
         if silent := [label for label in labels if label.casefold() not in user.casefold()]:
             reason = f"the prompt never names the label '{silent[0]}' (write it, or {{object}} in its place)"
             raise InputError(reason, path=self.source or self.name)
-        return Prompt(self.name, kind, tuple(labels), fill(self.system, fields), user)
+        return LabelPrompt(self.name, kind, tuple(labels), fill(self.system, fields), user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class LabelPrompt:
     """A text that asks about one image, whose answer holds one verdict per label.
 
     Attributes:
@@ -173,7 +173,7 @@ class Prompt:
     """
 
     name: str
-    kind: Kind
+    kind: PassKind
     labels: tuple[str, ...]
     system: str
     user: str

@@ -17,9 +17,9 @@ from ..engines import Sampling
 from ..files.json_text import iter_records
 from ..inference.runner import Session
 from ..matching.vocabulary import Vocabulary
-from .passes import Call, Forecast, Outcome, judge_of, run_pass
-from .prompts import PAPER, Prompt, Template
-from .store import Provenance, Store
+from .passes import Call, Forecast, PassOutcome, judge_of, run_pass
+from .prompts import PAPER, LabelPrompt, Template
+from .store import CellProvenance, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Refinement:
         round: number of the round of quality control that led to this refinement, 0 before any.
     """
 
-    prompts: Sequence[Prompt]
+    prompts: Sequence[LabelPrompt]
     cells: NDArray[np.bool_]
     reason: str
     round: int = 0
@@ -46,7 +46,7 @@ def prompts_for(
     own: Mapping[str, str],
     groups: Mapping[tuple[str, ...], str | None],
     published: bool = False,
-) -> list[Prompt]:
+) -> list[LabelPrompt]:
     """The prompts of a refinement.
 
     Args:
@@ -91,7 +91,7 @@ def _general(name: str, labels: Sequence[str], published: bool) -> Template:
     return Template.published(paper_text)
 
 
-def all_cells(store: Store, prompts: Sequence[Prompt]) -> NDArray[np.bool_]:
+def all_cells(store: Store, prompts: Sequence[LabelPrompt]) -> NDArray[np.bool_]:
     """(images, labels) bool, true in the columns of the prompts' labels."""
     cells = np.zeros(store.matrix.shape, dtype=bool)
     cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
@@ -123,7 +123,7 @@ def refine(
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
-) -> Outcome:
+) -> PassOutcome:
     """Asks about the cells of a refinement; those it has settled before are not asked again.
 
     Args:
@@ -161,7 +161,7 @@ def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np
     for prompt in refinement.prompts:
         columns = [store.vocabulary.label_ids[label] for label in prompt.labels]
         asked = store.provenance_ids[:, columns] == store.id_of(
-            Provenance(prompt.kind, prompt.id, judge, refinement.round, refinement.reason)
+            CellProvenance(prompt.kind, prompt.id, judge, refinement.round, refinement.reason)
         )
         needed.append((refinement.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
     return np.stack(needed, axis=1)

@@ -41,8 +41,8 @@ from ..matching.vocabulary import Vocabulary
 
 FORMAT = "scapo-annotation/1"
 
-Kind = Literal["coarse", "label", "joint", "human"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+PassKind = Literal["coarse", "label", "joint", "human"]
+KINDS: tuple[PassKind, ...] = get_args(PassKind)
 
 COMPACT_FROM = 1 << 16
 """Number of verdicts in the log from which closing the run folds it into the archive."""
@@ -52,7 +52,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True)
-class Provenance:
+class CellProvenance:
     """Why a cell has its verdict.
 
     Attributes:
@@ -63,7 +63,7 @@ class Provenance:
         reason: why the cell was asked again, empty for the first time.
     """
 
-    kind: Kind
+    kind: PassKind
     prompt: str
     judge: str
     round: int = 0
@@ -98,8 +98,8 @@ class Store:
         self._log = -1
         self._logged = 0  # records in the log
         self._generation = 0
-        self._provenances: list[Provenance] = []
-        self._ids: dict[Provenance, int] = {}
+        self._provenances: list[CellProvenance] = []
+        self._ids: dict[CellProvenance, int] = {}
         self._excluded: dict[str, str] = {}
         self._versions: list[NDArray[np.void]] = []
 
@@ -207,7 +207,7 @@ class Store:
         """Image id -> why it cannot be loaded; its cells are unknown and it stays out of the final matrix."""
         return MappingProxyType(self._excluded)
 
-    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, provenance: Provenance) -> None:
+    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, provenance: CellProvenance) -> None:
         """Appends verdicts; each becomes its cell's current one.
 
         A cell with a person's verdict keeps it: what a judge says of it is dropped.
@@ -253,17 +253,17 @@ class Store:
         self._must_write()
         _write(self.folder / "pool.json", dump_json(card))
 
-    def provenance_of(self, row: int, label_id: int) -> Provenance | None:
+    def provenance_of(self, row: int, label_id: int) -> CellProvenance | None:
         """Why a cell has its verdict; None for a cell that was never judged."""
         latest = int(self._latest[row, label_id])
         return None if latest == _NONE else self._provenances[latest]
 
     @property
-    def provenances(self) -> tuple[Provenance, ...]:
+    def provenances(self) -> tuple[CellProvenance, ...]:
         """Every provenance, in the order of its first verdict; ``provenance_ids`` are positions in it."""
         return tuple(self._provenances)
 
-    def id_of(self, provenance: Provenance) -> int:
+    def id_of(self, provenance: CellProvenance) -> int:
         """Position of a provenance in ``provenances``; -2, which no cell has, for one without a verdict."""
         return self._ids.get(provenance, _NONE - 1)
 
@@ -272,7 +272,7 @@ class Store:
         """(images, labels) position of the current verdict's provenance in ``provenances``, -1 without one."""
         return self._latest
 
-    def history(self, row: int, label_id: int) -> list[tuple[int, Provenance]]:
+    def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
         """Every verdict on a cell with its provenance, oldest first."""
         verdicts = []
         for part in self._versions:
@@ -390,7 +390,7 @@ class Store:
         self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
         log = self._read_log()
         # after the log: a provenance is written before the verdicts that refer to it
-        self._provenances = self.lines("sources.jsonl", Provenance)
+        self._provenances = self.lines("sources.jsonl", CellProvenance)
         self._ids = {provenance: k for k, provenance in enumerate(self._provenances)}
         for part in (*self._versions, log):
             self._check(part)
@@ -442,7 +442,7 @@ class Store:
         self.matrix[records["row"], records["label"]] = records["verdict"]
         self._latest[records["row"], records["label"]] = records["source"]
 
-    def _provenance_id(self, provenance: Provenance) -> int:
+    def _provenance_id(self, provenance: CellProvenance) -> int:
         if provenance not in self._ids:
             self.append("sources.jsonl", asdict(provenance))
             self._ids[provenance] = len(self._provenances)
@@ -484,7 +484,7 @@ class _Excluded(msgspec.Struct):
 
 class _Prompt(msgspec.Struct):
     prompt: str
-    kind: Kind
+    kind: PassKind
     labels: list[str]
 
 

@@ -45,7 +45,7 @@ from .scoring import (
     tally,
     truth_notes,
 )
-from .systems import Systems, drawn
+from .systems import Systems, drawn, naming_inputs
 
 COLUMNS = (
     "captions",
@@ -609,6 +609,7 @@ def _score(
     return systems.each(partial(score_file, options=scoring, **how), per_caption)
 
 
+@naming_inputs
 def score(
     captions: Given,
     *,

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from ..base.errors import UNFIT, FaultList, InputError, unfit
 from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
-from ..files.containers import Row, Warn, open_rows, warn_user
+from ..files.containers import NumberedRecord, Warn, open_rows, warn_user
 from ..files.fields import Record, find_image, id_in, optional_text
 from ..files.files import display_name
 from ..files.json_text import json_type, read_json
 from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import Formula, MetricSet, divide, ratio
+from ..results.metric import Formula, MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
@@ -41,7 +41,7 @@ ANSWERS = ("yes", "no", "unsaid")
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class JudgeTrial:
     """One verdict on every claim of a description; DeCapBench averages over several.
 
     Attributes:
@@ -54,7 +54,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class JudgedDescription:
     """What judges said of one description.
 
     Attributes:
@@ -75,7 +75,7 @@ class Description:
     claims: tuple[str, ...] | None
     descriptive: tuple[bool, ...]
     true: tuple[bool, ...] | None
-    trials: tuple[Trial, ...]
+    trials: tuple[JudgeTrial, ...]
     references: tuple[str, ...] | None
     answers: tuple[str, ...] | None
     judging: Judging = UNTOLD
@@ -85,7 +85,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class DescriptionScores:
     """Precision, recall and F1 of one description; no precision without a claim."""
 
     precision: Fraction | None
@@ -93,7 +93,7 @@ class Agreement:
     f1: Fraction
 
 
-def agreement(trial: Trial, n_references: int, counted: Sequence[bool] | None = None) -> Agreement:
+def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
     """DCScore's precision, recall and F1.
 
     A true claim that states a reference claim counts 1 / k where k claims (true or not, counted or not) state the same
@@ -114,10 +114,10 @@ def agreement(trial: Trial, n_references: int, counted: Sequence[bool] | None = 
     stated = beyond + sum((Fraction(1, sharing[match]) for match in right if match is not None), Fraction(0))
     recall = stated / (n_references + beyond)
     if not claims:
-        return Agreement(None, recall, Fraction(0))
+        return DescriptionScores(None, recall, Fraction(0))
     precision = Fraction(len(right), len(claims))
     total = precision + recall
-    return Agreement(precision, recall, 2 * precision * recall / total if total else Fraction(0))
+    return DescriptionScores(precision, recall, 2 * precision * recall / total if total else Fraction(0))
 
 
 COLUMNS = (
@@ -142,23 +142,15 @@ with reference claims; its recall and F1; 1 if a compared one has descriptive cl
 wrongly; said rightly."""
 
 
-_COLUMNS_OF_0_2 = (
-    *COLUMNS[: COLUMNS.index("with_descriptive")],
-    "dcscore_share",
-    *COLUMNS[COLUMNS.index("asked") :],
-)
-
-
-def _of_0_2(columns: tuple[str, ...]) -> MetricSet | None:
-    """The metrics of results of 0.2, which kept DCScore itself."""
-    if columns != _COLUMNS_OF_0_2:
-        return None
-    return METRICS.of_earlier(columns, {"dcscore": _mean("dcscore_share", "compared")})
-
-
 def _mean(share: str, number: str) -> Formula:
     return ratio(share, number, SHARE_UNIT)
 
+
+COLUMNS_0_2 = (
+    "descriptions", "with_claims", "claims", "precision_share", "compared", "recall_share", "f1_share",
+    "dcscore_share", "asked", "said", "said_right",
+)  # fmt: skip
+"""Those of results files of version 0.2, whose DCScore was not the original's."""
 
 METRICS = MetricSet(
     name="facts",
@@ -190,7 +182,7 @@ METRICS = MetricSet(
 """``dcscore`` is the mean of F1 over all claims and F1 over the descriptive ones, as the reference prints it."""
 
 
-def description_counts(description: Description) -> NDArray[np.int64]:
+def description_counts(description: JudgedDescription) -> NDArray[np.int64]:
     """The row of one description; all zero where its claims could not be read."""
     row = dict.fromkeys(COLUMNS, 0)
     if description.claims is not None:
@@ -232,7 +224,7 @@ def _share(value: Fraction) -> int:
 # --- Reading --------------------------------------------------------------------------------------------------------
 
 
-def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Description]:
+def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedDescription]:
     """The verdicts on one system's descriptions.
 
     Args:
@@ -246,7 +238,7 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Descrip
     """
     name = display_name(path)
     faults = FaultList()
-    descriptions: list[Description] = []
+    descriptions: list[JudgedDescription] = []
     seen: dict[str, int] = {}
     rows = _folder(path) if not isinstance(path, Records) and Path(path).is_dir() else open_rows(path, warn=warn)
     for line, record in rows:
@@ -268,7 +260,7 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Descrip
     return descriptions
 
 
-def _folder(path: str | os.PathLike[str]) -> Iterator[Row]:
+def _folder(path: str | os.PathLike[str]) -> Iterator[NumberedRecord]:
     files = sorted(Path(path).glob("*.json"))
     if not files:
         raise InputError("no file *.json in this folder", path=path)
@@ -284,7 +276,7 @@ def _image(record: Record, identity: str | None) -> str | None:
     return canonical_image_id(image) if image else None
 
 
-def _own(record: Record, line: int, identity: str | None) -> Description:
+def _own(record: Record, line: int, identity: str | None) -> JudgedDescription:
     key = "claims" if "claims" in record else "facts"
     claims = _list(record, key, str, needed=True)
     references = _list(record, "references", str)
@@ -295,7 +287,7 @@ def _own(record: Record, line: int, identity: str | None) -> Description:
         raise ValueError(f"'answers' must be {', '.join(ANSWERS)}, got {sorted(bad)[0]!r}")
     _same_length("answers", answers, "references", references if references is not None else answers)
     if claims is None:
-        return Description(line, image, None, (), None, (), references, answers, Judging.of(record), True)
+        return JudgedDescription(line, image, None, (), None, (), references, answers, Judging.of(record), True)
     true = _flags(record, "verified", claims, key, needed=not unread)
     descriptive = _flags(record, "descriptive", claims, key) or (True,) * len(claims)
     matched = _list(record, "matched", int)
@@ -304,14 +296,15 @@ def _own(record: Record, line: int, identity: str | None) -> Description:
     for match in matched or ():
         if match is not None and not 0 <= match < number:
             raise ValueError(f"'matched' names reference claim {match} of {number} (from 0)")
-    trials = () if true is None or matched is None else (Trial(true, matched),)
-    return Description(line, image, claims, descriptive, true, trials, references, answers, Judging.of(record), unread)
+    trials = () if true is None or matched is None else (JudgeTrial(true, matched),)
+    judging = Judging.of(record)
+    return JudgedDescription(line, image, claims, descriptive, true, trials, references, answers, judging, unread)
 
 
-def _decapbench(record: Record, line: int, identity: str | None) -> Description:
+def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescription:
     image = _image(record, identity)
     if not record.get("valid", True):
-        return Description(line, image, None, (), None, (), None, None, unread=True)
+        return JudgedDescription(line, image, None, (), None, (), None, None, unread=True)
     details = record["eval_details"]
     try:
         claims = [detail["fact"] for detail in details["pred_atomic_facts"]]
@@ -322,12 +315,12 @@ def _decapbench(record: Record, line: int, identity: str | None) -> Description:
             for mapping in details["mappings_with_human"]
         ]
         references = tuple(str(reference["fact"]) for reference in record["human_annotated_oracle_atomic_facts"])
-        trials = tuple(Trial(true, tuple(m[claim] for claim in claims)) for true in verified for m in matches)
+        trials = tuple(JudgeTrial(true, tuple(m[claim] for claim in claims)) for true in verified for m in matches)
     except UNFIT as error:
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
     flags = tuple(claim in relevant for claim in claims)  # of a repeated claim that is so once, all are descriptive
     true = trials[0].true if trials else None
-    return Description(line, image, tuple(claims), flags, true, trials, references, None, Judging("foreign"))
+    return JudgedDescription(line, image, tuple(claims), flags, true, trials, references, None, Judging("foreign"))
 
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
@@ -375,7 +368,7 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 # --- The run --------------------------------------------------------------------------------------------------------
 
 
-def facts_run(name: str, descriptions: Sequence[Description], resampling: Resampling | None = None) -> Run:
+def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
     """One system's run; what could not be read is left out of the metrics that need it, and counted."""
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]
@@ -409,7 +402,7 @@ def facts_run(name: str, descriptions: Sequence[Description], resampling: Resamp
     )
 
 
-def claim_rows(description: Description) -> list[Mapping[str, Any]]:
+def claim_rows(description: JudgedDescription) -> list[Mapping[str, Any]]:
     """The evidence of one description, claim by claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
     references = description.references or ()
     matched = description.trials[0].matched if description.trials else ()
@@ -444,8 +437,7 @@ BENCHMARK = Benchmark(
     VERDICTS are what scapo-eval judge facts wrote (claims, verified, matched, references, answers), files of facts
     (facts, verified), or DeCapBench's output (a file, or its folder); several are compared with the first.
     """,
-    metric_set=lambda columns: METRICS,
-    earlier=_of_0_2,
+    metric_set=lambda columns: of_version(METRICS, columns, former=COLUMNS_0_2),
     metric_names={
         "dcscore": "DCScore",
         "precision_descriptive": "Precision, descriptive",

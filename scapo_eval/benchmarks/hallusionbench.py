@@ -25,11 +25,11 @@ from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..files.records import Readable
 from ..readers.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
-from ..readers.parsers import Parser, Said, parse_label, parser_identity
+from ..readers.parsers import Parser, YesNo, parse_label, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
 from ..results.counts import CountTable
-from ..results.metric import Floats, Formula, MetricSet, Sums, divide, ratio
+from ..results.metric import Floats, Formula, MetricSet, Sums, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .answered import READING, QuestionFiles, evidence
@@ -248,7 +248,7 @@ def is_right(item: Graded) -> bool:
     return item.correct or (item.said is None and Place.of(item.question.id).text_only)
 
 
-def blame(place: Place, said: Said | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
+def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
     """What the official script blames an answer on: ``lh``, ``vi``, ``mixed``, or None where it is right.
 
     Args:
@@ -306,8 +306,9 @@ def metrics_of(groups: Sequence[str]) -> MetricSet:
     )
 
 
+_RIGHT = tuple(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right"))
 _COUNTS = (
-    *(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right")),
+    *_RIGHT,
     "figures_wrong",
     "false_yes",
     *BLAMES,
@@ -356,15 +357,6 @@ def _share(sums: Sums, unit: str) -> Floats:
 
 def _column(group: str, count: str) -> str:
     return f"{group}_{count}" if group else count
-
-
-def _of_0_2(columns: tuple[str, ...]) -> MetricSet | None:
-    """The metrics of results of 0.2, which counted units and those right."""
-    groups = _groups_in(columns)
-    counted = [name for name in _COUNTS if name.removesuffix("_right") in UNITS.values()]
-    if columns != tuple(_column(group, name) for group in sorted(groups) for name in counted):
-        return None
-    return metrics_of(groups).of_earlier(columns)
 
 
 def _groups_in(columns: Sequence[str]) -> list[str]:
@@ -564,6 +556,15 @@ def _score(
     return hallusionbench_runs(answers, parser=identity, resampling=systems.resampling)
 
 
+def _metrics_of(columns: Sequence[str]) -> MetricSet:
+    """Those of counts in a file; version 0.2 had its own idea of easy and hard."""
+    groups = sorted(_groups_in(columns))
+    metrics = metrics_of(groups)
+    former = [_column(group, name) for group in groups for name in _RIGHT]
+    mended = [name for name in metrics.formulas if name.endswith(("easy_acc", "hard_acc"))]
+    return of_version(metrics, columns, former, mended)
+
+
 BENCHMARK = AnsweredBenchmark(
     name="hallusionbench",
     title="HallusionBench",
@@ -572,8 +573,7 @@ BENCHMARK = AnsweredBenchmark(
     ANSWERS are the official result file (model_prediction), VLMEvalKit's or lmms-eval's predictions, or own JSON
     Lines with ids such as VD/illusion/1/0/0/0.
     """,
-    metric_set=lambda columns: metrics_of(_groups_in(columns)),
-    earlier=_of_0_2,
+    metric_set=_metrics_of,
     metric_names={
         "a_acc": "aAcc",
         "f_acc": "fAcc",

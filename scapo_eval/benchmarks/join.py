@@ -14,7 +14,7 @@ from ..base.errors import InputError
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.records import Readable
-from ..readers.parsers import Parser, Said, contains, parse_label
+from ..readers.parsers import Parser, YesNo, contains, parse_label
 from ..results.benchmark import Benchmark, OnEngine
 from ..results.results import Run
 from .provenance import benchmark_of, hint
@@ -31,7 +31,7 @@ class Graded:
 
     question: Question
     answer: Answer
-    said: Said | None
+    said: YesNo | None
 
     __repr__ = fields_in_short
 
@@ -120,7 +120,7 @@ class Matches:
         )
 
 
-SAYS: tuple[Said | None, ...] = (None, "no", "yes")
+SAYS: tuple[YesNo | None, ...] = (None, "no", "yes")
 
 
 def join(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
-from ..files.containers import Row, Warn, open_rows
+from ..files.containers import NumberedRecord, Warn, open_rows
 from ..files.fields import optional_text
 from ..files.files import display_name
 from ..files.json_text import read_json
@@ -94,7 +94,7 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
     faults.raise_if_any()
 
 
-def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[Row]:
+def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRecord]:
     """Records of any container; the elements of an array that are no objects stand under ``key``."""
     if isinstance(path, Records):
         yield from open_rows(path, warn=warn)

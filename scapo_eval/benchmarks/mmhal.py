@@ -22,7 +22,7 @@ from ..files.json_text import iter_records, json_type
 from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import MetricSet, divide, ratio
+from ..results.metric import MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .answered import AnsweredQuestion
@@ -169,7 +169,6 @@ INFORMATIVE = (0, 1, 2, 0, 1, 2, 3)
 
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
 COLUMNS = (*_RATING_COLUMNS, "informative_sum", *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
-_COLUMNS_OF_0_2 = tuple(name for name in COLUMNS if name != "informative_sum")
 HEADLINE = ("mmhal_score", "mmhal_hal")
 METRICS = MetricSet(
     name="mmhal",
@@ -311,8 +310,9 @@ BENCHMARK = Benchmark(
     RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
     """,
-    metric_set=lambda columns: METRICS,
-    earlier=lambda columns: METRICS.of_earlier(columns) if columns == _COLUMNS_OF_0_2 else None,
+    metric_set=lambda columns: of_version(
+        METRICS, columns, former=[column for column in COLUMNS if column != "informative_sum"]
+    ),
     metric_names={
         "mmhal_score": "Score",
         "mmhal_hal": "Hal. Rate",

@@ -22,7 +22,7 @@ from ..base.errors import FaultList, InputError, check_choice
 from ..base.hashes import digest
 from ..base.nltk_tools import lemma, tagger
 from ..base.reprs import fields_in_short
-from ..files.containers import OnError, Warn, open_rows
+from ..files.containers import ErrorHandler, Warn, open_rows
 from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
 from ..files.records import Readable, Records
@@ -45,7 +45,7 @@ from .judged import Judging
 from .scoring import ScoredBlock, ScoringOptions, tally, truth_notes
 from .systems import Systems
 
-Source = Literal["auto", "judge", "matcher"]
+ObjectSource = Literal["auto", "judge", "matcher"]
 """Who says which words of a description are objects; ``auto``: the judge, where the file holds its lists."""
 
 NameRule = Literal["words", "runs"]
@@ -227,7 +227,7 @@ class Judged:
     __repr__ = fields_in_short
 
 
-def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) -> Judged:
+def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = None) -> Judged:
     """What ``scapo-eval judge objhal`` wrote.
 
     Args:
@@ -285,7 +285,7 @@ def score_objhal(
     oracle: PresenceOracle,
     options: ScoringOptions | None = None,
     *,
-    source: Source = "auto",
+    source: ObjectSource = "auto",
     names: NameRule = "words",
     name: str | None = None,
     resampling: Resampling | None = None,
@@ -367,7 +367,7 @@ def score_objhal(
 
 
 def _judged_blocks(
-    judged: Judged, name: str, skipped: Sequence[InputError], on_error: OnError | None
+    judged: Judged, name: str, skipped: Sequence[InputError], on_error: ErrorHandler | None
 ) -> Iterator[ParsedBlock]:
     """The captions whose list was read, after the faulty records that were passed over."""
     for error in skipped:
@@ -402,7 +402,7 @@ def _score(
     systems: Systems,
     *,
     truth: TruthGiven | None = None,
-    objects: Source = "auto",
+    objects: ObjectSource = "auto",
     names: NameRule = "words",
     profile: str | None = None,
     synonyms: Synonyms | str | Path | None = None,
@@ -447,7 +447,7 @@ BENCHMARK = Benchmark(
     scoring=True,
     options={
         "objects": Option(
-            choices=get_args(Source),
+            choices=get_args(ObjectSource),
             help="Who says which words are objects: the judge (judge objhal), or the profile; auto: the judge where it "
             "did.",
         ),

@@ -22,7 +22,7 @@ from ..truths.oracle import PresenceOracle
 By = Literal["cap", "hal", "reward", "sentence"]
 """What responses are compared by; ``sentence``: the next sentence after the same text."""
 
-Format = Literal["trl", "llamafactory", "ms-swift"]
+PairFormat = Literal["trl", "llamafactory", "ms-swift"]
 """Whose data format pairs are written in."""
 
 MIN_GAP: Mapping[By, float] = {"cap": 10.0, "hal": 10.0, "reward": 1.0, "sentence": 1.0}
@@ -235,7 +235,7 @@ def pair_file(
     return PairTally(len(responses), prompts, pairs, len(paired))
 
 
-def pair_record(pair: Pair, layout: Format, by: By, image: str) -> dict[str, Any]:
+def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str, Any]:
     """A pair as a framework reads it, with the scores under ``metadata``.
 
     Args:

@@ -19,7 +19,7 @@ from ..files.containers import Warn, warn_user
 from ..files.files import atomic_write, display_name
 from ..files.json_text import dump_json, iter_records
 from ..files.records import Given, Readable
-from ..readers.parsers import Parser, Said
+from ..readers.parsers import Parser, YesNo
 from ..results.benchmark import Option
 from ..results.metric import Floats, Formula, MetricSet, harmonic_mean
 from ..results.results import Run
@@ -29,7 +29,7 @@ from .join import ANSWERS_ON_ENGINE, Index, JoinedAnswers, Keyed, join, join_key
 from .prompts import with_context
 from .provenance import answers_to, benchmark_of, looks_like
 from .questions import OWN_LABELS, Question, plain_id, questions_of
-from .systems import Systems, drawn, sources_of
+from .systems import Systems, drawn, naming_inputs, sources_of
 from .yesno import (
     UNPARSED,
     Cells,
@@ -44,7 +44,7 @@ from .yesno import (
 )
 
 MODES = ("base", "sec", "icc", "ccs")
-_SIDES: tuple[Said, Said] = ("yes", "no")
+_SIDES: tuple[YesNo, YesNo] = ("yes", "no")
 
 
 def phd_index(c: Cells) -> Floats:
@@ -314,6 +314,7 @@ def _score(
     )
 
 
+@naming_inputs
 def phd(
     answers: Given,
     *,

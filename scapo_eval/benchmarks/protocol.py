@@ -72,7 +72,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ProtocolFacts:
     """What of a file or a run can be held against a protocol.
 
     Attributes:
@@ -278,7 +278,7 @@ class Protocol:
         del held["path"]
         return held
 
-    def differences(self, sample: Sample) -> list[str]:
+    def differences(self, sample: ProtocolFacts) -> list[str]:
         """What a sample has otherwise, one phrase each; empty where it follows the protocol as far as is known."""
         return [
             *self._other_images(sample.image_ids),
@@ -299,7 +299,7 @@ class Protocol:
         if self.records is not None and records not in self.records:
             yield f"{records:,} records in place of {' or '.join(f'{number:,}' for number in self.records)}"
 
-    def _other_request(self, sample: Sample) -> Iterator[str]:
+    def _other_request(self, sample: ProtocolFacts) -> Iterator[str]:
         if self.prompts and (others := sorted(set(sample.prompts) - set(self.prompts))):
             yield f"the prompt {others[0]!r:.100} in place of {' or '.join(map(repr, self.prompts))}"
         limit = self.decoding.get("max_new_tokens")
@@ -326,7 +326,7 @@ class Protocol:
         """
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
-    def followed(self, run: Run, asked: Sample, *, off_protocol: bool = False) -> Run:
+    def followed(self, run: Run, asked: ProtocolFacts, *, off_protocol: bool = False) -> Run:
         """The same, of a sample that is read already."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
@@ -374,12 +374,12 @@ def shipped_protocols() -> dict[str, Any]:
     return {name.removesuffix(SUFFIX): files[name] for name in sorted(files)}
 
 
-def sample_of(given: Given | None) -> Sample:
+def sample_of(given: Given | None) -> ProtocolFacts:
     """What captions tell of themselves; nothing where they are not at hand."""
-    return Sample(None, 0) if given is None else read_sample(given)
+    return ProtocolFacts(None, 0) if given is None else read_sample(given)
 
 
-def read_sample(given: Given) -> Sample:
+def read_sample(given: Given) -> ProtocolFacts:
     """What a file of captions or answers tells of its sample; beside it ``describe``'s run card tells the limit.
 
     Raises:
@@ -391,12 +391,12 @@ def read_sample(given: Given) -> Sample:
     if kind_of(source) == "captions":
         captions = list(captions_of(source, warn=lambda text: None))
         prompts = {caption.prompt for caption in captions if caption.prompt}
-        return Sample([caption.image_id for caption in captions], len(captions), prompts, limit)
+        return ProtocolFacts([caption.image_id for caption in captions], len(captions), prompts, limit)
     from ..readers.answers import answers_of
 
     answers = list(answers_of(source))
     images = [canonical_image_id(answer.image) for answer in answers if answer.image]
-    return Sample(images if len(images) == len(answers) else None, len(answers), (), limit)
+    return ProtocolFacts(images if len(images) == len(answers) else None, len(answers), (), limit)
 
 
 def _limit(card: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..results.render import Cell, Column, Table
 from ..results.results import Run
-from .protocol import Protocol, Sample
+from .protocol import Protocol, ProtocolFacts
 
 _READERS = {
     "opera": "as OPERA's CHAIR script reads them",
@@ -17,7 +17,7 @@ _READERS = {
 }
 
 
-def footnote(run: Run, protocol: Protocol, sample: Sample | None = None) -> str:
+def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) -> str:
     """Everything that must be said of a run's values, in one line.
 
     Args:
@@ -25,10 +25,10 @@ def footnote(run: Run, protocol: Protocol, sample: Sample | None = None) -> str:
         protocol: whose images it has.
         sample: what the captions tell of themselves; None where they are not at hand.
     """
-    return "; ".join(_parts(run, protocol, sample or Sample(None, 0))) + "."
+    return "; ".join(_parts(run, protocol, sample or ProtocolFacts(None, 0))) + "."
 
 
-def _parts(run: Run, protocol: Protocol, sample: Sample) -> Iterator[str]:
+def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]:
     fields = run.signature.fields
     off = ", from which the run differs" if fields.get("protocol", "").endswith(",off") else ""
     yield f"{protocol.title} ({run.n_records:,} records of {run.n_images:,} images, ids {fields.get('ids')}){off}"
@@ -65,7 +65,7 @@ def _parts(run: Run, protocol: Protocol, sample: Sample) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PublishedRow:
     """A published row, or one's own.
 
     Attributes:
@@ -85,7 +85,7 @@ CAVEAT = (
 )
 
 
-def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Row]]:
+def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[PublishedRow]]:
     """Published rows with one's own among them.
 
     Args:
@@ -100,17 +100,17 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Row
     metrics = [name for name in metric_set.formulas if name in told]
     plain = metric_set.plain_numbers
     rows = [
-        Row(
+        PublishedRow(
             row.system,
             {name: value if name in plain else value / 100 for name, value in row.metrics.items()},
             f"{row.paper}{'' if str(row.year) in row.paper else f', {row.year}'}",
         )
         for row in protocol.published
-    ] + [Row(run.name, {name: run.values[name] for name in metrics}, "") for run in runs]
+    ] + [PublishedRow(run.name, {name: run.values[name] for name in metrics}, "") for run in runs]
     if metrics:
         first, higher = metrics[0], metric_set.higher_is_better.get(metrics[0], True)
 
-        def place(row: Row) -> tuple[bool, float]:
+        def place(row: PublishedRow) -> tuple[bool, float]:
             value = row.values.get(first)
             return (value is None, 0.0 if value is None else -value if higher else value)
 

@@ -14,7 +14,7 @@ from ..base.types import Answer
 from ..files.containers import open_rows
 from ..files.files import display_name
 from ..files.records import Readable
-from ..readers.parsers import Said, parse_label
+from ..readers.parsers import YesNo, parse_label
 from .provenance import benchmark_of, hint
 
 
@@ -34,7 +34,7 @@ class Question:
     """
 
     id: str
-    label: Said
+    label: YesNo
     image: str | None = None
     text: str | None = None
     prompt: str | None = None

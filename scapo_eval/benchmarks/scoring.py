@@ -21,7 +21,7 @@ from ..base.errors import FaultList, InputError, check_choice, short_repr
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..files.account import Account
-from ..files.containers import OnError
+from ..files.containers import ErrorHandler
 from ..files.mapped import Mapped
 from ..files.records import Readable
 from ..files.source import Source
@@ -64,7 +64,7 @@ class ScoringOptions:
             raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
 
 
-class Block(Protocol):
+class ScorableBlock(Protocol):
     """Some records of a file."""
 
     @property
@@ -83,12 +83,12 @@ class UnknownImage(InputError):
     """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
 
 
-Reader = Callable[["OnError | None"], Iterable[Block]]
+BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
 """Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BlockAccount:
     """What an account says of the captions of a block.
 
     Attributes:
@@ -107,7 +107,7 @@ class Said:
     @classmethod
     def of(
         cls, captions: Captions, texts: Sequence[str], rows: NDArray[np.int64], number: Callable[[str], int]
-    ) -> Said:
+    ) -> BlockAccount:
         """What there is to say of captions.
 
         Args:
@@ -163,7 +163,7 @@ class ScoredBlock:
     unfinished: int = 0
     images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     n_captions: int = 0
-    said: Said | None = None
+    said: BlockAccount | None = None
     by_image: bool = False
 
     __repr__ = fields_in_short
@@ -297,7 +297,7 @@ def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
 OnBlock = Callable[[ScoredBlock], None]
 
 
-class Outcome(NamedTuple):
+class BlockOutcome(NamedTuple):
     """What becomes of a block.
 
     Attributes:
@@ -341,11 +341,11 @@ class Sums:
         self._source = source
 
     @property
-    def on_error(self) -> OnError | None:
+    def on_error(self) -> ErrorHandler | None:
         """What becomes of a record that the reader finds unreadable; None: it raises."""
         return self.add_fault if self._options.skip_bad else None
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: BlockOutcome) -> None:
         """Takes one block; call in the order of the file."""
         block = outcome.block
         for error in outcome.errors:
@@ -363,7 +363,7 @@ class Sums:
         if block.said is not None:
             self._add_said(block.said)
 
-    def _add_said(self, said: Said) -> None:
+    def _add_said(self, said: BlockAccount) -> None:
         if len(self._captions) != len(self._known):
             self._captions = np.zeros(len(self._known), dtype=np.int64)
         self._captions[said.images] += said.captions
@@ -424,7 +424,7 @@ class Sums:
 
 
 def tally(
-    read: Reader,
+    read: BlockReader,
     scorer: Scorer,
     options: ScoringOptions,
     *,
@@ -490,7 +490,7 @@ class Work:
     evidence: bool = False
     number: Callable[[str], int] | None = None
 
-    def __call__(self, block: Block) -> Outcome:
+    def __call__(self, block: ScorableBlock) -> BlockOutcome:
         """Counts of a block, and its faults by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
@@ -503,9 +503,9 @@ class Work:
             unfinished = sum(a is not b for a, b in zip(texts, captions.captions, strict=True))
             scored = replace(scored, unfinished=unfinished)
         if self.number is not None:
-            said = Said.of(captions, scored.captions.captions, scored.images, self.number)
+            said = BlockAccount.of(captions, scored.captions.captions, scored.images, self.number)
             scored = replace(scored, said=said)
-        return Outcome(scored, sorted(errors, key=lambda error: error.line or 0), captions.lines)
+        return BlockOutcome(scored, sorted(errors, key=lambda error: error.line or 0), captions.lines)
 
 
 _work: Work
@@ -519,7 +519,7 @@ def _start_worker(work: Mapped[Work]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
-def _score_blocks(blocks: list[Block]) -> list[Outcome]:
+def _score_blocks(blocks: list[ScorableBlock]) -> list[BlockOutcome]:
     outcomes = map(_work, blocks)
     return (
         list(outcomes) if _work.evidence else [outcome._replace(block=outcome.block.summed()) for outcome in outcomes]
@@ -530,7 +530,7 @@ _TOGETHER = 8
 """Blocks of one task at most: a task costs this process two thirds of a millisecond, a block a worker 13."""
 
 
-def _tasks(blocks: Iterable[Block], workers: int) -> Iterator[list[Block]]:
+def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[ScorableBlock]]:
     """Blocks in tasks: many where little travels, fewer towards the end of a file, so that workers end together."""
     left = iter(blocks)
     for block in left:
@@ -538,7 +538,9 @@ def _tasks(blocks: Iterable[Block], workers: int) -> Iterator[list[Block]]:
         yield [block, *islice(left, min(_TOGETHER, further) - 1 if further else 0)]
 
 
-def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
+def _scored_blocks(
+    work: Work, blocks: Iterable[ScorableBlock], workers: int
+) -> Generator[tuple[int, BlockOutcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:

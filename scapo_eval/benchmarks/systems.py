@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..base.errors import OptionError
 from ..base.reprs import fields_in_short
@@ -16,6 +18,7 @@ from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..files.records import Given, Readable, Records, readable
 from ..files.source import Source
+from ..readers.data_set import DataSet, input_at, naming_files
 from ..results.benchmark import Benchmark
 from ..results.results import Resampling, Run, system_names
 from ..results.slices import Sliced
@@ -26,9 +29,11 @@ from .slicing import Slicer, labels_of
 Advance = Callable[[int], None]
 """Takes how much more is done."""
 
-Reader = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
+ProgressContext = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
 """Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 R = TypeVar("R", bound=Run)
 
 Write = Callable[[Iterable[Mapping[str, Any]]], None]
@@ -54,7 +59,7 @@ class Systems:
     given: Sequence[tuple[str | None, Readable]]
     resampling: Resampling = field(default_factory=Resampling)
     warn: Warn = warn_user
-    reading: Reader = _unseen
+    reading: ProgressContext = _unseen
     by: str | None = None
     slicers: dict[str, Slicer] = field(default_factory=dict, compare=False)
 
@@ -73,10 +78,13 @@ class Systems:
         Raises:
             InputError: neither a path nor records.
         """
-        source = readable(given)
-        if isinstance(source, Records):
-            return cls([(name or otherwise, source)], resampling)
-        return cls([(name, Source.of(source))], resampling)
+        readable_input = readable(given)
+        if isinstance(readable_input, Records):
+            return cls([(name or otherwise, readable_input)], resampling)
+        source = input_at(readable_input)
+        if (inputs := _inputs.get()) is not None:
+            inputs.append(source)
+        return cls([(source.system if name is None and isinstance(source, DataSet) else name, source)], resampling)
 
     def named(self) -> dict[str, Readable]:
         """The systems by name; without one of its own a system has its file's.
@@ -163,6 +171,25 @@ def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any],
     return keep
 
 
+_inputs: ContextVar[list[Source] | None] = ContextVar("_inputs", default=None)
+
+
+def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
+    """Around a function of Python users: a fault in a folder or pattern is said to be in one of its files."""
+
+    @wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> T:
+        inputs: list[Source] = []
+        token = _inputs.set(inputs)
+        try:
+            with naming_files(inputs):
+                return function(*args, **kwargs)
+        finally:
+            _inputs.reset(token)
+
+    return named
+
+
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
     """One source, or each path of a list of paths; none of None, or of an option that was not given."""
     if given is None or (isinstance(given, tuple) and not given):
@@ -217,6 +244,7 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         parameters=[first, *parameters], return_annotation="Run" if record.several else "list[Run]"
     )
 
+    @naming_inputs
     def function(*args: Any, **kwargs: Any) -> Any:
         bound = shape.bind(*args, **kwargs)
         bound.apply_defaults()

@@ -21,7 +21,7 @@ from ..files.containers import Warn, warn_user
 from ..files.json_text import iter_records
 from ..files.records import Given, Readable
 from ..files.source import Source
-from ..readers.parsers import PARSERS, Parser, Said, parser_identity
+from ..readers.parsers import PARSERS, Parser, YesNo, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
 from ..results.counts import CountTable
@@ -44,7 +44,7 @@ from .join import (
 )
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
-from .systems import Systems, drawn, sources_of
+from .systems import Systems, drawn, naming_inputs, sources_of
 
 Unparsed = Literal["wrong", "drop"]
 """What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
@@ -52,7 +52,7 @@ Unparsed = Literal["wrong", "drop"]
 GroupOf = Callable[[Question], str]
 """Question -> the group whose counts it adds to."""
 
-_CELLS: Mapping[tuple[Said, Said | None], str] = {
+_CELLS: Mapping[tuple[YesNo, YesNo | None], str] = {
     ("yes", "yes"): "tp",
     ("no", "yes"): "fp",
     ("no", "no"): "tn",
@@ -458,6 +458,7 @@ def _run(
     )
 
 
+@naming_inputs
 def yesno(
     answers: Given,
     *,

@@ -14,9 +14,9 @@ import click
 
 from ..annotate.coarse import calls_left, coarse, open_or_create
 from ..annotate.coarse import prompts_for as coarse_prompts
-from ..annotate.passes import UNREAD, Forecast, Outcome, journal_of, judge_of
+from ..annotate.passes import UNREAD, Forecast, PassOutcome, journal_of, judge_of
 from ..annotate.prompt_lint import lint
-from ..annotate.prompts import Prompt, Template
+from ..annotate.prompts import LabelPrompt, Template
 from ..annotate.qc.summary import read_summary, summary_path
 from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
 from ..annotate.store import Store
@@ -180,9 +180,9 @@ def coarse_command(
         total = calls_left(store, prompts, rows)
         _say(settings, f"{run}: {_sizes(store)}")
         if not total:  # no engine is needed
-            return _finish(store, Outcome(), settings)
+            return _finish(store, PassOutcome(), settings)
 
-        def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
+        def work(session: Session, report: Callable[[Forecast], None]) -> PassOutcome:
             _warn_of_other_judges(store, session.engine, settings)
             return coarse(
                 store, session, prompts, sampling=settings.sampling, report=report, only_first=forecast, rows=rows
@@ -251,7 +251,7 @@ def refine_command(
             prompts, wanted, reason or ("listed cells" if cells else "refined prompt"), _round(store, number)
         )
 
-        def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
+        def work(session: Session, report: Callable[[Forecast], None]) -> PassOutcome:
             return refine(store, session, refinement, sampling=settings.sampling, report=report, only_first=forecast)
 
         def count(engine: Engine) -> int:
@@ -267,7 +267,7 @@ def _pass(
     count: Callable[[Engine], int],
     prices: Prices,
     only_forecast: bool,
-    work: Callable[[Session, Callable[[Forecast], None]], Outcome],
+    work: Callable[[Session, Callable[[Forecast], None]], PassOutcome],
 ) -> int:
     """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
     told_at = 0.0
@@ -285,7 +285,7 @@ def _pass(
         total = count(engine)
         _say(settings, f"{store.folder}: {total:,} calls to make")
         if not total:
-            return _finish(store, Outcome(), settings)
+            return _finish(store, PassOutcome(), settings)
         advance = stack.enter_context(completion_progress(settings, name, total))
         session = Session(engine, journal, advance=advance)
         outcome = work(session, report)
@@ -345,7 +345,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def _finish(store: Store, outcome: Outcome, settings: EngineSettings) -> int:
+def _finish(store: Store, outcome: PassOutcome, settings: EngineSettings) -> int:
     parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} present"]
     parts += [f"{outcome.changed:,} changed"] if outcome.changed else []
     parts += [f"{len(outcome.unread):,} without a readable verdict"] if outcome.unread else []
@@ -378,7 +378,7 @@ def _warn_of_other_judges(store: Store, engine: Engine, settings: EngineSettings
         settings.warn(f"this run has coarse verdicts of {', '.join(sorted(others))}; {judge_of(engine)} adds to them")
 
 
-def _warn_of_prompts(prompts: Sequence[Prompt], vocabulary: Vocabulary, settings: EngineSettings) -> None:
+def _warn_of_prompts(prompts: Sequence[LabelPrompt], vocabulary: Vocabulary, settings: EngineSettings) -> None:
     mismatches = [finding for finding in lint(prompts, vocabulary) if finding.kind != "both"]
     if mismatches:
         first = f"{mismatches[0].label}: {', '.join(mismatches[0].aliases[:3])}"

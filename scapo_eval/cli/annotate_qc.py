@@ -15,7 +15,7 @@ from ..annotate.qc.draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, PRESENT_PER_LA
 from ..annotate.qc.exchange import pairs_table, read_answers
 from ..annotate.qc.rounds import ask_undecided, close_round, draw_round, open_round
 from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
-from ..annotate.qc.summary_tables import Table as Content
+from ..annotate.qc.summary_tables import SummaryTable as Content
 from ..annotate.qc.summary_tables import labels_table, overall_table, rounds_table
 from ..annotate.store import Store
 from ..base.errors import ScapoError

@@ -13,7 +13,7 @@ from ..annotate.agreement import compare
 from ..annotate.coarse import prompts_for as coarse_prompts
 from ..annotate.mine import LabelConfusion, confusion, disputed, read_rollouts, suggested
 from ..annotate.prompt_lint import lint
-from ..annotate.prompts import Prompt, Template, known_groups
+from ..annotate.prompts import LabelPrompt, Template, known_groups
 from ..annotate.refine import prompts_for
 from ..annotate.store import Store
 from ..base.errors import InputError
@@ -166,7 +166,7 @@ def lint_command(
         prompts += coarse_prompts(labels, 1, Template.read(coarse_file, "coarse"))
     if store:
         prompts += [
-            Prompt(name.rpartition("@")[0], row["kind"], tuple(row["labels"]), row["system"], row["user"])
+            LabelPrompt(name.rpartition("@")[0], row["kind"], tuple(row["labels"]), row["system"], row["user"])
             for name, row in store.prompts.items()
         ]
     if not prompts:

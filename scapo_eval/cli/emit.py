@@ -25,7 +25,7 @@ from ..results.results import Results, Run, same_metrics
 from ..results.slices import Sliced
 from .echo import echo
 from .gates import check_gates, check_worse
-from .options import Format, Output
+from .options import Output, OutputFormat
 from .tables import show_table
 from .tsv import tsv
 
@@ -90,7 +90,7 @@ def emit(
     return check_gates(record, output.gates, output.fail_worse, metric_set, level)
 
 
-def output_format(form: Format | None, *, as_json: bool, width: int | None) -> str:
+def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:
     """The format of results: the one asked for, a table on a terminal (or for a given width), TSV elsewhere.
 
     Raises:

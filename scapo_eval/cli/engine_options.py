@@ -19,7 +19,7 @@ from rich.console import Console
 from ..engines import ENGINES, Engine, Sampling
 from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
-from ..inference.runner import Tally
+from ..inference.runner import RequestCounts
 from ..inference.shards import FAILED_SUFFIX, Shard, Share
 from .codes import SOME_FAILED
 from .echo import echo
@@ -267,7 +267,7 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
 ASKED_AGAIN = "the same command asks them again"
 
 
-def finish(tally: Tally, what: str, output: str, settings: EngineSettings, *, again: str = ASKED_AGAIN) -> int:
+def finish(tally: RequestCounts, what: str, output: str, settings: EngineSettings, *, again: str = ASKED_AGAIN) -> int:
     """Prints the summary on standard error.
 
     Args:

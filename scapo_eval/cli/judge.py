@@ -11,7 +11,7 @@ import click
 from ..engines import ENGINES, Engine
 from ..files.files import read_text
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
-from ..inference.judge_facts import Against, Prompts, judge_facts, read_references
+from ..inference.judge_facts import Against, JudgePrompts, judge_facts, read_references
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
@@ -254,7 +254,7 @@ def facts(
     to_judge = read_answers_to_judge(captions)
     output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.image or answer.id)
     known = read_references(references) if references else None
-    texts = Prompts.read(prompts) if prompts else Prompts()
+    texts = JudgePrompts.read(prompts) if prompts else JudgePrompts()
     folder = ImageFolder(images_root)
     with (
         settings.journal(output) as journal,

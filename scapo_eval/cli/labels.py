@@ -21,7 +21,7 @@ from .cluster import refuse_engine
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files
-from .options import Format, format_options, scoring_options
+from .options import OutputFormat, format_options, scoring_options
 from .screen import Screen, progress
 from .tables import aligned, folded
 
@@ -48,7 +48,7 @@ def command(
     vocabulary: str,
     top: int,
     scoring: ScoringOptions,
-    form: Format | None,
+    form: OutputFormat | None,
     as_json: bool,
     width: int | None,
     no_color: bool,

@@ -20,14 +20,14 @@ from .screen import Screen
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-Format = Literal["table", "tsv", "json", "markdown", "latex"]
+OutputFormat = Literal["table", "tsv", "json", "markdown", "latex"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Screen):
     """The options of :func:`output_options`."""
 
-    form: Format | None
+    form: OutputFormat | None
     as_json: bool
     metrics: tuple[str, ...] | None
     intervals: bool
@@ -105,7 +105,7 @@ interval_option = click.option(
 def output_options(command: Command) -> Command:
     """Adds the options that every scoring verb has; the command receives them as ``output: Output``."""
     options = [
-        click.option("--format", "form", type=click.Choice(get_args(Format)), help=_FORMAT_HELP),
+        click.option("--format", "form", type=click.Choice(get_args(OutputFormat)), help=_FORMAT_HELP),
         click.option("--json", "as_json", is_flag=True, help="The same as --format json: one object, unrounded."),
         click.option("--metrics", metavar="A,B", callback=metric_names, help="Show these metrics only, in this order."),
         click.option("--intervals", is_flag=True, help="With markdown and latex: intervals beside the values."),

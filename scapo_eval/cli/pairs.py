@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from ..base.errors import InputError
-from ..benchmarks.pairs import DATASET_INFO, By, Format, Pair, PairSettings, pair_file, pair_record
+from ..benchmarks.pairs import DATASET_INFO, By, Pair, PairFormat, PairSettings, pair_file, pair_record
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..inference.sources import ImageFolder
@@ -29,7 +29,7 @@ _DEFAULT = PairSettings()
     "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
 )
 @click.option(
-    "--format", "layout", type=click.Choice(get_args(Format)), required=True, help="Whose data format is written."
+    "--format", "layout", type=click.Choice(get_args(PairFormat)), required=True, help="Whose data format is written."
 )
 @click.option(
     "--by",
@@ -74,7 +74,7 @@ def command(
     rollouts: str,
     truth: str,
     vocabulary: str,
-    layout: Format,
+    layout: PairFormat,
     by: By,
     min_gap: float | None,
     length_ratio: float,

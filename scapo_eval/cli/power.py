@@ -14,7 +14,7 @@ from ..results.results import load_results, unique_names
 from .echo import echo
 from .emit import output_format
 from .files import INPUT
-from .options import Format, format_options, metric_names
+from .options import OutputFormat, format_options, metric_names
 from .screen import Screen
 from .tables import aligned
 
@@ -47,7 +47,7 @@ def command(
     difference: float | None,
     images: int | None,
     metrics: tuple[str, ...] | None,
-    form: Format | None,
+    form: OutputFormat | None,
     as_json: bool,
     width: int | None,
     no_color: bool,

@@ -17,7 +17,7 @@ from ..files.files import STDIN, atomic_write, refuse_replacing
 from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
 from ..report.tables import TABLES
-from ..results.render import Format, render
+from ..results.render import TableFormat, render
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .files import INPUT, OUTPUT, split_name
@@ -131,7 +131,7 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["html", *get_args(Format)]),
+    type=click.Choice(["html", *get_args(TableFormat)]),
     default="html",
     show_default=True,
     help="A page to look at, or a table for a paper.",

@@ -125,13 +125,13 @@ def command(
             _print(console, name, record, scorer, present=sorted(present))
 
 
-Shown = tuple[str, dict[str, Any], CaptionScorer]
+ShownCaption = tuple[str, dict[str, Any], CaptionScorer]
 """System, evidence of a caption, what found it."""
 
 
 def _of_image(
     captions: Sequence[str], image: str, labels: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions
-) -> Iterator[Shown]:
+) -> Iterator[ShownCaption]:
     try:
         wanted = canonical_image_id(image)
     except ValueError as error:
@@ -160,7 +160,7 @@ def _of_image(
 
 def _worst_of(
     captions: Sequence[str], worst: int, labels: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions
-) -> Iterator[Shown]:
+) -> Iterator[ShownCaption]:
     for name, path in named_files(captions):
         with caption_file(path):
             worst_records = worst_captions(path, labels, oracle, options, worst)

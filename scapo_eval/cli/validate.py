@@ -21,7 +21,7 @@ from ..validation.validate import Validation, validate
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, split_name
-from .options import Format, format_options, reference_options
+from .options import OutputFormat, format_options, reference_options
 from .screen import Screen
 from .tables import aligned, folded
 from .tsv import p_text
@@ -99,7 +99,7 @@ def command(
     ranges: dict[str, tuple[float, float]],
     resamples: int,
     seed: int,
-    form: Format | None,
+    form: OutputFormat | None,
     as_json: bool,
     width: int | None,
     no_color: bool,

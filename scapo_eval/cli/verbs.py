@@ -169,11 +169,12 @@ def _on_engine(
     Raises:
         OptionError: an option is missing that the engine needs, or one is given that it does not take.
     """
-    if any(values[name] for name in engine.refuses) or not all(values[name] for name in engine.needs):
-        needs = [f"needs {_flag(name)}" for name in engine.needs]
-        refused = list(map(_flag, engine.refuses))
-        takes = f"takes {'no ' + refused[0] if len(refused) == 1 else 'neither ' + ' nor '.join(refused)}"
-        raise OptionError(f"--engine {', and '.join([*needs, takes])}")
+    missing = [_flag(name) for name in engine.needs if not values[name]]
+    refused = [_flag(name) for name in engine.refuses if values[name]]
+    if missing or refused:
+        conditions = (("needs", missing), ("takes no", refused))
+        unmet = [f"{verb} {', '.join(options)}" for verb, options in conditions if options]
+        raise OptionError(f"--engine {' and '.join(unmet)}")
     if scoring is not None and scoring.strict:
         raise OptionError("--engine takes no --strict: a cluster keeps no account of single records")
     from ..distributed import ray

@@ -16,7 +16,7 @@ from ..files.files import atomic_write
 from ..files.json_text import dump_json, iter_records
 from ..matching.lint import check as findings
 from ..matching.lint import difference, uses_of_rules, variants
-from ..matching.mining import Candidate, cluster, mine
+from ..matching.mining import CandidatePhrase, cluster, mine
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
 from .echo import echo
 from .files import INPUT, OUTPUT
@@ -184,14 +184,14 @@ class _Candidate(msgspec.Struct):
     forms: dict[_Phrase, int]
     examples: list[str] = []
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> CandidatePhrase:
         """The candidate; ValueError where a phrase is not a possible alias."""
         for phrase in (self.phrase, *self.forms):
             try:
                 tokenize_alias(phrase)
             except ValueError as error:
                 raise ValueError(f"phrase {short_repr(phrase)} {error}") from None
-        return Candidate(self.phrase, self.captions, Counter(self.forms), self.examples)
+        return CandidatePhrase(self.phrase, self.captions, Counter(self.forms), self.examples)
 
 
 @command.command()

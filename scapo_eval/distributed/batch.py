@@ -22,7 +22,7 @@ from ..base.reprs import fields_in_short
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
 from ..benchmarks.chair import ChairScorer, Synonyms, chair_of
 from ..benchmarks.chair import profile as chair_profile
-from ..benchmarks.scoring import Block, OnUnknownImage, Reader, Scorer, ScoringOptions, Sums, Tally, Work
+from ..benchmarks.scoring import BlockReader, OnUnknownImage, ScorableBlock, Scorer, ScoringOptions, Sums, Tally, Work
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
 from ..matching.uses import Reading
@@ -272,7 +272,7 @@ class Counter(Counted[Result]):
             A pyarrow Table.
         """
 
-        def blocks() -> Iterator[Block]:
+        def blocks() -> Iterator[ScorableBlock]:
             for batch in batches:
                 known = batch.num_rows and "image_id" in batch.schema.names
                 first = f" (a batch that begins with image_id {batch.column('image_id')[0]})" if known else ""
@@ -292,7 +292,7 @@ class Counter(Counted[Result]):
         table = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
         return pa.concat_tables([table, self.table([("note", note.encode(), 1) for note in notes])])
 
-    def _counts(self, source: str, read: Reader) -> Any:
+    def _counts(self, source: str, read: BlockReader) -> Any:
         sums = Sums(self.scorer, self.options, source)
         work = Work(self.scorer, self.options.drop_unfinished)
         blocks = iter(read(sums.add_fault))

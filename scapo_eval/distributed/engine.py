@@ -31,7 +31,7 @@ Paths = Union[str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
 """Files: a path, a pattern, a URI, or several."""
 
 
-class Engine(ABC, Generic[Data]):
+class CountingEngine(ABC, Generic[Data]):
     """An engine that counts records, in a data set of its own or in files that its workers open.
 
     Of every function: ``name`` of the system is by default the file's, the pattern's folder, or what the records are.
@@ -66,7 +66,7 @@ class Engine(ABC, Generic[Data]):
                 files of any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a
                 URI (``s3://bucket/captions/*.jsonl``), or several. Workers open the files, so every node must see them.
             truth: what is in the images.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
             reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
                 ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
 
@@ -99,7 +99,7 @@ class Engine(ABC, Generic[Data]):
         Args:
             captions, truth: as for :meth:`score`.
             profile, synonyms, vocabulary: how captions are read, as for :func:`scapo_eval.chair`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
             reading: ``claims``, ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
 
         Raises:
@@ -134,7 +134,7 @@ class Engine(ABC, Generic[Data]):
                 files of any layout that the verb reads, as for :meth:`score`. A file is read by one worker.
             benchmark: name of the benchmark whose questions they answer, or ``yesno``.
             questions: question files, or records, as for :func:`scapo_eval.yesno`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
             reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and what its verb has
                 beside them: ``unparsed``, or HallusionBench's ``text_only``.
 
@@ -164,7 +164,7 @@ class Engine(ABC, Generic[Data]):
         Args:
             responses: a data set with the columns ``id`` and ``response``; or files, as for :meth:`answers`.
             data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
             similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for
                 :func:`scapo_eval.amber`.
 

@@ -25,31 +25,31 @@ except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
 from .batch import TASKS_PER_CPU, Counted, Result, engine_errors, summed
-from .engine import Engine
+from .engine import CountingEngine
 from .rewards import check_reward_columns, with_rewards
 
 
-class RayEngine(Engine["ray.data.Dataset"]):
+class RayEngine(CountingEngine["ray.data.Dataset"]):
     """Ray Data; its functions are those of this module."""
 
     kind = ray.data.Dataset
 
     def columns(self, data: ray.data.Dataset) -> list[str]:
-        """See :class:`Engine`."""
+        """See :class:`CountingEngine`."""
         with _ray_errors():  # it may take a first block
             return list(data.columns() or [])
 
     def select(self, data: ray.data.Dataset, names: Sequence[str]) -> ray.data.Dataset:
-        """See :class:`Engine`."""
+        """See :class:`CountingEngine`."""
         return data.select_columns(list(names))
 
     def spread(self, parts: Any) -> ray.data.Dataset:
-        """See :class:`Engine`."""
+        """See :class:`CountingEngine`."""
         most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
         return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
 
     def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """See :class:`Engine`; summed while they arrive."""
+        """See :class:`CountingEngine`; summed while they arrive."""
         tables = data.map_batches(
             _count,
             fn_kwargs={"counter": ray.put(counter), "of_files": of_files},

@@ -21,31 +21,31 @@ except ImportError:
     raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
 
 from .batch import KEY, KIND, TASKS_PER_CPU, Counted, Result, engine_errors, pa
-from .engine import Engine
+from .engine import CountingEngine
 from .rewards import check_reward_columns, reward_fields, with_rewards
 
 
-class SparkEngine(Engine["DataFrame"]):
+class SparkEngine(CountingEngine["DataFrame"]):
     """Spark; its functions are those of this module. Files are opened by the active session's executors."""
 
     kind = DataFrame
 
     def columns(self, data: DataFrame) -> list[str]:
-        """See :class:`Engine`."""
+        """See :class:`CountingEngine`."""
         return list(data.columns)
 
     def select(self, data: DataFrame, names: Sequence[str]) -> DataFrame:
-        """See :class:`Engine`."""
+        """See :class:`CountingEngine`."""
         return data.select(*names)
 
     def spread(self, parts: Any) -> DataFrame:
-        """See :class:`Engine`."""
+        """See :class:`CountingEngine`."""
         session = SparkSession.builder.getOrCreate()
         most = TASKS_PER_CPU * session.sparkContext.defaultParallelism
         return session.createDataFrame(parts).repartition(max(1, min(parts.num_rows, most)))
 
     def counts(self, data: DataFrame, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """See :class:`Engine`; no more partitions than workers, so no more tasks."""
+        """See :class:`CountingEngine`; no more partitions than workers, so no more tasks."""
         shared = data.sparkSession.sparkContext.broadcast(counter)
 
         def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from _csv import Reader as CsvReader
 
 Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
-Row = tuple[int, dict[str, Any]]
+NumberedRecord = tuple[int, dict[str, Any]]
 """Place in the file (line, array element, row of the sheet; from 1) and the record itself."""
 
-OnError = Callable[[InputError], None]
+ErrorHandler = Callable[[InputError], None]
 Warn = Callable[[str], None]
 
 XLSX_CELL_LIMIT = 32_767
@@ -57,9 +57,9 @@ class Rows:
     path: str
     container: Container
     first: dict[str, Any]
-    rest: Iterator[Row]
+    rest: Iterator[NumberedRecord]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[NumberedRecord]:
         return self.rest
 
 
@@ -68,7 +68,7 @@ def warn_user(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
-def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Rows:
+def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Rows:
     """Opens a file of any kind that evaluation tools write.
 
     Args:
@@ -129,7 +129,7 @@ def _object(path: Input, name: str) -> dict[str, Any]:
     return value
 
 
-def table_rows(data: bytes, name: str) -> Iterator[Row]:
+def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
     """Rows of a tab- or comma-separated table with a header line; memory grows with the bytes only.
 
     Args:
@@ -213,7 +213,7 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
     return header
 
 
-def _workbook(path: Input, name: str, warn: Warn) -> Iterator[Row]:
+def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
     """Rows of the first sheet, under its first row; reports cells that Excel's limit has cut."""
     cut: list[int] = []
     header: list[str] | None = None
@@ -265,7 +265,7 @@ def _character(match: re.Match[str]) -> str:
     return chr(int(match.group(1), 16))
 
 
-def _parquet(path: Input) -> Iterator[Row]:
+def _parquet(path: Input) -> Iterator[NumberedRecord]:
     number = 0
     with open_parquet(path) as file:
         for batch in file.batches(4096):

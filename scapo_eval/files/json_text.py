@@ -23,7 +23,7 @@ from .records import Readable, Records
 from .source import Input, display_name
 
 _LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
-Form = TypeVar("Form")
+Typed = TypeVar("Typed")
 
 
 def read_json(path: Input, *, unique: bool = False) -> Any:
@@ -46,7 +46,7 @@ def read_json(path: Input, *, unique: bool = False) -> Any:
         raise json_fault(name, data, error) from None
 
 
-def read_as(path: Input, form: type[Form]) -> Form:
+def read_as(path: Input, form: type[Typed]) -> Typed:
     """The file's one JSON value, as a type that msgspec knows.
 
     Raises:
@@ -55,7 +55,7 @@ def read_as(path: Input, form: type[Form]) -> Form:
     return convert_as(read_json(path), form, path)
 
 
-def convert_as(value: Any, form: type[Form], path: Input) -> Form:
+def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
     """A value of a file as a type that msgspec knows; see :func:`read_as`."""
     try:
         return msgspec.convert(value, form)

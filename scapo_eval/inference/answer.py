@@ -19,7 +19,7 @@ from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..readers.captions_foreign import read_foreign_captions
 from ..results.benchmark import benchmarks
-from .runner import Session, Tally, now, write_card, write_rows
+from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFile, ImageFolder
 
 _PROMPTS = ("prompt", "question", "query", "text")
@@ -157,7 +157,7 @@ def answer(
     descriptions: Mapping[str, str] | None = None,
     sampling: Sampling | None = None,
     model: str = "",
-) -> Tally:
+) -> RequestCounts:
     """Answers every question and writes what the scoring verbs read, the run card, and what failed.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..benchmarks.prompts import DESCRIBE, DESCRIBE_IN_DETAIL
 from ..engines import Request, Sampling
-from .runner import Session, Tally, now, write_card, write_rows
+from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFile
 
 PRESETS = {"paper": DESCRIBE, "augmentation": DESCRIBE_IN_DETAIL}
@@ -23,7 +23,7 @@ def describe(
     sampling: Sampling | None = None,
     samples: int = 1,
     model: str = "",
-) -> Tally:
+) -> RequestCounts:
     """Describes every image and writes a captions file, its run card, and what failed.
 
     Args:

@@ -25,7 +25,7 @@ from ..files.files import display_name
 from ..readers.parsers import contains, first_word
 from ..segmenting.segment import split_subsentences
 from . import judge_prompts as prompts
-from .runner import Session, Tally, now, write_card, write_rows
+from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFolder
 
 TRIES = 3
@@ -33,7 +33,7 @@ TRIES = 3
 
 _ANSWER_KEYS = ("response", "model_answer", "caption", "answer")
 
-Verdict = TypeVar("Verdict")
+Judgement = TypeVar("Judgement")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def read_answers_to_judge(path: str, *, needed: Sequence[str] = ()) -> list[Answ
 
 
 def ask_until_read(
-    session: Session, wanted: Sequence[Request], read: Sequence[Callable[[str], Verdict | None]]
-) -> list[tuple[Verdict | None, Completion]]:
+    session: Session, wanted: Sequence[Request], read: Sequence[Callable[[str], Judgement | None]]
+) -> list[tuple[Judgement | None, Completion]]:
     """Makes requests, and makes them again with other seeds where the verdict cannot be read.
 
     Args:
@@ -95,7 +95,7 @@ def ask_until_read(
     Returns:
         The verdict (None if unreadable or failed) and the last completion of each request, in their order.
     """
-    verdicts: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
+    verdicts: list[tuple[Judgement | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
     made = [0] * len(wanted)  # with retry: tries that the journal did not have
 
@@ -153,7 +153,7 @@ def judge_mmhal(
     judge: str,
     task: str = prompts.MMHAL_TASK,
     sampling: Sampling | None = None,
-) -> Tally:
+) -> RequestCounts:
     """Has every answer rated from 0 to 6 and writes what ``scapo-eval mmhal`` reads.
 
     Args:
@@ -265,7 +265,7 @@ def judge_faithscore(
     verified_by: str,
     sampling: Sampling | None = None,
     setting: str | None = None,
-) -> Tally:
+) -> RequestCounts:
     """Splits answers into atomic facts, has each fact checked against the image, writes what ``faithscore`` reads.
 
     Three passes: the judge labels sentences as descriptive or analytical; it splits the descriptive ones into
@@ -318,7 +318,7 @@ def judge_faithscore(
                 k, completion.error or f"the verifier says neither yes nor no: {completion.text[:80]!r}"
             )
 
-    tally = Tally(reused=session.tally.reused, seconds=session.tally.seconds)
+    tally = RequestCounts(reused=session.tally.reused, seconds=session.tally.seconds)
     texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
     prompt_hash = digest(texts.values())
     judging = Judging(judge, verified_by, prompt_hash, sampling.said).to_record()

@@ -27,7 +27,7 @@ from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
 from .judge import AnswerToJudge, ask_until_read
 from .judge_prompts import fill
-from .runner import Session, Tally, now, write_card, write_rows
+from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFolder
 
 Against = Literal["image", "references", "both"]
@@ -101,7 +101,7 @@ EVIDENCE: Mapping[Against, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class JudgePrompts:
     """The four prompts, each with its ``{placeholders}``."""
 
     decompose: str = DECOMPOSE
@@ -110,7 +110,7 @@ class Prompts:
     answer: str = ANSWER
 
     @classmethod
-    def read(cls, folder: str | Path) -> Prompts:
+    def read(cls, folder: str | Path) -> JudgePrompts:
         """Prompts of one's own: ``decompose.txt``, ``verify.txt``, ``match.txt``, ``answer.txt``; others stay.
 
         Raises:
@@ -264,10 +264,10 @@ def judge_facts(
     against: Against,
     folder: ImageFolder,
     references: Mapping[str, Sequence[str]] | None = None,
-    prompts: Prompts | None = None,
+    prompts: JudgePrompts | None = None,
     sampling: Sampling | None = None,
     source: str | None = None,
-) -> Tally:
+) -> RequestCounts:
     """Has the claims of every description verified and compared, and writes what ``scapo-eval facts`` reads.
 
     Args:
@@ -288,7 +288,7 @@ def judge_facts(
     Raises:
         InputError: claims are to be verified against references that no description has.
     """
-    prompts, sampling, started = prompts or Prompts(), sampling or Sampling(), now()
+    prompts, sampling, started = prompts or JudgePrompts(), sampling or Sampling(), now()
     cases = [_Case(answer, _references_of(answer, references), None, {}, {}) for answer in answers]
     if references is not None and cases and not session.share and not any(case.references for case in cases):
         raise InputError("none of the descriptions' images has reference claims", path=source)
@@ -374,8 +374,8 @@ def _written(
     *,
     judging: Judging,
     against: Against,
-) -> Tally:
-    tally = Tally(reused=session.tally.reused, repeated=session.tally.repeated, seconds=session.tally.seconds)
+) -> RequestCounts:
+    tally = RequestCounts(reused=session.tally.reused, repeated=session.tally.repeated, seconds=session.tally.seconds)
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for case in cases:

@@ -20,7 +20,7 @@ from ..readers.formats import ForeignCaption, open_layout
 from ..segmenting.unfinished import without_unfinished
 from .judge import ask_until_read
 from .judge_prompts import fill
-from .runner import Session, Tally, now, write_card, write_rows
+from .runner import RequestCounts, Session, now, write_card, write_rows
 
 FEW_WORDS = 3
 """Descriptions of no more words than these name no object to the reference, and no judge is asked."""
@@ -102,7 +102,7 @@ def judge_objects(
     task: str = OBJECTS_TASK,
     sampling: Sampling | None = None,
     drop_unfinished: bool = False,
-) -> Tally:
+) -> RequestCounts:
     """Has the objects of every caption listed, and writes what ``scapo-eval objhal`` reads.
 
     Args:

@@ -27,7 +27,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestCounts:
     """Counts of what was requested and of what came back.
 
     Attributes:
@@ -117,7 +117,7 @@ class Session:
 
     engine: Engine
     journal: Journal
-    tally: Tally = field(default_factory=Tally)
+    tally: RequestCounts = field(default_factory=RequestCounts)
     advance: Advance = lambda number: None
     warn: Callable[[str], None] = lambda text: None
     retry: bool = False

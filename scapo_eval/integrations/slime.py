@@ -7,7 +7,7 @@ Both are named on the command line; rewards must not be normalized over their gr
         --custom-advantage-function-path scapo_eval.integrations.slime.advantages
 
 Each sample's ``metadata`` needs ``image_id``. slime hands a training process only the fields that it knows, so the
-token credits travel inside the reward itself: :class:`Credit` is a float.
+token credits travel inside the reward itself: :class:`CreditedReward` is a float.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IMAGE_ID = "image_id"
 """The key of a sample's ``metadata`` that names its image."""
 
 
-class Credit(float):
+class CreditedReward(float):
     """A response's reward, the sum over its pieces, with the credit of each of its tokens.
 
     Attributes:
@@ -36,13 +36,13 @@ class Credit(float):
 
     tokens: list[float]
 
-    def __new__(cls, total: float, tokens: list[float]) -> Credit:
+    def __new__(cls, total: float, tokens: list[float]) -> CreditedReward:
         """A float with something to carry."""
         made = super().__new__(cls, total)
         made.tokens = tokens
         return made
 
-    def __reduce__(self) -> tuple[type[Credit], tuple[float, list[float]]]:
+    def __reduce__(self) -> tuple[type[CreditedReward], tuple[float, list[float]]]:
         return type(self), (float(self), self.tokens)
 
 
@@ -53,7 +53,7 @@ def _tokenizer(path: str) -> Any:
     return AutoTokenizer.from_pretrained(path, trust_remote_code=True)
 
 
-async def reward(args: Any, sample: Any, **_: Any) -> Credit:
+async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
     """Slime's custom reward function: the reward of one sample.
 
     Args:
@@ -71,7 +71,7 @@ async def reward(args: Any, sample: Any, **_: Any) -> Credit:
     tokenizer = _tokenizer(args.hf_checkpoint)
     credit, columns = advantages_for_batch([image], [ids], tokenizer, reward_from_environment(), finished=[finished])
     sample.metadata.update(row_metrics(columns))
-    return Credit(float(columns.total[0]), credit[0].tolist())
+    return CreditedReward(float(columns.total[0]), credit[0].tolist())
 
 
 def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     """
     tensors = []
     for credit, like in zip(rollout_data["rewards"], rollout_data["kl"], strict=True):
-        if not isinstance(credit, Credit):
+        if not isinstance(credit, CreditedReward):
             reason = "--custom-rm-path scapo_eval.integrations.slime.reward and --disable-rewards-normalization"
             raise InputError(f"the rewards carry no credit per token: set {reason}")
         if len(credit.tokens) != len(like):

@@ -194,7 +194,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VocabularyDifference:
     """What changed from one vocabulary to another; every list is sorted."""
 
     labels_added: list[str]
@@ -211,10 +211,10 @@ class Difference:
         return any(getattr(self, name) for name in self.__slots__)
 
 
-def difference(old: Vocabulary, new: Vocabulary) -> Difference:
+def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
     """Labels, aliases ``(alias, label)`` and moves ``(alias, old label, new label)`` between two vocabularies."""
     before, after = old.aliases, new.aliases
-    return Difference(
+    return VocabularyDifference(
         labels_added=sorted(set(new.labels) - set(old.labels)),
         labels_removed=sorted(set(old.labels) - set(new.labels)),
         aliases_added=sorted((a, after[a]) for a in after.keys() - before.keys()),

@@ -63,7 +63,7 @@ EXAMPLES = 3
 
 
 @dataclass(slots=True)
-class Candidate:
+class CandidatePhrase:
     """A phrase that the vocabulary does not cover.
 
     Attributes:
@@ -81,7 +81,7 @@ class Candidate:
 
 def mine(
     texts: Iterable[str], vocabulary: Vocabulary, *, min_captions: int = 3, spacy_model: str | None = None
-) -> list[Candidate]:
+) -> list[CandidatePhrase]:
     """Noun phrases outside the vocabulary, the most frequent first.
 
     Args:
@@ -97,7 +97,7 @@ def mine(
     engine = inflector()
     matcher = AliasMatcher(vocabulary)
     phrases = _spacy_phrases(spacy_model) if spacy_model else _phrases
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, CandidatePhrase] = {}
     singular: dict[str, str] = {}
     for text in texts:
         covered = [(m.start, m.end) for m in matcher.find(text)] + matcher.find_ignored(text)
@@ -108,7 +108,7 @@ def mine(
             surface = " ".join(text[start:end].lower().split())
             if surface not in singular:
                 singular[surface] = _singular(engine, surface)
-            candidate = candidates.setdefault(singular[surface], Candidate(singular[surface]))
+            candidate = candidates.setdefault(singular[surface], CandidatePhrase(singular[surface]))
             candidate.forms[surface] += 1
             if singular[surface] not in seen:
                 seen.add(singular[surface])
@@ -186,7 +186,7 @@ class Draft:
     examples: list[str]
 
 
-def cluster(candidates: Iterable[Candidate]) -> list[Draft]:
+def cluster(candidates: Iterable[CandidatePhrase]) -> list[Draft]:
     """Groups candidates into draft labels: singular and plural, spelled apart or together, kinds under their head.
 
     Args:
@@ -198,7 +198,7 @@ def cluster(candidates: Iterable[Candidate]) -> list[Draft]:
     ranked = sorted(candidates, key=lambda c: (-c.captions, c.phrase))
     glued = {c.phrase.replace(" ", "").replace("-", ""): c.phrase for c in reversed(ranked)}
     heads = {c.phrase for c in ranked if " " not in c.phrase}
-    groups: dict[str, list[Candidate]] = {}
+    groups: dict[str, list[CandidatePhrase]] = {}
     for candidate in ranked:
         name = glued[candidate.phrase.replace(" ", "").replace("-", "")]
         head = name.split()[-1]

@@ -129,7 +129,7 @@ def _folded(words: Sequence[str]) -> frozenset[str]:
     return frozenset(map(fold, words))
 
 
-Row: TypeAlias = tuple[int, int, int, int]
+MentionRow: TypeAlias = tuple[int, int, int, int]
 """A mention: index of its caption, its row, start, end."""
 
 Scope: TypeAlias = tuple[int, int, int, int, int]
@@ -174,7 +174,7 @@ def find_uses_of(
         if not starts[0] and 1 in beside:
             listed.add(0)
         row_uses.append(by_form([text], [(0, row, starts[row], ends[row]) for row in range(n) if row not in listed]))
-    special, scopes, backward = list[Row](), list[Scope](), list[Back]()
+    special, scopes, backward = list[MentionRow](), list[Scope](), list[Back]()
     for start, end, cue in cues:
         begin = start - 2 * (cue == rules.row["t"])
         following = bisect_left(starts, begin)
@@ -253,7 +253,7 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         mark = text.find("?", mark + 1)
 
 
-def by_form(texts: Sequence[str], rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[int, int]]:
     """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
     for k, row, start, end in rows:
         text = texts[k]
@@ -272,7 +272,7 @@ def of_color_or_kin(
     ends: Sequence[int],
     labels: Sequence[int],
     indptr: Sequence[int],
-    rows: Iterable[Row],
+    rows: Iterable[MentionRow],
     words: SpecialWords,
 ) -> Iterator[tuple[int, int]]:
     """Of mentions that may be a special word, those that are a color, of another sense, or mean an animal."""
@@ -374,7 +374,7 @@ _MENTION = "\0"  # in place of each mention behind a cue
 _State = Literal["over", "inside", "listed", "definite"]
 
 
-def _remember(rule: Rule, tail: str) -> _State:
+def _remember(rule: CueRule, tail: str) -> _State:
     """The state of a scope, kept: the same phrases recur between cues and mentions."""
     if len(rule.states) >= _REMEMBERED:
         rule.states.clear()
@@ -382,7 +382,7 @@ def _remember(rule: Rule, tail: str) -> _State:
     return state
 
 
-def _scope_state(rule: Rule, tail: str) -> _State:
+def _scope_state(rule: CueRule, tail: str) -> _State:
     """Whether a mention is in the scope of a cue, from the text between the two.
 
     Args:
@@ -457,7 +457,7 @@ _ASKED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("question", "quoted", "
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
-class Rule(NamedTuple):
+class CueRule(NamedTuple):
     """A cue as the loop over scopes wants it.
 
     Attributes:
@@ -488,7 +488,7 @@ class Rules(NamedTuple):
         definite_behind: endings of what stands before a definite mention.
     """
 
-    rules: Sequence[Rule]
+    rules: Sequence[CueRule]
     row: Mapping[str, int]
     signs: frozenset[str]
     telling: frozenset[str]
@@ -501,9 +501,9 @@ def shipped_rules() -> Rules:
     cues = shipped_cues()
     scopes = cues.scopes
     phrase_ends = scopes.ends | scopes.phrase_ends
-    rules, row = [Rule(Cue((), "claim"), 0, -1, {}, False, frozenset())], dict[str, int]()
+    rules, row = [CueRule(Cue((), "claim"), 0, -1, {}, False, frozenset())], dict[str, int]()
     for cue in cues.cues:
-        rule = Rule(
+        rule = CueRule(
             cue,
             USES.index(cue.use),
             cues.phrase_reach if cue.phrase else cues.reach,

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from ..base.errors import UNFIT, FaultList, InputError, unfit
 from ..base.types import Answer
-from ..files.containers import OnError, Warn, warn_user
+from ..files.containers import ErrorHandler, Warn, warn_user
 from ..files.fields import mixed_models
 from ..files.records import Readable
 from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Recognized, lmms_doc_id, open_layout, wrong_kind
 
 
 def read_answers(
-    path: Readable, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+    path: Readable, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[Answer]:
     """The answers of a file in any understood layout, in its order; repeated ids are passed on.
 
@@ -36,7 +36,9 @@ def read_answers(
     yield from answers_of(open_layout(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
 
 
-def answers_of(source: Recognized, *, model: str | None = None, on_error: OnError | None = None) -> Iterator[Answer]:
+def answers_of(
+    source: Recognized, *, model: str | None = None, on_error: ErrorHandler | None = None
+) -> Iterator[Answer]:
     """The answers of a file that is open already; see :func:`read_answers`."""
     faults = FaultList(on_error)
     answers = _converted(source, faults)

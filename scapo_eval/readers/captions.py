@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..base.errors import FaultList, InputError, InputErrors
 from ..base.ids import canonical_image_id, plain_record_id
 from ..base.reprs import fields_in_short
-from ..files.containers import OnError, Rows, Warn, is_open, warn_user
+from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
 from ..files.files import iter_line_blocks, refuse_foreign_encoding, split_lines
 from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
@@ -29,7 +29,8 @@ from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
 from .captions_foreign import captions_of as foreign_captions_of
-from .formats import Recognized, kind_of, layout_of, open_layout, wrong_kind
+from .formats import Recognized, keys_of_captions, kind_of, layout_of, open_layout, wrong_kind
+from .parsers import first_word
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
@@ -268,7 +269,7 @@ AnyBlock = Block | RecordBlock | ArrowBlock | ParsedBlock
 
 
 def caption_blocks(
-    path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
+    path: Readable, *, rollouts: bool = False, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[AnyBlock]:
     """The captions of a file in any understood layout, in blocks and in its order.
 
@@ -297,7 +298,9 @@ def caption_blocks(
     file = open_layout(source, on_error=on_error, warn=warn)
     if file.format.captions is None:
         raise wrong_kind(file, "captions")
-    if not rollouts and kind_of(file) == "answers":
+    if keys := taken_keys(file):
+        warn(f"{file.rows.path}: image ids are taken from '{keys[0]}', captions from '{keys[1]}'")
+    elif not rollouts and kind_of(file) == "answers":
         raise InputError(
             f"recognized as {file.format.title}: they seem to be answers to questions, not captions; if they are "
             f"captions, convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl",
@@ -307,6 +310,14 @@ def caption_blocks(
         yield from parquet_blocks(source)
     else:
         yield from _converted_blocks(file, on_error, warn)
+
+
+def taken_keys(source: Recognized) -> tuple[str, str] | None:
+    """Returns the keys of ids and captions that stand under other names than the project's; None if they do not."""
+    name, first = source.format.name, source.rows.first
+    if name == "captions-other-keys" or (name == "answers" and set(first) <= {"id", "response", "model", "prompt"}):
+        return keys_of_captions(first) if first_word(str(first.get("response", ""))) is None else None
+    return None
 
 
 def is_own_parquet(source: Recognized) -> bool:
@@ -336,7 +347,7 @@ def _is_own(head: bytes) -> bool:
     return layout is None or layout.name in OWN_LAYOUTS
 
 
-def _converted_blocks(source: Recognized, on_error: OnError | None, warn: Warn) -> Iterator[ParsedBlock]:
+def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: Warn) -> Iterator[ParsedBlock]:
     name = source.rows.path
     found = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
     while rows := list(islice(found, PARSED_BLOCK)):
@@ -509,7 +520,11 @@ def _record_reason(record: Any, error: Exception) -> str:
     for key in ("image_id", "caption"):
         if key not in record:
             rollout = key == "caption" and "response" in record
-            hint = "is it a rollout? use scapo-eval reward" if rollout else "convert with scapo-eval import"
+            hint = (
+                "is it a rollout? use scapo-eval reward"
+                if rollout
+                else "name the keys: scapo-eval import --image-key, --caption-key"
+            )
             return f"missing key '{key}' (found: {found}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"

@@ -7,13 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..base.errors import UNFIT, FaultList, InputError, unfit
-from ..files.containers import OnError, Warn, warn_user
+from ..files.containers import ErrorHandler, Warn, warn_user
 from ..files.fields import mixed_models
 from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Recognized, open_layout, wrong_kind
 
 
 def read_foreign_captions(
-    path: str | Path, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+    path: str | Path, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[tuple[int, str, str]]:
     """Captions of a file in any understood layout (the project's own too), in its order.
 
@@ -41,7 +41,7 @@ def captions_of(
     *,
     model: str | None = None,
     remedy: str | None = None,
-    on_error: OnError | None = None,
+    on_error: ErrorHandler | None = None,
     warn: Warn = warn_user,
 ) -> Iterator[ForeignCaption]:
     """The captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`.

@@ -14,17 +14,17 @@ from typing import Literal
 
 from ..base.errors import InputError
 
-Said = Literal["yes", "no"]
-Parser = Callable[[str], "Said | None"]
+YesNo = Literal["yes", "no"]
+Parser = Callable[[str], "YesNo | None"]
 """Response -> what it says, None where that cannot be told."""
 
-WORDS: Mapping[str, Said] = {"yes": "yes", "no": "no", "نعم": "yes", "لا": "no"}
+WORDS: Mapping[str, YesNo] = {"yes": "yes", "no": "no", "نعم": "yes", "لا": "no"}
 """English, and Arabic for the Arabic editions of PhD; other languages by ``parser(..., yes=, no=)``."""
 
 _WORD = re.compile(r"[^\W_]+")  # without `_`, which is markdown's emphasis
 
 
-def first_word(response: str, words: Mapping[str, Said] = WORDS) -> Said | None:
+def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
     """The first word decides; markdown, quotes and punctuation before it do not count.
 
     ``**No**, yes would be wrong`` says no; ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` say neither.
@@ -33,7 +33,7 @@ def first_word(response: str, words: Mapping[str, Said] = WORDS) -> Said | None:
     return words.get(match.group().casefold()) if match else None
 
 
-def contains(response: str, words: Mapping[str, Said] = WORDS) -> Said | None:
+def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
     """The first word that is a yes or a no decides, wherever it stands."""
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
     return next(filter(None, said), None)
@@ -43,7 +43,7 @@ def _composed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def pope(response: str) -> Said:
+def pope(response: str) -> YesNo:
     r"""POPE's own rule (``evaluate.py``): everything but a spaced-out ``No``, ``not``, ``no`` is a yes.
 
     Only the text before the first full stop counts, commas are dropped; an empty answer, ``NO`` and
@@ -59,7 +59,7 @@ _STOP_BEFORE_NO_DIGIT = re.compile(r"\.(?!\d)")
 _VLMEVALKIT_STOPS = 32  # its re.sub is handed a flag of that value where the count belongs
 
 
-def vlmevalkit(response: str) -> Said | None:
+def vlmevalkit(response: str) -> YesNo | None:
     """VLMEvalKit's rule: exactly one of the words yes and no occurs.
 
     A sign that touches a blank anywhere in the text is deleted (every sign, if digits around a comma occur),
@@ -76,17 +76,17 @@ def vlmevalkit(response: str) -> Said | None:
     return "yes" if yes else "no"
 
 
-def lmms(response: str) -> Said | None:
+def lmms(response: str) -> YesNo | None:
     """lmms-eval's rule for POPE: the whole answer is the word, in any case."""
     return _exactly(response.lower().strip(), "yes", "no")
 
 
-def amber(response: str) -> Said | None:
+def amber(response: str) -> YesNo | None:
     """AMBER's own rule: the whole answer is ``Yes`` or ``No``, to the letter."""
     return _exactly(response, "Yes", "No")
 
 
-def _exactly(response: str, yes: str, no: str) -> Said | None:
+def _exactly(response: str, yes: str, no: str) -> YesNo | None:
     if response == yes:
         return "yes"
     return "no" if response == no else None
@@ -101,7 +101,7 @@ PARSERS: Mapping[str, Parser] = {
     "contains": contains,
 }
 
-_WITH_WORDS: Mapping[str, Callable[..., Said | None]] = {"default": first_word, "contains": contains}
+_WITH_WORDS: Mapping[str, Callable[..., YesNo | None]] = {"default": first_word, "contains": contains}
 
 
 def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Parser:
@@ -111,8 +111,8 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
         InputError: no rule of that name, words for a rule that has its own, a "word" that is several words,
             or one word for both.
     """
-    extra: dict[str, Said] = {}
-    means: tuple[tuple[Iterable[str], Said], ...] = ((yes, "yes"), (no, "no"))
+    extra: dict[str, YesNo] = {}
+    means: tuple[tuple[Iterable[str], YesNo], ...] = ((yes, "yes"), (no, "no"))
     for words, said in means:
         for word in words:
             key = _composed(word).casefold()
@@ -134,6 +134,6 @@ def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = (
     return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
 
 
-def parse_label(value: str) -> Said | None:
+def parse_label(value: str) -> YesNo | None:
     """A truth label in any usual spelling (``yes``, ``No``), None where it is neither."""
     return _exactly(value.strip().casefold(), "yes", "no")

@@ -22,7 +22,7 @@ from ..base.ids import canonical_image_id
 from ..base.verdicts import Verdict
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..benchmarks.density import density_counts, density_metrics
-from ..benchmarks.facts import Description
+from ..benchmarks.facts import JudgedDescription
 from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
 from ..files.files import read_text
@@ -154,9 +154,9 @@ class ClaimEvidence:
     """
 
     name: str
-    descriptions: tuple[Description, ...]
+    descriptions: tuple[JudgedDescription, ...]
 
-    def worst(self, most: int) -> list[Description]:
+    def worst(self, most: int) -> list[JudgedDescription]:
         """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
         return sorted(self.descriptions, key=lambda judged: -sum(not true for true in judged.true or ()))[:most]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, metric_name
-from ..results.render import headline, is_better, number, stars
+from ..results.render import ComparisonRow, headline, is_better, number, stars
 from ..results.stats import MIN_SHARED_IMAGES
 from ..results.verdict import CAP_SCORE, component_rates
 
@@ -21,12 +21,9 @@ LENGTH = "len"
 PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
 """Metric -> how its tested loss reads beside a tested gain in Cap. Score."""
 
-Row = Mapping[str, Any]
-"""One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
-
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Clause:
     """A clause of a sentence.
 
     Attributes:
@@ -58,7 +55,7 @@ class Sentence:
     baseline: str
     verdict: str
     tone: Tone
-    parts: tuple[Part, ...]
+    parts: tuple[Clause, ...]
     n_images: int
 
     def __str__(self) -> str:
@@ -84,12 +81,12 @@ def spoken_metrics(metric_set: MetricSet) -> list[str]:
 
 
 def sentence(
-    rows: Sequence[Row],
+    rows: Sequence[ComparisonRow],
     metric_set: MetricSet,
-    length: Row | None = None,
+    length: ComparisonRow | None = None,
     *,
     same_images: bool,
-    verdict: Row | None = None,
+    verdict: ComparisonRow | None = None,
 ) -> Sentence:
     """The sentence of one system against one baseline.
 
@@ -106,7 +103,7 @@ def sentence(
     n = first["n_images"]
 
     def ended(verdict: str, *texts: str) -> Sentence:
-        return Sentence(first["system"], first["baseline"], verdict, "untested", tuple(map(Part, texts)), n)
+        return Sentence(first["system"], first["baseline"], verdict, "untested", tuple(map(Clause, texts)), n)
 
     other = [row for row in rows if row["difference"] is not None]
     if not metric_set.counted:
@@ -128,18 +125,18 @@ def sentence(
     paid = _paid(tones, metric_set)
     parts = [_changed(row_of[name], metric_set, tones[name], name in paid) for name in names if stars(row_of[name])]
     if undecided := [n for n in names if row_of[n]["difference"] is not None and not stars(row_of[n])]:
-        parts.append(Part(f"no difference shown in {_or([_with_power(row_of[n], metric_set) for n in undecided])}"))
+        parts.append(Clause(f"no difference shown in {_or([_with_power(row_of[n], metric_set) for n in undecided])}"))
     if alone := [
         metric_name(n) for n in names if (row_of[n]["system_value"] is None) != (row_of[n]["baseline_value"] is None)
     ]:
-        parts.append(Part(f"{_or(alone)} not compared: one of the two has no value"))
+        parts.append(Clause(f"{_or(alone)} not compared: one of the two has no value"))
     if length is not None and LENGTH not in names and stars(length):
         parts.append(_changed(length, metric_set, "untested"))
     conclusion, tone = _verdict(tones, metric_set, verdict)
     return Sentence(first["system"], first["baseline"], conclusion, tone, tuple(parts), n)
 
 
-def _with_power(row: Row, metric_set: MetricSet) -> str:
+def _with_power(row: ComparisonRow, metric_set: MetricSet) -> str:
     """A metric's name, with the difference that the sample would have shown."""
     name = metric_name(row["metric"])
     if row["detectable"] is None:
@@ -147,11 +144,11 @@ def _with_power(row: Row, metric_set: MetricSet) -> str:
     return f"{name} (80 % power from {number(row['detectable'], row['metric'] in metric_set.plain_numbers)} on)"
 
 
-def _only_one_has(row: Row) -> bool:
+def _only_one_has(row: ComparisonRow) -> bool:
     return (row["system_value"] is None) != (row["baseline_value"] is None)
 
 
-def _tone(row: Row, metric_set: MetricSet) -> Tone:
+def _tone(row: ComparisonRow, metric_set: MetricSet) -> Tone:
     better = is_better(row, metric_set.higher_is_better.get(row["metric"]))
     return "untested" if better is None else "better" if better else "worse"
 
@@ -161,25 +158,25 @@ def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
     return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
 
 
-def _changed(row: Row, metric_set: MetricSet, tone: Tone, paid: bool = False) -> Part:
+def _changed(row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False) -> Clause:
     """A tested change in words; ``paid``: a loss beside a gain that is larger."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
         amount = f"{100 * share:.0f} %" if share >= 0.005 else f"{abs(change):.1f} words"
-        return Part(f"captions {amount} {'longer' if change > 0 else 'shorter'}", tone, name)
+        return Clause(f"captions {amount} {'longer' if change > 0 else 'shorter'}", tone, name)
     plain = name in metric_set.plain_numbers
     amount = number(abs(change), plain)
     if not float(amount):
         amount = number(abs(change), plain, 3)
     if name in CHANGES:
         words = PRICES[name] if paid else CHANGES[name][change > 0]
-        return Part(words.format(amount), tone, name, change < 0)
+        return Clause(words.format(amount), tone, name, change < 0)
     lower = " (lower is better)" if metric_set.higher_is_better.get(name) is False else ""
-    return Part(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
+    return Clause(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
 
 
-def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: Row | None) -> tuple[str, Tone]:
+def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: ComparisonRow | None) -> tuple[str, Tone]:
     """A decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
 
     Then every metric that is good in one direction counts.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base.errors import InputError
-from ..results.render import Cell, Column, Shown, Table, joined, score_table
+from ..results.render import Cell, Column, ShownMetric, Table, joined, score_table
 from .data import Report, density
 
-_TABLE_1: tuple[Shown, ...] = (
+_TABLE_1: tuple[ShownMetric, ...] = (
     ("amber", "cap_score", Column("Cap. Score", "AMBER")),
     ("amber", "accuracy", Column("Dis. Acc.", "AMBER")),
     ("capscore", "cap_score", Column("Cap. Score", "MS COCO")),
@@ -22,7 +22,7 @@ _TABLE_1: tuple[Shown, ...] = (
     ("phd", "phd_ccs", Column("PhD-ccs", "PhD")),
     ("phd", "phd_all", Column("PhD-all", "PhD")),
 )
-_TABLE_2: tuple[Shown, ...] = (
+_TABLE_2: tuple[ShownMetric, ...] = (
     ("capscore", "hal_rate", Column("Hal. Rate", "MS COCO Label", better=False)),
     ("capscore", "cover_rate", Column("Cover Rate", "MS COCO Label")),
     ("capscore", "hal_rate_dagger", Column("Hal. Rate", "DOPA Label", better=False)),
@@ -32,19 +32,19 @@ _TABLE_2: tuple[Shown, ...] = (
     ("mmhal", "mmhal_score", Column("Score", "MMHal-Bench", plain=True, digits=2)),
     ("mmhal", "mmhal_hal", Column("Hal. Rate", "MMHal-Bench", better=False)),
 )
-_TABLE_4: tuple[Shown, ...] = tuple(
+_TABLE_4: tuple[ShownMetric, ...] = tuple(
     ("amber", metric, Column(heading))
     for metric, heading in (("accuracy", "Acc."), ("precision", "Pre."), ("recall", "Rec."), ("f1", "F1"))
 )
 
 
-_ABLATION: tuple[Shown, ...] = (
+_ABLATION: tuple[ShownMetric, ...] = (
     ("mmhal", "mmhal_score", Column("Avg. Score", plain=True, digits=2)),
     ("mmhal", "mmhal_hal", Column("Hal. Rate", better=False)),
 )
-_BACKBONE: tuple[Shown, ...] = (*_TABLE_1[:4], _TABLE_1[-1])
+_BACKBONE: tuple[ShownMetric, ...] = (*_TABLE_1[:4], _TABLE_1[-1])
 
-_GENERAL: tuple[Shown, ...] = (
+_GENERAL: tuple[ShownMetric, ...] = (
     ("handed-over", "mme_perception", Column("Percep.", "MME", plain=True)),
     ("handed-over", "mme_cognition", Column("Cognit.", "MME", plain=True)),
     ("handed-over", "mmbench_circular", Column("Circular", "MMBench")),
@@ -54,7 +54,7 @@ _GENERAL: tuple[Shown, ...] = (
     ("handed-over", "mmvet_total", Column("Total", "MM-Vet")),
 )
 _OBJECTS, _PIECES = "Annotated Objects per Response", "Subsentences per Response"
-_TABLE_3: tuple[Shown, ...] = tuple(
+_TABLE_3: tuple[ShownMetric, ...] = tuple(
     ("density", f"{what}{part}", Column(heading, group, better=None, plain=True, digits=2))
     for what, group in (("objects", _OBJECTS), ("subsentences", _PIECES))
     for part, heading in (("", "Avg."), ("_supported", "Sup."), ("_hallucinated", "Hal."))
@@ -80,7 +80,7 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
         return _density_table(report)
     if which == "scores":
         made = score_table(report.groups, intervals=intervals, metrics=metrics)
-        shown: Sequence[Shown] = ()
+        shown: Sequence[ShownMetric] = ()
     elif which == "4":
         shown = _TABLE_4
         made = joined(report.groups, shown, "Configuration", intervals=intervals, differences=True)
@@ -107,7 +107,7 @@ def _density_table(report: Report) -> Table:
     return Table("Annotation", columns, tuple(rows), signatures=signatures)
 
 
-def _faithscore_columns(report: Report) -> tuple[Shown, ...]:
+def _faithscore_columns(report: Report) -> tuple[ShownMetric, ...]:
     """FaithScore and Avg. Facts of each generation setting (the paper's figure of them); overall without settings."""
     names = [
         name for group in report.groups if group.metric_set.name == "faithscore" for name in group.metric_set.formulas

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InputError
 from ..base.reprs import fields_in_short, one_line
+from ..files.fields import Record
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -44,8 +45,6 @@ SUMMARIES: Mapping[str, str] = {
 
 GROUP = "scapo.benchmarks"
 """Group of the entry points that name records of other packages."""
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,6 @@ class Benchmark:
         help: what its verb's help page says: what it does, and what FILES are.
         metric_set: column names of a table of counts -> its metrics; runs may differ in their parts. None: its runs
             have the metrics of other benchmarks.
-        earlier: column names that an earlier version wrote -> the metrics that they lead to; None: it wrote no such.
         metric_names: metric -> its name for people, where it is not one that benchmarks share.
         name_of: names for people that follow a rule: metric -> name, or None.
         meanings: metric -> what is counted, for the legend of a table; a share unless it says otherwise.
@@ -157,7 +155,6 @@ class Benchmark:
     summary: str = ""
     help: str = ""
     metric_set: Callable[[tuple[str, ...]], MetricSet] | None = None
-    earlier: Callable[[tuple[str, ...]], MetricSet | None] | None = None
     metric_names: Mapping[str, str] = field(default_factory=dict)
     name_of: Callable[[str], str | None] | None = None
     meanings: Mapping[str, str] = field(default_factory=dict)
@@ -285,17 +282,6 @@ def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
         known = ", ".join(other.name for other in benchmarks() if other.metric_set)
         raise InputError(f"this version does not know the metrics of '{name}' (known: {known})")
     metrics = record.metric_set(tuple(columns))
-    if metrics.columns == tuple(columns):
-        return metrics
-    former = record.earlier and record.earlier(tuple(columns))
-    if not former:
-        raise InputError(f"the results' counts are not those of '{name}' in this version or an earlier one")
-    return former
-
-
-def lacking(metrics: MetricSet) -> list[str]:
-    """The metrics of today that counts of an earlier version do not lead to."""
-    record = find_benchmark(metrics.name)
-    if record is None or record.metric_set is None:
-        return []
-    return [name for name in record.metric_set(metrics.columns).formulas if name not in metrics.formulas]
+    if metrics.columns != tuple(columns):
+        raise InputError(f"the results' counts are not those of '{name}' in this version")
+    return metrics

@@ -7,8 +7,7 @@ paired test needs no second pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,23 +55,6 @@ class MetricSet:
         """Whether values come from counts; those that another harness finished have none, and no images either."""
         return bool(self.columns)
 
-    def of_earlier(self, columns: Sequence[str], formulas: Mapping[str, Formula] | None = None) -> MetricSet:
-        """The metrics that counts of an earlier version lead to.
-
-        Args:
-            columns: those that it wrote.
-            formulas: metrics that it computed otherwise from them.
-        """
-        ones = dict.fromkeys(columns, np.ones(()))
-        known: dict[str, Formula] = {}
-        for name, formula in {**self.formulas, **(formulas or {})}.items():
-            with suppress(KeyError):  # of a column that it did not write
-                formula(ones)
-                known[name] = formula
-        at_most = tuple(pair for pair in self.at_most if set(pair) <= ones.keys())
-        adds_up = tuple((parts, whole) for parts, whole in self.adds_up if {*parts, whole} <= ones.keys())
-        return replace(self, columns=tuple(columns), formulas=known, at_most=at_most, adds_up=adds_up)
-
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Values of summed counts.
 
@@ -84,6 +66,38 @@ class MetricSet:
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
+
+
+def of_version(
+    metrics: MetricSet, columns: Sequence[str], former: Sequence[str], mended: Collection[str] = ()
+) -> MetricSet:
+    """Returns the metrics of this version, or of the counts of an earlier one those that they still give.
+
+    Args:
+        metrics: those of this version.
+        columns: of the counts.
+        former: columns of the earlier version.
+        mended: metrics that stood for something else then.
+    """
+    if tuple(columns) != tuple(former):
+        return metrics
+    nothing = {name: np.zeros(()) for name in columns}
+
+    def given(formula: Formula) -> bool:
+        try:
+            formula(nothing)
+        except KeyError:
+            return False
+        return True
+
+    return replace(
+        metrics,
+        columns=tuple(columns),
+        formulas={name: each for name, each in metrics.formulas.items() if name not in mended and given(each)},
+        at_most=tuple(pair for pair in metrics.at_most if set(pair) <= set(columns)),
+        cells=metrics.cells & set(columns),
+        adds_up=tuple((parts, whole) for parts, whole in metrics.adds_up if {*parts, whole} <= set(columns)),
+    )
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:

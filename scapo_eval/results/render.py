@@ -19,12 +19,13 @@ from .benchmark import find_benchmark
 from .metric import MetricSet
 from .names import benchmark_name, metric_name, reader_mark
 
-Format = Literal["latex", "markdown", "csv"]
+TableFormat = Literal["latex", "markdown", "csv"]
 
 MANY_METRICS = 8
 """A benchmark of more metrics than this is shown by its headline metrics, unless others are asked for."""
 
-Comparison = Mapping[str, Any]
+ComparisonRow = Mapping[str, Any]
+"""One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
 
 
 class Scored(Protocol):
@@ -51,20 +52,20 @@ def number(value: float | None, plain: bool = False, digits: int | None = None, 
     return text if float(text) or not sign else text.lstrip("-+")
 
 
-def stars(row: Comparison) -> str:
+def stars(row: ComparisonRow) -> str:
     """``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
     p = row.get("p_holm", row["p_value"])
     return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
 
 
-def is_better(row: Comparison, higher: bool | None) -> bool | None:
+def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
     """Whether the test says that the system is better (worse: False) than the baseline; None where it says nothing."""
     if higher is None or not stars(row) or row["difference"] is None:
         return None
     return bool((row["difference"] > 0) == higher)
 
 
-def on_shared_images(row: Comparison, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
+def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
     """What must stand beside a difference of systems that were scored on different images; empty for the same ones.
 
     Args:
@@ -84,7 +85,7 @@ def on_shared_images(row: Comparison, sizes: Mapping[str, int], show: Callable[[
     return f"{show(row['baseline_value'])} -> {show(row['system_value'])} on {images}"
 
 
-def test_of(comparisons: Iterable[Comparison]) -> str:
+def test_of(comparisons: Iterable[ComparisonRow]) -> str:
     """The tests behind p-values, in words; empty where nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
@@ -152,7 +153,7 @@ class Table:
     signatures: tuple[tuple[str, str], ...] = ()
 
 
-Shown = tuple[str, str, Column]
+ShownMetric = tuple[str, str, Column]
 """Name of the metric set, metric (or ``n_images``), column that shows it."""
 
 N_IMAGES = "n_images"
@@ -224,7 +225,7 @@ def score_table(
 ) -> Table:
     """The table behind :func:`latex` and :func:`markdown`; ``footnotes`` stand below it."""
     groups = [*results] if isinstance(results, Sequence) else [results]
-    shown: list[Shown] = []
+    shown: list[ShownMetric] = []
     for group, names in zip(groups, chosen_metrics([g.metric_set for g in groups], metrics), strict=True):
         metric_set = group.metric_set
         heading = benchmark_name(metric_set.name) if len(groups) > 1 else ""
@@ -264,7 +265,12 @@ def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> l
 
 
 def joined(
-    groups: Sequence[Scored], shown: Sequence[Shown], corner: str, *, intervals: bool = False, differences: bool = False
+    groups: Sequence[Scored],
+    shown: Sequence[ShownMetric],
+    corner: str,
+    *,
+    intervals: bool = False,
+    differences: bool = False,
 ) -> Table:
     """Values of several benchmarks, one row per system; a benchmark that a system was not scored on has no value.
 
@@ -328,7 +334,7 @@ def _cells(
 
 
 def _best(
-    systems: Sequence[Mapping[str, Any]], rows: Mapping[str, Comparison], metric: str, higher: bool | None
+    systems: Sequence[Mapping[str, Any]], rows: Mapping[str, ComparisonRow], metric: str, higher: bool | None
 ) -> str:
     """The system with the best value, if it is tested better than the baseline (the baseline: than every other)."""
     values = {
@@ -345,7 +351,7 @@ def _best(
     return best if all(name in rows and is_better(rows[name], higher) is False for name in others) else ""
 
 
-def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[Shown]) -> Iterator[str]:
+def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[ShownMetric]) -> Iterator[str]:
     used = {key: document for key, document in documents.items() if any(key == name for name, _, _ in shown)}
     rows = [row for document in used.values() for row in document["comparisons"]]
     if tests := test_of(rows):
@@ -361,7 +367,7 @@ def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[Shown]) -
 
 
 def _system_notes(
-    key: str, system: str, comparisons: Sequence[Comparison], sizes: Mapping[str, int], shown: Sequence[Shown]
+    key: str, system: str, comparisons: Sequence[ComparisonRow], sizes: Mapping[str, int], shown: Sequence[ShownMetric]
 ) -> Iterator[str]:
     columns = {metric: column for name, metric, column in shown if name == key}
     rows = [row for row in comparisons if row["system"] == system and row["metric"] in columns]
@@ -384,7 +390,7 @@ def _system_notes(
         yield f"{against}: scored differently in {', '.join(differing)}."
 
 
-def render(table: Table, form: Format) -> str:
+def render(table: Table, form: TableFormat) -> str:
     """The table as text."""
     return {"latex": _latex, "markdown": _markdown, "csv": _csv}[form](table)
 

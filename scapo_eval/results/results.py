@@ -20,7 +20,7 @@ from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, read_json
 from ..files.source import Input, Source
 from ..readers.formats import recognize_file
-from .benchmark import lacking, metric_set_of
+from .benchmark import metric_set_of
 from .check import check_results
 from .counts import CountTable
 from .harness import FINISHED, GENERAL
@@ -422,15 +422,15 @@ def _looks_like(source: Source) -> str:
     return f" but {known.title}" if known else ""
 
 
+CHANGED = "made by an earlier version, which counted otherwise; score the records again for"
+
+
 def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling | None) -> Run:
     columns = tuple(evidence["columns"])
     rows = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(columns))
     signature = Signature.parse(entry["signature"])
     metrics = metric_set_of(metric_set, columns)
-    notes = tuple(entry.get("notes", ()))
-    if lost := lacking(metrics):
-        made = signature.fields.get("v", "an earlier version")
-        notes += (f"written by an earlier version (v:{made}), whose counts have no {', '.join(lost)}",)
+    changed = sorted(entry["metrics"].keys() - metrics.formulas.keys())
     return Run(
         name=entry["name"],
         signature=signature,
@@ -440,7 +440,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
         verdicts=evidence.get("verdicts", {}),
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
-        notes=notes,
+        notes=(*entry.get("notes", ()), *([f"{CHANGED}: {', '.join(changed)}"] if changed else [])),
         resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )

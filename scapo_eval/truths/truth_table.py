@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.ids import canonical_image_id
-from ..files.containers import Row, table_rows
+from ..files.containers import NumberedRecord, table_rows
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
 from .truth_columns import TruthColumns, TruthRows, columns_of_cells, sorted_unique
@@ -140,7 +140,7 @@ def _values(column: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 
 
-def _read_cells(rows: Iterable[Row], source: str, columns: set[str]) -> TruthColumns:
+def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) -> TruthColumns:
     missing = [column for column in ("image_id", "label") if column not in columns]
     if missing:
         expected = "expected image_id,label[,present], or Open Images' ImageID,Source,LabelName,Confidence"

@@ -32,7 +32,7 @@ _ROWS = 512
 
 
 @dataclass(frozen=True)
-class Sample:
+class ResampledImages:
     """Which image each item belongs to, and how often each image is drawn.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sample:
     drawn: Floats
 
     @classmethod
-    def of(cls, images: list[str], *, resamples: int, seed: int) -> Sample:
+    def of(cls, images: list[str], *, resamples: int, seed: int) -> ResampledImages:
         """A bootstrap of the images of items."""
         _, group = np.unique(np.array(images, dtype=object), return_inverse=True)
         n = int(group.max()) + 1
@@ -75,7 +75,7 @@ class Pairing:
 
     values: Floats
     ratings: Floats
-    sample: Sample
+    sample: ResampledImages
     pairs: bool = False
 
     @cached_property

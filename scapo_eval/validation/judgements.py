@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ..base.errors import FaultList, InputError, short_repr
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
+from ..files.fields import Record
 from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..files.records import Readable
@@ -24,12 +24,11 @@ from .halves import Half, half_of
 MIN_ITEMS = 30
 """Below this many items there is no correlation worth a digit."""
 
-Record = Mapping[str, Any]
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Span:
+class MarkedSpan:
     """A part of a caption that people marked.
 
     Attributes:
@@ -43,7 +42,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Item:
+class JudgedText:
     """One judged text.
 
     Attributes:
@@ -64,7 +63,7 @@ class Item:
     ratings: Mapping[str, float | None]
     system: str | None = None
     rival: str | None = None
-    spans: tuple[Span, ...] | None = None
+    spans: tuple[MarkedSpan, ...] | None = None
     references: tuple[str, ...] = ()
     line: int = 0
 
@@ -82,7 +81,7 @@ class Judgements:
 
     name: str
     source: str
-    items: tuple[Item, ...]
+    items: tuple[JudgedText, ...]
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -119,7 +118,7 @@ class Judgements:
             )
         kind = kinds[0]
         known = {**kind.ranges, **(ranges or {})}
-        faults, items = FaultList(), list[Item]()
+        faults, items = FaultList(), list[JudgedText]()
         for number, record in records:
             try:
                 items += [_checked(replace(item, line=number), known) for item in kind.items(record, number)]
@@ -193,7 +192,7 @@ class Judgements:
         return replace(self, items=tuple(item for item in self.items if item.system not in names))
 
 
-def _checked(item: Item, ranges: Mapping[str, Range]) -> Item:
+def _checked(item: JudgedText, ranges: Mapping[str, Range]) -> JudgedText:
     for name, value in item.ratings.items():
         if value is None:
             continue
@@ -203,7 +202,7 @@ def _checked(item: Item, ranges: Mapping[str, Range]) -> Item:
     return item
 
 
-def _refuse_twice(items: Sequence[Item], source: str) -> None:
+def _refuse_twice(items: Sequence[JudgedText], source: str) -> None:
     first: dict[str, int] = {}
     for item in items:
         if item.id in first:
@@ -224,7 +223,7 @@ class _Set:
 
     name: str
     keys: tuple[str, ...]
-    items: Callable[[Record, int], Iterable[Item]]
+    items: Callable[[Record, int], Iterable[JudgedText]]
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def fits(self, record: Record) -> bool:
@@ -266,11 +265,11 @@ def _references(record: Record) -> tuple[str, ...]:
 _THUMB_PUBLISHED = {"precision": "P", "recall": "R", "total": "human_score", "fluency": "Fl", "conciseness": "Con"}
 
 
-def _thumb(record: Record, number: int) -> Iterator[Item]:
+def _thumb(record: Record, number: int) -> Iterator[JudgedText]:
     published = "hyp" in record
     ratings = {name: _number(record.get(key if published else name), name) for name, key in _THUMB_PUBLISHED.items()}
     image, system = _image(record, "image_id", "image"), _text(record, "system", "SYS")
-    yield Item(f"{image}/{system}", image, _text(record, "caption", "hyp"), ratings, system)
+    yield JudgedText(f"{image}/{system}", image, _text(record, "caption", "hyp"), ratings, system)
 
 
 def _facts(record: Record) -> list[tuple[str, float]]:
@@ -290,54 +289,54 @@ def _object_fact(text: str) -> bool:
     return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
 
 
-def _faithscore(record: Record, number: int) -> Iterator[Item]:
+def _faithscore(record: Record, number: int) -> Iterator[JudgedText]:
     image = _image(record, "image_id", "id")
     for k, (text, true) in enumerate(_facts(record)):
         ratings = {"object": true if _object_fact(text) else None, "true": true}
-        yield Item(f"{number}/{k}", image, text, ratings)
+        yield JudgedText(f"{number}/{k}", image, text, ratings)
 
 
-def _faithscore_answers(record: Record, number: int) -> Iterator[Item]:
+def _faithscore_answers(record: Record, number: int) -> Iterator[JudgedText]:
     true = [label for _, label in _facts(record)]
     objects = [label for text, label in _facts(record) if _object_fact(text)]
     ratings = {
         "true": float(np.mean(true)) if true else None,
         "objects": float(np.mean(objects)) if objects else None,
     }
-    yield Item(str(number), _image(record, "image_id", "id"), _text(record, "answer"), ratings)
+    yield JudgedText(str(number), _image(record, "image_id", "id"), _text(record, "answer"), ratings)
 
 
-def _haelm(record: Record, number: int) -> Iterator[Item]:
+def _haelm(record: Record, number: int) -> Iterator[JudgedText]:
     accurate = record.get("accurate")
     if accurate not in ("yes", "no"):
         raise InputError(f"'accurate' must be yes or no, got {short_repr(accurate)}")
     item = str(record.get("id", number))
-    yield Item(
+    yield JudgedText(
         item, item, _text(record, "caption"), {"accurate": float(accurate == "yes")}, references=_references(record)
     )
 
 
-def _composite(record: Record, number: int) -> Iterator[Item]:
+def _composite(record: Record, number: int) -> Iterator[JudgedText]:
     ratings = {"rating": _number(record.get("rating"), "rating")}
-    yield Item(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
+    yield JudgedText(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
 
 
-def _iiw(record: Record, number: int) -> Iterator[Item]:
+def _iiw(record: Record, number: int) -> Iterator[JudgedText]:
     given = record.get("sxs_p5b")
     if not isinstance(given, Mapping) or not isinstance(record.get("p5b"), str):
         return
     ratings = {str(name): _number(rating.get("score"), str(name)) for name, rating in given.items()}
     image = _image(record, "image")
-    yield Item(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
+    yield JudgedText(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
 
 
-def _own(record: Record, number: int) -> Iterator[Item]:
+def _own(record: Record, number: int) -> Iterator[JudgedText]:
     given = record.get("ratings", {} if "spans" in record else {"rating": record.get("rating")})
     if not isinstance(given, Mapping):
         raise InputError(f"'ratings' must be an object, got {short_repr(given)}")
     rival = None if record.get("rival") is None else _text(record, "rival")
     caption = _text(record, "caption")
-    yield Item(
+    yield JudgedText(
         str(record.get("id", number)),
         _image(record, "image_id", "image"),
         caption,
@@ -349,7 +348,7 @@ def _own(record: Record, number: int) -> Iterator[Item]:
     )
 
 
-def _spans(given: object, caption: str) -> tuple[Span, ...]:
+def _spans(given: object, caption: str) -> tuple[MarkedSpan, ...]:
     if not isinstance(given, list):
         raise InputError(f"'spans' must be a list, got {short_repr(given)}")
     spans = []
@@ -359,7 +358,7 @@ def _spans(given: object, caption: str) -> tuple[Span, ...]:
             raise InputError(f"span {short_repr(part)}: 'start' and 'end' must be characters of the caption")
         if not isinstance(part.get("wrong"), bool):
             raise InputError(f"span {start}-{end}: 'wrong' must be true or false")
-        spans.append(Span(start, end, part["wrong"]))
+        spans.append(MarkedSpan(start, end, part["wrong"]))
     return tuple(spans)
 
 

@@ -19,7 +19,7 @@ from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, holm
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from ..truths.references import Beside, References, ReferencesGiven, Unnamed
-from .agreement import Pairing, Sample, interval_of, p_value_of
+from .agreement import Pairing, ResampledImages, interval_of, p_value_of
 from .halves import Half
 from .judgements import MIN_ITEMS, Judgements, Range
 from .spans import SPAN_METRICS, span_counts
@@ -203,7 +203,7 @@ def validate(
         **(held_against.signature_fields if held_against else {}),
     }
     sized = {"n": len(judged.items), "bs": resamples, "seed": seed}
-    sample = Sample.of([item.image for item in judged.items], resamples=resamples, seed=seed)
+    sample = ResampledImages.of([item.image for item in judged.items], resamples=resamples, seed=seed)
     if judged.marked:
         if held_against is None:
             raise InputError("marked parts need a truth (--truth)", path=loaded.source)
@@ -306,7 +306,7 @@ def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, ratin
             yield Difference(name, baseline, rating, statistic, gap, interval.low, interval.high, p, p, n)
 
 
-def _span_agreements(judged: Judgements, truth: Truth, sample: Sample) -> Iterator[Agreement]:
+def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) -> Iterator[Agreement]:
     marked = int(sum(item.spans is not None for item in judged.items))
     if marked < MIN_ITEMS:
         raise InputError(f"{marked} captions with marked parts; it takes {MIN_ITEMS}", path=judged.source)

@@ -32,7 +32,7 @@ class Vision:
 
 
 @dataclass(frozen=True)
-class Row:
+class PackedRow:
     """One prompt and some of its responses.
 
     Attributes:
@@ -75,7 +75,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PackedBatch:
     """Rows as tensors: the T tokens of all prompts, then those of all responses.
 
     Attributes:
@@ -100,7 +100,7 @@ class Batch:
         return self.ids.numel()
 
 
-def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
+def batch_of(rows: Sequence[PackedRow], device: torch.device) -> PackedBatch:
     """Lays rows out as tensors."""
     responses = [response for row in rows for response in row.responses]
     sizes = torch.tensor([len(row.prompt) for row in rows])
@@ -120,7 +120,7 @@ def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
     causal = torch.ones(width, width, dtype=torch.bool).tril()
     mask = torch.cat([of_prompt[owners, None].expand(-1, width, -1), causal.expand(len(responses), -1, -1)], 2)
     inputs = torch.tensor([token for response in responses for token in response[:-1]], dtype=torch.long)
-    return Batch(
+    return PackedBatch(
         ids=torch.cat([*(row.prompt for row in rows), inputs])[None].to(device),
         positions=torch.cat([*(row.positions for row in rows), following[of_response].expand(3, -1)], 1)[:, None].to(
             device
@@ -144,7 +144,7 @@ def shared_prompt_attention(
     layout: Layout | None = None,
     **settings: Any,
 ) -> tuple[Tensor, Any]:
-    """Attention of a :class:`Batch`; without a layout that of transformers.
+    """Attention of a :class:`PackedBatch`; without a layout that of transformers.
 
     Prompts see themselves, and responses their prompt and themselves: one call each, so nothing is computed
     between tokens of different responses.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..data import Prompt
 from ..logprob import TokenStatistics
-from .packing import ATTENTION, Batch, Row, Vision, batch_of
+from .packing import ATTENTION, PackedBatch, PackedRow, Vision, batch_of
 from .policy import EncodedPrompt, Policy
 
 _BLOCK = 64
@@ -38,9 +38,9 @@ class SharedPrompt(EncodedPrompt):
     following: int
     vision: Vision | None
 
-    def row(self, responses: Sequence[Sequence[int]]) -> Row:
+    def row(self, responses: Sequence[Sequence[int]]) -> PackedRow:
         """The prompt with responses, for a forward pass."""
-        return Row(self.prompt.ids, self.positions, self.following, self.vision, responses)
+        return PackedRow(self.prompt.ids, self.positions, self.following, self.vision, responses)
 
 
 class SharedPolicy(Policy):
@@ -70,16 +70,16 @@ class SharedPolicy(Policy):
             encoded.append(SharedPrompt(prompt, *self.prompt_positions(prompt.ids, grid), _together(pictures)))
         return encoded
 
-    def batch(self, rows: Sequence[Row], device: torch.device) -> Batch:
+    def batch(self, rows: Sequence[PackedRow], device: torch.device) -> PackedBatch:
         """Lays rows out as tensors."""
         return batch_of(rows, device)
 
-    def idle_batch(self, device: torch.device) -> Batch:
+    def idle_batch(self, device: torch.device) -> PackedBatch:
         """A prompt and a response of one token each."""
         end = self.ends[:1]
-        return batch_of([Row(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
+        return batch_of([PackedRow(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
 
-    def forward(self, batch: Batch) -> TokenStatistics:
+    def forward(self, batch: PackedBatch) -> TokenStatistics:
         """Statistics of the batch's N response tokens."""
         with self.compute():
             mask, layout = batch.layout.mask, batch.layout

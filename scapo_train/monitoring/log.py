@@ -26,7 +26,7 @@ from scapo_eval.files.json_text import dump_json, parse_json
 
 from ..config import Config, to_toml
 from .alarms import Alarm
-from .trackers import TRACKERS, Sample
+from .trackers import TRACKERS, LoggedSample
 
 METRICS, SAMPLES, EXTREMES, ALARMS = "metrics.jsonl", "samples.jsonl", "extremes.jsonl", "alarms.jsonl"
 CARD, CONFIG = "card.json", "config.toml"
@@ -110,7 +110,7 @@ class Log:
         line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s"
         self._console.print(line, markup=False, soft_wrap=True)
 
-    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
         """Keeps the responses to the images that are described at intervals."""
         for image_id, response in samples:
             _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})

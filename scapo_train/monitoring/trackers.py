@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from scapo_eval.base.errors import ScapoError
 from scapo_eval.files.files import atomic_write
 
-Sample = tuple[str, str]
+LoggedSample = tuple[str, str]
 """Image id and response."""
 
 COLUMNS = ["step", "image_id", "response"]
@@ -22,7 +22,7 @@ class Tracker(Protocol):
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Takes a step's metrics."""
 
-    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
         """Takes the responses that were sampled after a step."""
 
     def close(self, *, failed: bool) -> None:
@@ -45,7 +45,7 @@ class TensorBoard:
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
         """Takes the responses that were sampled after a step."""
         for image_id, response in samples:
             self._writer.add_text(f"samples/{image_id}", response, step)
@@ -65,7 +65,7 @@ class _Hosted:
         """Takes a step's metrics."""
         self._run.log(dict(values), step=step)
 
-    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
         """Takes the responses that were sampled after a step: a table."""
         rows = [[step, *sample] for sample in samples]
         self._run.log({"samples": self._module.Table(columns=COLUMNS, data=rows)}, step=step)

@@ -26,7 +26,7 @@ from scapo_eval.base.text import printable
 
 from ..config import load
 from .hardware import GIB, GPUS, parse_gpus
-from .job import Assumptions, Job, Share, Workload
+from .job import Assumptions, GpuShare, Job, Workload
 from .memory import MOMENTS
 from .planner import Plan, plan, remedies
 from .shapes import shape_of
@@ -108,7 +108,7 @@ def _text(job: Job, planned: Plan) -> str:
     kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
     verdict = "it fits" if planned.fits else "IT DOES NOT FIT"
     lines = [
-        f"{job.config.model.path}: {job.shape.total:,} parameters, {Share(job).trained:,} trained",
+        f"{job.config.model.path}: {job.shape.total:,} parameters, {GpuShare(job).trained:,} trained",
         f"{job.count} x {job.kind}; {step}; "
         f"{work.image[0]}x{work.image[1]} pixels: {job.image_tokens} tokens; "
         f"responses of {work.response_tokens} on average",

@@ -230,7 +230,7 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
     return Picture(with_picture["input_ids"].shape[1] - without["input_ids"].shape[1], numbers // patch, 4 * numbers)
 
 
-class Share:
+class GpuShare:
     """What one GPU does in a step of a job: the quantities that bytes and seconds are computed from.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..logprob import CHUNK_ELEMENTS
 from .hardware import GIB
-from .job import Pass, Share
+from .job import GpuShare, Pass
 
 ASLEEP = 1.5 * GIB
 """What a sleeping vLLM keeps: its context and CUDA graphs."""
@@ -21,7 +21,7 @@ DRAWING = 2**22 * 32
 MOMENTS = ("vision", "rollout", "logprob", "update")
 
 
-class Memory(Share):
+class Memory(GpuShare):
     """The bytes that one GPU holds."""
 
     def bytes_at(self, moment: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from ..preference.loss import READ
 from .experts import ExpertsMemory
 from .general import GeneralMemory
 from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
-from .job import Job, Share
+from .job import GpuShare, Job
 from .memory import MOMENTS, Memory
 from .seconds import Seconds
 
@@ -81,7 +81,7 @@ def plan(job: Job) -> Plan:
     )
 
 
-def notes(share: Share) -> list[str]:
+def notes(share: GpuShare) -> list[str]:
     """What the user should know beside the numbers."""
     sentences = []
     budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
@@ -147,7 +147,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True
-    if Share(job).kl and not config.lora.rank and config.model.reference == "device":
+    if GpuShare(job).kl and not config.lora.rank and config.model.reference == "device":
         yield "model", "reference", "cpu"
     tokens = config.optim.micro_batch_tokens
     prompts, responses = READ[config.preference.loss] if job.pairs else (1, 1)
@@ -161,7 +161,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     if config.optim.optimizer == "adamw":
         yield "optim", "optimizer", "adamw8bit"
     if job.vllm:
-        share, more = config.rollout.gpu_memory, Share(job).vllm_sequences() < 1
+        share, more = config.rollout.gpu_memory, GpuShare(job).vllm_sequences() < 1
         while 0.2 < share < 0.9:
             share = round(share + (0.05 if more else -0.05), 2)
             yield "rollout", "gpu_memory", share

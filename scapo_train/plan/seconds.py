@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from .hardware import GPUS_PER_MACHINE, NETWORK
-from .job import Share
+from .job import GpuShare
 
 
-class Seconds(Share):
+class Seconds(GpuShare):
     """The time that one GPU takes."""
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..data import Prompt, Source
+from ..data import Prompt, PromptRecord
 from .shapes import model_config
 
 END = 1999
@@ -60,5 +60,5 @@ def noise_prompts(path: Path, number: int) -> list[Prompt]:
             "image_grid_thw": torch.tensor([[1, 4, 4]]),
         }
         ids = torch.tensor([100 + k, *picture, 200, 300 + k])
-        prompts.append(Prompt(k, Source.of([], str(k), "Describe this image."), ids, inputs))
+        prompts.append(Prompt(k, PromptRecord.of([], str(k), "Describe this image."), ids, inputs))
     return prompts

@@ -20,7 +20,7 @@ from scapo_eval.base.errors import InputError
 from scapo_eval.engines.images import load as load_picture
 
 from ..config import command_line
-from ..data import Pair, Prompts, Source, read_pairs, seed_of
+from ..data import PreferencePair, PromptRecord, Prompts, read_pairs, seed_of
 from ..families.policy import EncodedPrompt, Policy, Row
 from ..loop import Loop, Models, Task, command
 from ..metrics import Metrics, ratio
@@ -78,7 +78,7 @@ class PreferenceTrainer(Loop):
             raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures', path=config.data.train)
         return Task(sources)
 
-    def make_prompts(self, sources: Sequence[Source], models: Models) -> Prompts:
+    def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Of any length: what fits is checked together with its responses."""
         return Prompts(sources, models.processor, self.config.data.max_bad)
 
@@ -172,7 +172,7 @@ class PreferenceTrainer(Loop):
         losses: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
         return losses
 
-    def _tokens(self, pair: Pair) -> list[list[int]]:
+    def _tokens(self, pair: PreferencePair) -> list[list[int]]:
         """Ids of the preferred response and of the other, each with its end.
 
         Raises:

@@ -58,7 +58,7 @@ _BIAS = -100.0
 """Of tokens that are never sampled: vLLM's least, e^-100 of any likelihood, and still a number."""
 
 
-class Request(NamedTuple):
+class RolloutRequest(NamedTuple):
     """A prompt as another rank needs it: the files of its pictures, its tokens, its seed."""
 
     pictures: tuple[str, ...]
@@ -205,7 +205,7 @@ class VllmSampler:
     ) -> list[Response]:
         """Responses to this rank's prompts; vLLM is awake."""
         rank_requests = [
-            Request(
+            RolloutRequest(
                 encoded.prompt.source.pictures,
                 encoded.prompt.ids.tolist(),
                 seed_of(seed, encoded.prompt.index) >> 1,  # vLLM adds the number of the response to it
@@ -226,16 +226,16 @@ class VllmSampler:
             responses += _responses(request, output) * copies
         return responses
 
-    def _gather_requests(self, requests: list[Request]) -> tuple[int, list[Request]]:
+    def _gather_requests(self, requests: list[RolloutRequest]) -> tuple[int, list[RolloutRequest]]:
         """The requests of all ranks that share this engine, and how many come before this rank's."""
         if self._neighbors is None:
             return 0, requests
-        parts: list[list[Request]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
+        parts: list[list[RolloutRequest]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
         dist.all_gather_object(parts, requests, group=self._neighbors)
         before = sum(len(part) for part in parts[: dist.get_rank(self._neighbors)])
         return before, [request for part in parts for request in part]
 
-    def _vllm_prompt(self, request: Request) -> dict[str, Any]:
+    def _vllm_prompt(self, request: RolloutRequest) -> dict[str, Any]:
         """A prompt for vLLM, which puts as many tokens for the picture as it has features, in place of one."""
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
@@ -254,7 +254,7 @@ class VllmSampler:
         ]
         return {"prompt_token_ids": ids, "multi_modal_data": {"image": pictures[0] if len(pictures) == 1 else pictures}}
 
-    def _settings(self, request: Request, number: int, temperature: float, max_tokens: int) -> Any:
+    def _settings(self, request: RolloutRequest, number: int, temperature: float, max_tokens: int) -> Any:
         return self._vllm.SamplingParams(
             n=number,
             temperature=temperature,
@@ -419,7 +419,7 @@ def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int 
     return int(min(context, pictures * picture + TEXT_TOKENS + max_new_tokens))
 
 
-def _responses(request: Request, output: Any) -> list[Response]:
+def _responses(request: RolloutRequest, output: Any) -> list[Response]:
     """The responses in vLLM's answer.
 
     Raises:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
 
-from ..families.packing import Row, Vision, batch_of
+from ..families.packing import PackedRow, Vision, batch_of
 from ..families.shared import SharedPolicy
 from .language import PROMPT, caption, tokenizer
 from .pictures import CELL, NOUNS, SCENES, SIDE, WORLDS, Scene, World, appearances, draw_scene, render
@@ -152,7 +152,7 @@ def speak(
             scene, vision = pool[k]
             texts = [caption(world, scene, random) for _ in range(lessons.captions)]
             answers = [[*ids, words.eos_token_id] for ids in words(texts).input_ids]
-            rows.append(Row(prompt, positions, following, vision, answers))
+            rows.append(PackedRow(prompt, positions, following, vision, answers))
         loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
         update(loss)
         if step % 50 == 0 or step == steps:

@@ -46,7 +46,7 @@ _STUDENT = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SchemeRow:
     """One line of the table: a scheme with its settings, over seeds and kernels.
 
     Attributes:
@@ -77,7 +77,7 @@ class Outcome:
         return {seed: float(np.mean(values)) for seed, values in by_seed.items()}
 
 
-def outcomes(folder: Path) -> list[Outcome]:
+def outcomes(folder: Path) -> list[SchemeRow]:
     """The start models and every line that has finished trials, in the order of SCHEMES."""
     seeds = sorted(int(path.parent.parent.name[5:]) for path in folder.glob("seed-*/model/captions_0.jsonl"))
     starts = [Trial("start", seed) for seed in seeds]
@@ -87,9 +87,9 @@ def outcomes(folder: Path) -> list[Outcome]:
         lines.setdefault(trial.name, []).append(trial)
     order = sorted(lines, key=lambda name: (list(SCHEMES).index(lines[name][0].scheme), name))
     return [
-        Outcome("start", "start", starts, [measure(trial.start(folder)) for trial in starts]),
+        SchemeRow("start", "start", starts, [measure(trial.start(folder)) for trial in starts]),
         *(
-            Outcome(name, lines[name][0].title, lines[name], [measure(trial.run(folder)) for trial in lines[name]])
+            SchemeRow(name, lines[name][0].title, lines[name], [measure(trial.run(folder)) for trial in lines[name]])
             for name in order
         ),
     ]
@@ -125,7 +125,7 @@ def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
-def table(found: Sequence[Outcome]) -> str:
+def table(found: Sequence[SchemeRow]) -> str:
     """Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
     lines = [
         [outcome.title, decoding, str(len(outcome.trials))]
@@ -136,7 +136,7 @@ def table(found: Sequence[Outcome]) -> str:
     return _markdown(["", "responses", "trials", *_COLUMNS.values()], lines, 2)
 
 
-def differences(found: Sequence[Outcome], to: str = "scapo") -> str:
+def differences(found: Sequence[SchemeRow], to: str = "scapo") -> str:
     """Markdown: each line less the line ``to``, within seeds and kernels; empty where there is nothing to compare."""
     base = next((outcome for outcome in found if outcome.name == to), None)
     lines = []
@@ -153,7 +153,7 @@ def differences(found: Sequence[Outcome], to: str = "scapo") -> str:
     return _markdown([f"less {base.title}", "responses", "seeds", *_COLUMNS.values()], lines, 2)
 
 
-def paired(one: Outcome, other: Outcome | None, decoding: str, name: str) -> dict[int, float]:
+def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) -> dict[int, float]:
     """Seed -> difference of two lines, the mean over the kernels that both have."""
     if other is None:
         return {}
@@ -165,7 +165,7 @@ def paired(one: Outcome, other: Outcome | None, decoding: str, name: str) -> dic
     return {seed: float(np.mean(values)) for seed, values in sorted(gaps.items())}
 
 
-def kernels_table(found: Sequence[Outcome]) -> str:
+def kernels_table(found: Sequence[SchemeRow]) -> str:
     """Markdown: lines that ran with all kernels, and how far these and seeds spread; empty where all ran with the same.
 
     Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
@@ -214,7 +214,7 @@ def write(world: World, folder: Path) -> str:
     return text
 
 
-def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> None:
+def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> None:
     """Hal., Cover Rate and Cap. Score over the steps, and where each scheme ends in their plane.
 
     Thick lines are means over trials, thin ones the trials. The Hal. Rate is not drawn where hardly anything is said
@@ -245,7 +245,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
         save(figure, stream, picture_format(str(path)))
 
 
-def _style(outcome: Outcome) -> dict[str, Any]:
+def _style(outcome: SchemeRow) -> dict[str, Any]:
     """A color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
     if outcome.name == "start":
         return {"color": COLORS[0]}
@@ -264,7 +264,7 @@ def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
     return steps, [np.nan if value is None else 100 * value for value in values]
 
 
-def _plane(axes: Any, world: World, entries: Sequence[Outcome]) -> None:
+def _plane(axes: Any, world: World, entries: Sequence[SchemeRow]) -> None:
     thresholds = [1.0, *sorted({chance - 1e-9 for chance, _ in chances(world)}, reverse=True)]
     ideals = [guesser(world, threshold) for threshold in thresholds]
     line = 100 * np.array([(ideal.hal_rate, ideal.cover_rate) for ideal in ideals])

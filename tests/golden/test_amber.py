@@ -150,9 +150,9 @@ def test_credit_equals_the_plain_loops(kind: str, amber: Path, data: AmberData, 
         def find_batch(self, found: Sequence[str], on_progress: object = None) -> list[list[str]]:
             return [texts[text] for text in found]
 
-    from scapo_eval.benchmarks.amber.responses import Response
+    from scapo_eval.benchmarks.amber.responses import AmberResponse
 
-    responses = [Response(k, k, data.items[k - 1], text) for k, text in enumerate(texts, 1)]
+    responses = [AmberResponse(k, k, data.items[k - 1], text) for k, text in enumerate(texts, 1)]
     verdicts = Amber(data, "parity", similarity=relation, tagger=Drawn()).verdicts(responses)
     for response, verdict in zip(responses, verdicts, strict=True):
         entry = entries[response.number - 1]

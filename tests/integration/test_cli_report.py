@@ -96,8 +96,8 @@ def test_the_same_input_gives_the_same_bytes(run: Callable[..., Said], world: Pa
 
 
 def plots_of_the_docs() -> list[str]:
-    """The commands ``scapo-eval plot`` of docs/report.md."""
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text("utf-8")
+    """The commands ``scapo-eval plot`` of docs/plots.md."""
+    text = (Path(__file__).parents[2] / "docs" / "plots.md").read_text("utf-8")
     return [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("scapo-eval plot")]
 
 

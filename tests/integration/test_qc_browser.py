@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
-from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.annotate.store import CellProvenance, Store
 from scapo_eval.inference.sources import ImageFile
 from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
@@ -49,7 +49,7 @@ def make_run(folder: Path, definitions: dict[str, str]) -> Path:
     with Store.create(folder / "run", pictures, vocabulary) as store:
         rows, columns = np.indices(store.matrix.shape)
         verdicts = (rows.ravel() % 3 == 0).astype(int)
-        store.write(rows.ravel(), columns.ravel(), verdicts, Provenance("coarse", PROMPT, JUDGE))
+        store.write(rows.ravel(), columns.ravel(), verdicts, CellProvenance("coarse", PROMPT, JUDGE))
         draw_round(store, random=PER_LABEL, present=1, at_least=0, seed=4)
     return folder / "run"
 

@@ -17,7 +17,7 @@ import pytest
 
 from scapo_eval.annotate.qc.rounds import Round, draw_round, open_round, read_rounds
 from scapo_eval.annotate.qc.server import QcServer
-from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.annotate.store import CellProvenance, Store
 from scapo_eval.inference.sources import ImageFile
 from scapo_eval.matching.vocabulary import Vocabulary
 
@@ -83,7 +83,7 @@ def store(tmp_path: Path) -> Store:
     run = Store.create(tmp_path / "run", pictures, vocabulary)
     rows, columns = np.indices((12, 2))
     run.write(
-        rows.ravel(), columns.ravel(), (rows.ravel() % 3 == 0).astype(int), Provenance("coarse", "c@1", "judge-7b")
+        rows.ravel(), columns.ravel(), (rows.ravel() % 3 == 0).astype(int), CellProvenance("coarse", "c@1", "judge-7b")
     )
     run.close()
     draw_round(run, random=8, present=1, at_least=0, labels=["dog"])

@@ -19,7 +19,7 @@ from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout  # noqa: E402
-from scapo_train.data import Prompt, Prompts, Response, Source, read_prompts  # noqa: E402
+from scapo_train.data import Prompt, PromptRecord, Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.general import GeneralPolicy, GeneralRow  # noqa: E402
 from scapo_train.families.lora import add_adapters  # noqa: E402
@@ -150,8 +150,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         ids = torch.tensor([2, *[5 + j for j in range(2 + 3 * k)], *[IMAGE] * number, 7, 9 + k])
         if request.param == "gemma3":  # its image tokens see one another
             inputs = {**inputs, "token_type_ids": (ids == IMAGE).long()[None]}
-        prompts.append(Prompt(k, Source.of([], "1", ""), ids, inputs))
-    prompts.append(Prompt(2, Source.of([], "1", ""), torch.tensor([2, 11, 12, 13]), {}))  # without a picture
+        prompts.append(Prompt(k, PromptRecord.of([], "1", ""), ids, inputs))
+    prompts.append(Prompt(2, PromptRecord.of([], "1", ""), torch.tensor([2, 11, 12, 13]), {}))  # without a picture
     made_case = Case(path, policy, prompts, [])
     sampler = PolicySampler(policy, ONE.device, LONGEST, 8)
     made_case.responses = sampler.sample(encode(policy, prompts, ONE.device), 3, GROUP, 1.0)

@@ -17,10 +17,10 @@ from scapo_eval.annotate.coarse import calls_left, coarse, open_or_create  # noq
 from scapo_eval.annotate.coarse import prompts_for as coarse_prompts  # noqa: E402
 from scapo_eval.annotate.finalize import finalize, write_prompts  # noqa: E402
 from scapo_eval.annotate.mine import confusion, disputed, read_rollouts, suggested  # noqa: E402
-from scapo_eval.annotate.passes import Forecast, Outcome, journal_of  # noqa: E402
+from scapo_eval.annotate.passes import Forecast, PassOutcome, journal_of  # noqa: E402
 from scapo_eval.annotate.refine import Refinement, all_cells, listed_cells, prompts_for, refine  # noqa: E402
 from scapo_eval.annotate.sample import sample, write_sample  # noqa: E402
-from scapo_eval.annotate.store import Provenance, Store  # noqa: E402
+from scapo_eval.annotate.store import CellProvenance, Store  # noqa: E402
 from scapo_eval.base.errors import InputError, InputErrors  # noqa: E402
 from scapo_eval.engines import Completion, Request  # noqa: E402
 from scapo_eval.inference.runner import Session  # noqa: E402
@@ -82,7 +82,7 @@ def truth_of(number: int) -> dict[str, set[str]]:
     return {str(k): {label for j, label in enumerate(LABELS) if k % (j + 2) == 0} for k in range(1, number + 1)}
 
 
-def ask(store: Store, judge: Judge, per_call: int = 1, **more: Any) -> Outcome:
+def ask(store: Store, judge: Judge, per_call: int = 1, **more: Any) -> PassOutcome:
     """A coarse pass."""
     with journal_of(store) as journal:
         return coarse(store, Session(judge, journal), coarse_prompts(store.vocabulary, per_call), **more)
@@ -274,7 +274,7 @@ def test_refinement_asks_the_affected_cells_and_keeps_every_version(tmp_path: Pa
         ask(store, judge)
         wrong = [image for image in truth if "knife" in truth[image] and "fork" not in truth[image]]
         row = store.image_ids.index(wrong[0])
-        store.write([store.image_ids.index(wrong[1])], [3], [1], Provenance("human", "", "me"))
+        store.write([store.image_ids.index(wrong[1])], [3], [1], CellProvenance("human", "", "me"))
         judge.asked.clear()
         prompts = prompts_for(WORLD, [], own={}, groups={("knife", "fork"): None})
         refinement = Refinement(prompts, all_cells(store, prompts), "knives are taken for forks", 1)
@@ -314,7 +314,7 @@ def test_mining_ranks_what_rollouts_contradict(tmp_path: Path) -> None:
         ask(store, Judge(truthful(truth)))
         row = {image: k for k, image in enumerate(store.image_ids)}
         missed, invented = row["10"], row["7"]  # 10 has a dog, 7 has nothing
-        store.write([missed, invented], [0, 2], [0, 1], Provenance("coarse", "coarse@0", "judge"))
+        store.write([missed, invented], [0, 2], [0, 1], CellProvenance("coarse", "coarse@0", "judge"))
     rollouts = tmp_path / "rollouts.jsonl"
     with open(rollouts, "wb") as stream:
         for image, shown in truth.items():
@@ -353,7 +353,7 @@ def test_two_runs_are_compared_where_both_have_judged(tmp_path: Path) -> None:
         ask(one, Judge(honest))
     with open_or_create(str(tmp_path / "many"), found, WORLD) as many:
         ask(many, Judge(hasty), 4)
-        many.write([0], [1], [-1], Provenance("coarse", "x@1", "judge"))
+        many.write([0], [1], [-1], CellProvenance("coarse", "x@1", "judge"))
     found_out = compare(many, one, resamples=200)
     without = sum("dog" not in shown for shown in truth.values())
     assert (found_out.images, found_out.cells, found_out.differ) == (40, 159, without)

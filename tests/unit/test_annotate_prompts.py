@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.annotate.prompt_lint import lint
-from scapo_eval.annotate.prompts import SHIPPED, Prompt, Template, known_groups, read_verdicts
+from scapo_eval.annotate.prompts import SHIPPED, LabelPrompt, Template, known_groups, read_verdicts
 from scapo_eval.annotate.refine import prompts_for
 from scapo_eval.base.errors import InputError
 from scapo_eval.engines import Sampling
@@ -127,7 +127,7 @@ def test_the_projects_prompts_say_what_the_protocol_asks() -> None:
 
 
 def test_the_answers_form_follows_the_prompts_text() -> None:
-    def of(text: str, *labels: str) -> Prompt:
+    def of(text: str, *labels: str) -> LabelPrompt:
         return Template.of("own", text).prompt("label", labels, SMALL)
 
     own = of("Is there a {object}?", "chair")

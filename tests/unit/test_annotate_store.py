@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.annotate import store as module
-from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.annotate.store import CellProvenance, Store
 from scapo_eval.base.errors import InputError
 from scapo_eval.inference.sources import ImageFile
 from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
-COARSE = Provenance("coarse", "coarse@1", "judge")
-REFINED = Provenance("label", "label@2", "judge", 1, "false positives")
-PERSON = Provenance("human", "", "me", 1)
+COARSE = CellProvenance("coarse", "coarse@1", "judge")
+REFINED = CellProvenance("label", "label@2", "judge", 1, "false positives")
+PERSON = CellProvenance("human", "", "me", 1)
 
 
 def vocabulary(**more: list[str]) -> Vocabulary:
@@ -61,7 +61,7 @@ def test_a_judge_never_overwrites_a_person(tmp_path: Path) -> None:
         store.write([0, 1, 2], [0, 0, 0], [0, 0, 0], REFINED)
         assert store.matrix[:3, 0].tolist() == [1, 1, 0]
         assert store.history(0, 0) == [(1, PERSON)]
-        other = Provenance("human", "", "you", 2)
+        other = CellProvenance("human", "", "you", 2)
         store.write([0], [0], [0], other)
         assert store.matrix[0, 0] == 0
         assert store.provenance_of(0, 0) == other

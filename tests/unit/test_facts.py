@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError, InputErrors, ScapoError
-from scapo_eval.benchmarks.facts import Trial, agreement, claim_rows, facts_run, read_descriptions
+from scapo_eval.benchmarks.facts import JudgeTrial, agreement, claim_rows, facts_run, read_descriptions
 from scapo_eval.inference.judge_facts import (
-    Prompts,
+    JudgePrompts,
     read_answers,
     read_claims,
     read_matches,
@@ -54,7 +54,7 @@ def arithmetic(true: list[bool], matched: list[int | None], references: int) -> 
 )
 def test_precision_recall_and_f1_step_by_step(claims: list[tuple[bool, int | None]], references: int) -> None:
     true, matched = [holds for holds, _ in claims], [match for _, match in claims]
-    found = agreement(Trial(tuple(true), tuple(matched)), references)
+    found = agreement(JudgeTrial(tuple(true), tuple(matched)), references)
     assert found.precision is not None
     expected = arithmetic(true, matched, references)
     assert (float(found.precision), float(found.recall), float(found.f1)) == pytest.approx(expected, abs=2e-8)
@@ -230,15 +230,15 @@ def test_matches_and_answers() -> None:
 
 def test_prompts_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "match.txt").write_text("A {claims} B {references}")
-    prompts = Prompts.read(tmp_path)
+    prompts = JudgePrompts.read(tmp_path)
     assert prompts.match == "A {claims} B {references}"
-    assert prompts.verify == Prompts().verify
-    assert prompts.hash != Prompts().hash
+    assert prompts.verify == JudgePrompts().verify
+    assert prompts.hash != JudgePrompts().hash
     (tmp_path / "verify.txt").write_text("Is it true?")
     with pytest.raises(InputError, match=r"placeholder \{claims\} not found"):
-        Prompts.read(tmp_path)
+        JudgePrompts.read(tmp_path)
     with pytest.raises(InputError, match=r"none of decompose\.txt"):
-        Prompts.read(tmp_path / "none")
+        JudgePrompts.read(tmp_path / "none")
 
 
 def test_references(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
-from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.annotate.store import CellProvenance, Store
 from scapo_eval.base import errors
 from scapo_eval.base.errors import InputError, ScapoError, short_repr
 from scapo_eval.base.text import guard_cells, guarded, printable, unguarded
@@ -309,7 +309,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pictures = [ImageFile(str(k), f"{k}.png", f"{k}.png") for k in range(4)]
     with Store.create(folder, pictures, Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"]})) as store:
         rows, columns = (each.ravel() for each in np.indices(store.matrix.shape))
-        store.write(rows, columns, (rows + columns) % 2, Provenance("coarse", "coarse@1", "judge@1"))
+        store.write(rows, columns, (rows + columns) % 2, CellProvenance("coarse", "coarse@1", "judge@1"))
         store.exclude("3", "not readable")
         draw_round(store, random=1, present=1, at_least=1)
         store.compact()

@@ -27,6 +27,8 @@ from scapo_eval.results.signature import Signature
 RECORDS = [{"image_id": 1, "caption": "a dog"}, {"image_id": "2", "caption": "caf\u00e9 \u732b \U0001f436 \0 \ud800"}]
 LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
 
+NAME_THEM = "name the keys: scapo-eval import --image-key, --caption-key"
+
 
 def read_captions(path: Path) -> Captions:
     faults = FaultList()
@@ -189,9 +191,9 @@ def test_a_line_of_50_megabytes(tmp_path: Path) -> None:
 
 
 RECORD_FAULTS = [
-    ({}, "missing key 'image_id' (found: nothing); convert with scapo-eval import"),
-    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); convert with scapo-eval import"),
-    ({"image_id": 1}, "missing key 'caption' (found: image_id); convert with scapo-eval import"),
+    ({}, "missing key 'image_id' (found: nothing); " + NAME_THEM),
+    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); " + NAME_THEM),
+    ({"image_id": 1}, "missing key 'caption' (found: image_id); " + NAME_THEM),
     (
         {"image_id": 1, "response": "x"},
         "missing key 'caption' (found: image_id, response); is it a rollout? use scapo-eval reward",

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Protocol
 from scapo_eval.base.hashes import digest
-from scapo_eval.benchmarks.protocol import Sample, read_sample, shipped_protocols
+from scapo_eval.benchmarks.protocol import ProtocolFacts, read_sample, shipped_protocols
 from scapo_eval.cli.main import cli
 from scapo_eval.results.benchmark import SUMMARIES, benchmark
 from scapo_eval.results.results import load_results
@@ -80,7 +80,7 @@ def test_image_lists_are_those_of_the_public_files(shared: Path) -> None:
         rows = map(json.loads, (data / "pope" / f"coco_pope_{split}.json").read_text().splitlines())
         images = [str(int(row["image"][-16:-4])) for row in rows]
         protocol = Protocol.load(f"pope-{split}")
-        assert protocol.differences(Sample(images, len(images))) == []
+        assert protocol.differences(ProtocolFacts(images, len(images))) == []
 
 
 def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:

@@ -25,8 +25,8 @@ from scapo_eval.annotate.qc.draws import draw_pairs
 from scapo_eval.annotate.qc.exchange import pairs_table, read_answers
 from scapo_eval.annotate.qc.rounds import (
     ANSWERS,
-    Answer,
     AnswerConflict,
+    PersonAnswer,
     Round,
     ask_undecided,
     close_round,
@@ -36,14 +36,14 @@ from scapo_eval.annotate.qc.rounds import (
 )
 from scapo_eval.annotate.qc.summary import summarize, write_summary
 from scapo_eval.annotate.qc.summary_tables import percent
-from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.annotate.store import CellProvenance, Store
 from scapo_eval.base.errors import InputError, InputErrors, ScapoError
 from scapo_eval.cli.main import main
 from scapo_eval.inference.sources import ImageFile
 from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
 LABELS = ("cat", "dog", "kite")
-JUDGE = Provenance("coarse", "coarse@12345678", "judge-7b")
+JUDGE = CellProvenance("coarse", "coarse@12345678", "judge-7b")
 Truth = np.ndarray[Any, np.dtype[np.int8]]
 
 
@@ -67,7 +67,7 @@ def truth() -> Truth:
     return matrix
 
 
-def honest(round_: Round, truth: Truth, answers: dict[int, Answer] | None = None, by: str = "ann") -> None:
+def honest(round_: Round, truth: Truth, answers: dict[int, PersonAnswer] | None = None, by: str = "ann") -> None:
     """Answers every pair by the truth, some otherwise."""
     pairs = round_.draw.pairs
     given = enumerate(zip(pairs.rows.tolist(), pairs.label_ids.tolist(), strict=True))
@@ -210,7 +210,7 @@ def test_every_answer_is_on_disk_at_once_and_half_a_line_is_cut_off(tmp_path: Pa
 )
 @pytest.mark.slow
 def test_a_file_cut_anywhere_gives_the_answers_of_its_whole_lines(
-    events: list[tuple[int, Answer | None]], cut: int
+    events: list[tuple[int, PersonAnswer | None]], cut: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = make_run(Path(folder), np.zeros((8, 1), dtype=np.int8), ("cat",))
@@ -221,7 +221,7 @@ def test_a_file_cut_anywhere_gives_the_answers_of_its_whole_lines(
         data = path.read_bytes()
         kept = data[: max(data.index(b"\n") + 1, len(data) - cut)]
         path.write_bytes(kept)
-        expected: dict[int, Answer | None] = {}
+        expected: dict[int, PersonAnswer | None] = {}
         for pair, answer in events[: kept.count(b"\n") - 1]:
             expected.pop(pair, None)
             if answer is not None:
@@ -330,8 +330,8 @@ def test_closing_writes_people_into_the_run_and_lists_the_errors(tmp_path: Path,
             ("coarse", "coarse@12345678", "judge-7b", "ann")
         }
         assert (store.matrix == truth).all()
-        assert store.provenance_of(0, 0) == Provenance("human", "", "ann", 1)
-        store.write([0], [0], [0], Provenance("label", "label@1", "judge-7b", 1))
+        assert store.provenance_of(0, 0) == CellProvenance("human", "", "ann", 1)
+        store.write([0], [0], [0], CellProvenance("label", "label@1", "judge-7b", 1))
         assert store.matrix[0, 0] == 1
         summary = summarize(store)
         assert summary["refine"] == ["cat", "dog"]
@@ -369,7 +369,7 @@ def test_a_closing_that_was_killed_half_way_is_repeated(tmp_path: Path, truth: T
     judged[0, 0] = 0
     with make_run(tmp_path, judged) as store:
         draw_round(store, random=60)
-        store.write([0], [0], [1], Provenance("human", "", "ann", 1))  # what the killed closing had written
+        store.write([0], [0], [1], CellProvenance("human", "", "ann", 1))  # what the killed closing had written
         with open_round(store, write=True) as round_:
             honest(round_, truth)
             (error,) = close_round(store, round_)
@@ -485,9 +485,11 @@ def test_a_label_that_a_judge_changed_has_no_bounds_until_a_fresh_draw(tmp_path:
     with make_run(tmp_path, truth) as store:
         one_round(store, truth, random=10)
         assert summarize(store)["stale"] == []
-        store.write(np.arange(60), np.ones(60, dtype=int), truth[:, 1], Provenance("label", "p@1", "judge-7b", 1))
+        store.write(np.arange(60), np.ones(60, dtype=int), truth[:, 1], CellProvenance("label", "p@1", "judge-7b", 1))
         assert summarize(store)["stale"] == []  # asked again, nothing changed
-        store.write(np.arange(60), np.ones(60, dtype=int), 1 - truth[:, 1], Provenance("label", "p@2", "judge-7b", 1))
+        store.write(
+            np.arange(60), np.ones(60, dtype=int), 1 - truth[:, 1], CellProvenance("label", "p@2", "judge-7b", 1)
+        )
         summary = summarize(store)
         assert (summary["stale"], summary["overall"]) == (["dog"], None)
         assert "1 labels have changed since round 1" in summary["overall_missing"]
@@ -511,7 +513,7 @@ def test_a_doubtful_cell_that_a_judge_changes_asks_for_a_fresh_draw(tmp_path: Pa
             close_round(store, round_)
         row, label = int(round_.draw.pairs.rows[0]), int(round_.draw.pairs.label_ids[0])
         assert summarize(store)["stale"] == []
-        store.write([row], [label], [1 - truth[row, label]], Provenance("label", "p@1", "judge-7b", 1))
+        store.write([row], [label], [1 - truth[row, label]], CellProvenance("label", "p@1", "judge-7b", 1))
         assert summarize(store)["stale"] == [LABELS[label]]
 
 

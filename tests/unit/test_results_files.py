@@ -17,6 +17,7 @@ from scapo_eval.benchmarks.amber.formulas import METRICS as AMBER
 from scapo_eval.benchmarks.capscore import capscore_metrics
 from scapo_eval.benchmarks.chair import METRICS as CHAIR
 from scapo_eval.benchmarks.density import density_metrics
+from scapo_eval.benchmarks.facts import COLUMNS_0_2
 from scapo_eval.benchmarks.facts import METRICS as FACTS
 from scapo_eval.benchmarks.faithscore import faithscore_metrics
 from scapo_eval.benchmarks.hallusionbench import metrics_of as hallusionbench_metrics
@@ -28,7 +29,7 @@ from scapo_eval.benchmarks.yesno import yesno_metrics
 from scapo_eval.results.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
-from scapo_eval.results.metric import MetricSet
+from scapo_eval.results.metric import MetricSet, of_version
 from scapo_eval.results.results import MetricValue, NotResults, Resampling, Results, Run, load_results
 from scapo_eval.results.signature import Signature
 
@@ -203,6 +204,37 @@ def test_loading_draws_the_intervals_otherwise(tmp_path: Path) -> None:
     (again,) = load_results(tmp_path / "r.json", Resampling(60, 4))
     assert "|bs:60|seed:4|" in again.signature
     assert again.metrics == a_run(resampling=Resampling(60, 4)).metrics
+
+
+RIGHT = ("questions", "figures", "pairs", "easy", "hard")
+FORMER = {  # columns of version 0.2, the metrics of its files, and those that stood for something else
+    "mmhal": (MMHAL, [column for column in MMHAL.columns if column != "informative_sum"], [], ["mmhal_score"]),
+    "facts": (FACTS, list(COLUMNS_0_2), ["dcscore"], ["f1", "precision", "capeval_p"]),
+    "hallusionbench": (
+        hallusionbench_metrics(["", "vd"]),
+        [f"{part}{unit}{end}" for part in ("", "vd_") for unit in RIGHT for end in ("", "_right")],
+        ["easy_acc", "hard_acc", "vd_easy_acc"],
+        ["a_acc", "f_acc", "average", "vd_q_acc"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_counts_of_version_0_2_give_what_they_still_can(name: str, tmp_path: Path) -> None:
+    metrics, columns, mended, kept = FORMER[name]
+    path = tmp_path / "r.json"
+    Results((a_run("a", of_version(metrics, columns, columns, mended)),)).save(path)
+    document = json.loads(path.read_text())
+    for metric in mended:
+        document["systems"][0]["metrics"][metric] = {"value": 0.5, "ci_low": 0.4, "ci_high": 0.6}
+    path.write_text(json.dumps(document))
+    [run] = load_results(path)
+    assert run.table.columns == tuple(columns)
+    assert set(kept) <= set(run.metrics)
+    assert not set(mended) & set(run.metrics)
+    said = [note for note in run.notes if "earlier version" in note]
+    assert len(said) == bool(mended)
+    assert all(metric in said[0] for metric in mended)
 
 
 def old_file(path: Path, change: Any = None) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scapo_eval import InputError, RewardConfig, SubsentenceReward, reward_fn
-from scapo_eval.conformance import CHECKS, Outcome, main
+from scapo_eval.conformance import CHECKS, CheckResult, main
 
 TRUTH = {"1": ["dog", "bench"], "2": ["cat"]}
 
@@ -66,10 +66,10 @@ def test_the_conformance_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main([]) == 2
     assert main(["--help"]) == 0
     for outcome, code in (
-        (Outcome(3, 0, (0.5, 0.5), "x"), 0),
-        (Outcome(3, 1, None, "x"), 1),
-        (Outcome(0, 0, None, "x"), 1),
-        (Outcome(3, 0, (0.5, 0.6), "x"), 1),
+        (CheckResult(3, 0, (0.5, 0.5), "x"), 0),
+        (CheckResult(3, 1, None, "x"), 1),
+        (CheckResult(0, 0, None, "x"), 1),
+        (CheckResult(3, 0, (0.5, 0.6), "x"), 1),
     ):
         monkeypatch.setitem(CHECKS, "trl", lambda _, outcome=outcome: outcome)  # type: ignore[arg-type]
         assert main(["trl"]) == code

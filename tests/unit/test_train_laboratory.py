@@ -15,7 +15,7 @@ pytest.importorskip("PIL")
 pytest.importorskip("matplotlib")
 
 from scapo_eval import PresenceOracle, SubsentenceReward
-from scapo_train.credit import Sampled, Scheme
+from scapo_train.credit import CustomScheme, Sampled
 from scapo_train.world import credits, report
 from scapo_train.world.__main__ import main
 from scapo_train.world.experiment import KERNELS, SCHEMES, Measured, Rates, Trial
@@ -65,7 +65,7 @@ def test_a_baseline_of_the_place_is_the_mean_of_as_many_th_pieces() -> None:
 
 
 @pytest.mark.parametrize("scheme", [credits.baseline, credits.baseline_place])
-def test_a_baseline_leaves_the_expected_gradient_as_it_is_and_takes_noise_away(scheme: Scheme) -> None:
+def test_a_baseline_leaves_the_expected_gradient_as_it_is_and_takes_noise_away(scheme: CustomScheme) -> None:
     """All that a small policy may say: a piece or the end, twice; groups of three; most is right."""
     logits = np.array([[0.3, -0.2, 0.5], [-0.4, 0.1, 0.2]])  # (place, choice); the last choice ends
     pieces = ["A dog.", "A car."]
@@ -81,7 +81,7 @@ def test_a_baseline_leaves_the_expected_gradient_as_it_is_and_takes_noise_away(s
             at += words
         return found
 
-    def moments(of: Scheme) -> tuple[NDArray[np.float64], float]:
+    def moments(of: CustomScheme) -> tuple[NDArray[np.float64], float]:
         mean, square = np.zeros_like(logits), 0.0
         for group in itertools.product(said, repeat=3):
             chance = float(np.prod([chances[p, c] for each in group for p, c in enumerate(each)]))
@@ -143,9 +143,9 @@ def measured(cap: float) -> Measured:
     return Measured(rates, rates)
 
 
-def outcome(scheme: str, values: dict[tuple[int, str], float]) -> report.Outcome:
+def outcome(scheme: str, values: dict[tuple[int, str], float]) -> report.SchemeRow:
     trials = [Trial(scheme, seed, (), kernels) for seed, kernels in values]
-    return report.Outcome(scheme, scheme, trials, [measured(value) for value in values.values()])
+    return report.SchemeRow(scheme, scheme, trials, [measured(value) for value in values.values()])
 
 
 def test_the_seed_is_the_unit_and_differences_are_taken_within_it() -> None:
@@ -155,7 +155,7 @@ def test_the_seed_is_the_unit_and_differences_are_taken_within_it() -> None:
     mean, margin = report.mean_and_margin(scapo.values("sampled", "cap_score").values())
     assert (mean, margin) == (pytest.approx(76.0), pytest.approx(12.706 * 5.0, rel=1e-4))
     assert report.paired(cap, scapo, "greedy", "cap_score") == pytest.approx({0: 0.0, 1: -3.0})
-    start = report.Outcome("start", "start", [Trial("start", 0)], [measured(0.6)])
+    start = report.SchemeRow("start", "start", [Trial("start", 0)], [measured(0.6)])
     lines = report.table([start, scapo, cap]).splitlines()
     assert [line.split("|")[3].strip() for line in lines[2:]] == ["1", "1", "4", "4", "3", "3"]
     assert "less scapo" in report.differences([start, scapo, cap])

@@ -7,18 +7,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_train.families.packing import Row, batch_of, shared_prompt_attention  # noqa: E402
+from scapo_train.families.packing import PackedRow, batch_of, shared_prompt_attention  # noqa: E402
 from scapo_train.families.shared import _Cache  # noqa: E402
 from scapo_train.rollout import _drawn  # noqa: E402
 
 HERE = torch.device("cpu")
 
 
-def row(prompt: int, *responses: int, first: int = 100) -> Row:
+def row(prompt: int, *responses: int, first: int = 100) -> PackedRow:
     """A prompt of so many tokens, and responses of so many; all tokens of a row are different."""
     ids = iter(range(first, first + prompt + sum(responses)))
     tokens = torch.tensor([next(ids) for _ in range(prompt)])
-    return Row(
+    return PackedRow(
         prompt=tokens,
         positions=torch.arange(prompt).expand(3, -1),
         following=prompt + 5,

@@ -26,7 +26,7 @@ from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.lora import add_adapters  # noqa: E402
-from scapo_train.families.packing import Batch, Row, batch_of  # noqa: E402
+from scapo_train.families.packing import PackedBatch, PackedRow, batch_of  # noqa: E402
 from scapo_train.families.shared import SharedPolicy  # noqa: E402
 from scapo_train.model import keep_inputs_only  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
@@ -109,7 +109,7 @@ def memory_of(job: Job) -> Memory:
     return memory
 
 
-def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
+def policy_of(job: Job) -> tuple[SharedPolicy, PackedBatch]:
     """A model with random weights, and the pass that the job describes."""
     torch.manual_seed(0)
     path, dtype = job.config.model.path, job.config.model.dtype
@@ -127,7 +127,7 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
     ids = torch.arange(job.prompt_tokens) % 900 + 20
     length = job.config.rollout.max_new_tokens
     responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, job.config.rollout.group + 1)]
-    row = Row(ids, torch.arange(job.prompt_tokens).expand(3, -1), job.prompt_tokens, None, responses)
+    row = PackedRow(ids, torch.arange(job.prompt_tokens).expand(3, -1), job.prompt_tokens, None, responses)
     return policy.train(), batch_of([row], torch.device("cpu"))
 
 
@@ -260,7 +260,7 @@ def test_the_measured_peak_of_an_update_on_pairs_is_within_a_tenth_of_the_plan(
     counts = {"dpo": [2], "mdpo": [2, 1], "symmpo": [3, 2]}[loss]
     assert (len(counts), sum(counts)) == read
     responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, 4)]
-    rows = [Row(ids, positions, job.prompt_tokens, None, responses[:count]) for count in counts]
+    rows = [PackedRow(ids, positions, job.prompt_tokens, None, responses[:count]) for count in counts]
     example = Example(rows, [length] * read[1])
     trained = [each for each in trainer.policy.parameters() if each.requires_grad]
     measured = peak_of(lambda: trainer._backward([example] * 4, 4.0))

@@ -22,7 +22,7 @@ from scapo_eval import InputError, InputErrors, MissingExtra
 from scapo_eval.cli.main import cli
 from scapo_eval.files.records import Records
 from scapo_eval.results.stats import holm
-from scapo_eval.validation.agreement import Pairing, Sample, Statistic, interval_of
+from scapo_eval.validation.agreement import Pairing, ResampledImages, Statistic, interval_of
 from scapo_eval.validation.halves import half_of
 from scapo_eval.validation.judgements import Judgements
 from scapo_eval.validation.ngrams import NGRAMS, ngram_scores
@@ -53,7 +53,7 @@ def by_definition(statistic: Statistic, x: list[float], y: list[float], images: 
 def test_statistics_are_their_definitions(statistic: Statistic, rows: list[tuple[int, int, int]]) -> None:
     """On all items, and on resamples: an image that is drawn twice stands there twice."""
     x, y, images = ([float(value) for value in column] for column in zip(*rows, strict=True))
-    sample = Sample.of([str(image) for image in images], resamples=3, seed=1)
+    sample = ResampledImages.of([str(image) for image in images], resamples=3, seed=1)
     found = Pairing(np.array(x), np.array(y), sample).resampled(statistic)
     for drawn, value in zip(sample.weights(), found, strict=True):
         if statistic == "kendall_c" and drawn.max() > 1:
@@ -67,7 +67,7 @@ def test_statistics_are_their_definitions(statistic: Statistic, rows: list[tuple
 
 
 def test_verdicts_by_hand() -> None:
-    sample = Sample.of(list("aabbccdd"), resamples=0, seed=1)
+    sample = ResampledImages.of(list("aabbccdd"), resamples=0, seed=1)
     ours, theirs = np.array([1, 1, 0, 0, 1, 0, 1, 1.0]), np.array([1, 1, 0, 1, 1, 0, 0, 1.0])
     pairing = Pairing(ours, theirs, sample)
     assert pairing.statistics() == ("auc", "accuracy", "kappa")
@@ -86,7 +86,7 @@ def test_an_interval_holds_its_value_as_often_as_it_says() -> None:
         shared = rng.normal(size=60).repeat(2)
         x = sqrt(0.5) * shared + sqrt(0.5) * rng.normal(size=120)
         y = sqrt(0.5) * shared + sqrt(0.5) * rng.normal(size=120)
-        sample = Sample.of([str(k // 2) for k in range(120)], resamples=300, seed=seed)
+        sample = ResampledImages.of([str(k // 2) for k in range(120)], resamples=300, seed=seed)
         interval = interval_of(Pairing(x, y, sample).resampled("pearson"))
         assert interval.low is not None
         assert interval.high is not None

@@ -55,7 +55,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_engine_is_asked_for_what_it_takes(engine: None, name: str, tmp_path: Any) -> None:
     pytest.importorskip("pyarrow")
     from scapo_eval.distributed import amber, answers, batch
-    from scapo_eval.distributed.engine import Engine
+    from scapo_eval.distributed.engine import CountingEngine
 
     record = benchmark(name)
     assert record.engine is not None
@@ -69,7 +69,7 @@ def test_an_engine_is_asked_for_what_it_takes(engine: None, name: str, tmp_path:
     assert isinstance(asked, Asked), asked
     function, source, how = asked.args
     assert (function, source, how["name"]) == (record.engine.function, str(path), "ours")
-    taken = set(inspect.signature(getattr(Engine, function)).parameters)
+    taken = set(inspect.signature(getattr(CountingEngine, function)).parameters)
     readings: dict[str, Any] = {
         "answers": answers.AnswerReading,
         "amber": amber.AmberReading,

@@ -15,11 +15,11 @@ from ...files.containers import csv_reader
 from ...files.files import display_name, not_utf8, read_bytes
 from ...files.json_text import records_of
 from ..store import Store
-from .rounds import Answer, Round
+from .rounds import PersonAnswer, Round
 
 COLUMNS = ("image_id", "image", "label", "definition", "verdict")
 
-WORDS: dict[str, Answer] = {
+WORDS: dict[str, PersonAnswer] = {
     **dict.fromkeys(("yes", "y", "1", "true", "present", "supported"), "yes"),
     **dict.fromkeys(("no", "n", "0", "false", "absent", "unsupported"), "no"),
     **dict.fromkeys(("unsure", "u", "?"), "unsure"),
@@ -41,7 +41,7 @@ def pairs_table(round_: Round, store: Store) -> bytes:
     return text.getvalue().encode("utf-8", "surrogatepass")
 
 
-def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answer]]:
+def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, PersonAnswer]]:
     """New answers to a round's pairs from CSV (with a header line) or JSON Lines: ``image_id, label, verdict``.
 
     Lines without a verdict, and answers that the round has already, are passed over.
@@ -57,7 +57,7 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answ
     }
     name = display_name(path)
     faults = FaultList()
-    answers: dict[int, Answer] = {}
+    answers: dict[int, PersonAnswer] = {}
     for line, record in _records(read_bytes(path), name, faults):
         if missing := [key for key in ("image_id", "label", "verdict") if key not in record]:
             keys = ", ".join(map(str, list(record)[:6]))

@@ -29,19 +29,19 @@ from ...files.json_text import dump_json, parse_json
 from ...files.locks import try_lock
 from ...inference.runner import now
 from ...results.stats import DEFAULT_SEED
-from ..store import Provenance, Store
+from ..store import CellProvenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
 
 FORMAT = "scapo-qc-round/1"
 FOLDER = "qc"
 
-Answer = Literal["yes", "no", "unsure", "missing"]
+PersonAnswer = Literal["yes", "no", "unsure", "missing"]
 """A person's answer. ``unsure`` leaves the judge's verdict; upper bounds count it as wrong, lower ones do not.
 ``missing``: the picture cannot be shown; the pair counts nowhere and may be drawn again."""
 
-ANSWERS: tuple[Answer, ...] = get_args(Answer)
+ANSWERS: tuple[PersonAnswer, ...] = get_args(PersonAnswer)
 VERDICTS = {"yes": 1, "no": 0}
-State = Literal["open", "closed", "abandoned"]
+RoundState = Literal["open", "closed", "abandoned"]
 
 
 class AnswerConflict(ScapoError):
@@ -99,11 +99,11 @@ class Round:
     """
 
     draw: Draw
-    answers: list[Answer | None]
+    answers: list[PersonAnswer | None]
     people: list[str]
     versions: list[int]
     order: list[int]
-    state: State
+    state: RoundState
     errors: list[dict[str, Any]]
 
     def __init__(self, path: Path, store: Store, *, write: bool = False) -> None:
@@ -137,7 +137,7 @@ class Round:
         """Pairs without an answer, in the order of asking."""
         return [pair for pair, answer in enumerate(self.answers) if answer is None]
 
-    def answer(self, pair: int, answer: Answer | None, *, by: str, version: int | None = None) -> None:
+    def answer(self, pair: int, answer: PersonAnswer | None, *, by: str, version: int | None = None) -> None:
         """Writes one answer; it is on disk when this returns.
 
         Args:
@@ -158,7 +158,7 @@ class Round:
             )
         self.answer_many([(pair, answer)], by=by)
 
-    def answer_many(self, answers: Iterable[tuple[int, Answer | None]], *, by: str) -> None:
+    def answer_many(self, answers: Iterable[tuple[int, PersonAnswer | None]], *, by: str) -> None:
         """Writes several (pair, answer) at once, without comparing versions."""
         if self.state != "open":
             raise ScapoError(f"round {self.number} is {self.state}: its answers cannot change any more")
@@ -415,7 +415,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
     for person in dict.fromkeys(round_.people):
         theirs = [k for k, answer in enumerate(round_.answers) if answer in VERDICTS and round_.people[k] == person]
         verdicts = [VERDICTS[str(round_.answers[k])] for k in theirs]
-        provenance = Provenance(kind="human", prompt="", judge=person, round=round_.number)
+        provenance = CellProvenance(kind="human", prompt="", judge=person, round=round_.number)
         store.write(draw.pairs.rows[theirs], draw.pairs.label_ids[theirs], verdicts, provenance)
     round_.end("abandoned" if abandon and round_.open_pairs else "closed", errors)
     return errors
@@ -442,7 +442,7 @@ def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
     return seen
 
 
-def _judge_of(store: Store, row: int, label: int) -> Provenance | None:
+def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
     """Provenance of the judge's latest verdict: a closing that was killed may have written the person's after it."""
     current = store.provenance_of(row, label)
     if current is None or current.kind != "human":

@@ -187,15 +187,15 @@ def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
     return _Sample(judged=draw.matrix, eligible=draw.eligible, doubtful=doubtful, **masks)
 
 
-Cells = tuple[NDArray[np.int64], NDArray[np.int64]]
+CellIndices = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def _cells(round_: Round, *answers: str) -> Cells:
+def _cells(round_: Round, *answers: str) -> CellIndices:
     chosen = [pair for pair, answer in enumerate(round_.answers) if answer in answers]
     return round_.draw.pairs.rows[chosen], round_.draw.pairs.label_ids[chosen]
 
 
-def _wrong(round_: Round, matrix: NDArray[np.int8]) -> Cells:
+def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
     """Cells that people call otherwise than a matrix does."""
     rows, labels = _cells(round_, "yes")
     absent = matrix[rows, labels] == ABSENT

@@ -8,7 +8,7 @@ from typing import Any
 
 from .summary import SIDES
 
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+SummaryTable = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Column headings, and rows."""
 
 KINDS = {
@@ -18,7 +18,7 @@ KINDS = {
 }
 
 
-def rounds_table(summary: dict[str, Any]) -> Table:
+def rounds_table(summary: dict[str, Any]) -> SummaryTable:
     """The rounds, one row each."""
     heads = ("round", "labels", "pairs", "answered", "unsure", "skipped", "errors", "state")
     rows = [
@@ -33,7 +33,7 @@ def rounds_table(summary: dict[str, Any]) -> Table:
     return heads, rows
 
 
-def overall_table(summary: dict[str, Any]) -> Table | None:
+def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
     """The bounds over all labels; None where they cannot be given (``overall_missing`` says why).
 
     Each counts the pairs of its own random draw: an error that another draw has found is in the rounds' errors only.
@@ -55,7 +55,7 @@ def overall_table(summary: dict[str, Any]) -> Table | None:
     return (head, "of cells", "wrong / drawn for it", "at least", "at most"), rows
 
 
-def labels_table(summary: dict[str, Any]) -> Table:
+def labels_table(summary: dict[str, Any]) -> SummaryTable:
     """The upper bounds of every label that was drawn; a star marks those that have changed since."""
     heads = [head for side in SIDES for head in (f"called {side}", "wrong / checked", "at most")]
     rows = []

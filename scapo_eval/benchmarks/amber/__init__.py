@@ -18,15 +18,15 @@ from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...files.containers import Warn
 from ...files.records import Given
-from ...readers.parsers import Parser, Said
+from ...readers.parsers import Parser, YesNo
 from ...results.benchmark import Benchmark, OnEngine, Option
 from ...results.counts import CountBuilder, CountTable
 from ...results.results import Resampling, Run
 from ...results.signature import Signature
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..scoring import bad_file_notes
-from ..systems import Systems, drawn
-from .data import KINDS, AmberData, Description, Item, Query
+from ..systems import Systems, drawn, naming_inputs
+from .data import KINDS, AmberData, AmberItem, Description, Query
 from .formulas import (
     COLUMNS,
     CORRECT,
@@ -39,9 +39,9 @@ from .formulas import (
     TRUE_NO,
     printed,
 )
-from .generative import Credit, credit
+from .generative import DescriptionCredit, credit
 from .nouns import NounFinder
-from .responses import ANSWERS, Response, Responses, coverage, read_responses, recognize
+from .responses import ANSWERS, AmberResponse, Responses, coverage, read_responses, recognize
 from .similarity import Similarity
 from .tagging import NltkNouns, Tagger
 
@@ -70,17 +70,17 @@ _QUESTION_COUNTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScoredAnswer:
     """What one answer is worth: a credit for a description, what is said for a question.
 
     Attributes:
         nouns: number of all nouns of a description, where the mode finds all.
     """
 
-    response: Response
-    credit: Credit | None = None
+    response: AmberResponse
+    credit: DescriptionCredit | None = None
     nouns: int | None = None
-    said: Said | None = None
+    said: YesNo | None = None
 
     __repr__ = fields_in_short
 
@@ -102,7 +102,7 @@ class ScoredResponses:
     """One system's run, with the verdict on every answer."""
 
     run: Run
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ScoredAnswer]
 
     __repr__ = fields_in_short
 
@@ -122,7 +122,7 @@ class AmberCounts:
     """
 
     table: CountTable
-    answers: Sequence[tuple[int, Said | None]]
+    answers: Sequence[tuple[int, YesNo | None]]
     duplicate: int = 0
     unknown: int = 0
     skipped: int = 0
@@ -188,12 +188,12 @@ class Amber:
         verdicts = self.verdicts(responses.scored, on_progress)
         return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
 
-    def counted(self, responses: Responses, verdicts: Sequence[Verdict]) -> AmberCounts:
+    def counted(self, responses: Responses, verdicts: Sequence[ScoredAnswer]) -> AmberCounts:
         """The counts of answers with their verdicts."""
         rows = np.zeros((len(verdicts), len(COLUMNS)), dtype=np.int64)
         described = [k for k, verdict in enumerate(verdicts) if verdict.credit]
         rows[described, : len(GENERATIVE)] = np.array(
-            [_generative_row(cast(Credit, verdicts[k].credit)) for k in described], dtype=np.int64
+            [_generative_row(cast(DescriptionCredit, verdicts[k].credit)) for k in described], dtype=np.int64
         ).reshape(-1, len(GENERATIVE))
         cells = [(k, column) for k, verdict in enumerate(verdicts) for column in _question_columns(verdict)]
         rows[tuple(np.array(cells, dtype=np.int64).reshape(-1, 2).T)] = 1
@@ -264,8 +264,8 @@ class Amber:
         )
 
     def verdicts(
-        self, responses: Sequence[Response], on_progress: Callable[[int], None] | None = None
-    ) -> list[Verdict]:
+        self, responses: Sequence[AmberResponse], on_progress: Callable[[int], None] | None = None
+    ) -> list[ScoredAnswer]:
         """The verdict on every answer, in their order."""
         texts = [response.text for response in responses if isinstance(response.item, Description)]
         nouns = iter(self._tagger.find_batch(texts, on_progress)) if self._tagger else map(self._finder.find, texts)
@@ -274,19 +274,19 @@ class Amber:
         for response in responses:
             item = response.item
             if isinstance(item, Query):
-                verdicts.append(Verdict(response, said=self._parse(response.text)))
+                verdicts.append(ScoredAnswer(response, said=self._parse(response.text)))
                 continue
             spoken = next(nouns)
             mentions = [noun for noun in spoken if noun in words] if self._tagger else spoken
             verdicts.append(
-                Verdict(response, credit(item, mentions, safe, near), len(spoken) if self._tagger else None)
+                ScoredAnswer(response, credit(item, mentions, safe, near), len(spoken) if self._tagger else None)
             )
         return verdicts
 
     def _unit(self, number: int) -> str:
         return self.data.images[number - 1] if self.data.images else f"item {number}"
 
-    def _item(self, number: int) -> Item:
+    def _item(self, number: int) -> AmberItem:
         return self.data.items[number - 1]
 
     def _missing(self, answered: set[int]) -> int:
@@ -305,7 +305,7 @@ class Amber:
         if not self.data.images:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
 
-    def _right_and_wrong(self, questions: Iterable[tuple[int, Said | None]]) -> dict[str, dict[str, bool]]:
+    def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
         """For every accuracy: item id -> answered right (what McNemar's test compares)."""
         right: dict[str, dict[str, bool]] = {}
         for number, said in questions:
@@ -316,7 +316,7 @@ class Amber:
         return right
 
 
-def _generative_row(description_credit: Credit) -> tuple[int, ...]:
+def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
     """One value per column of GENERATIVE."""
     wrong = sum(description_credit.flags)
     return (
@@ -331,7 +331,7 @@ def _generative_row(description_credit: Credit) -> tuple[int, ...]:
     )
 
 
-def _question_columns(verdict: Verdict) -> Iterator[int]:
+def _question_columns(verdict: ScoredAnswer) -> Iterator[int]:
     """The columns in which one answer to a question counts."""
     item = verdict.response.item
     if isinstance(item, Description):
@@ -411,6 +411,7 @@ def _augmented(
     return [scorer.score(read_responses(path, data), name, resampling=resampling).run for name, path in answers.items()]
 
 
+@naming_inputs
 def amber(
     responses: Given,
     *,

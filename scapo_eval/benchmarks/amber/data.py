@@ -13,7 +13,7 @@ from ...base.ids import canonical_image_id
 from ...base.reprs import fields_in_short
 from ...files.files import read_bytes
 from ...files.json_text import dump_json, json_type, read_json
-from ...readers.parsers import Said
+from ...readers.parsers import YesNo
 
 OFFICIAL = "https://github.com/junyangwang0410/AMBER"
 
@@ -65,10 +65,10 @@ class Query:
     """A yes/no question: its kind (one of KINDS) and its true answer."""
 
     kind: str
-    truth: Said
+    truth: YesNo
 
 
-Item = Description | Query
+AmberItem = Description | Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class AmberData:
         fingerprint: of annotations, associations and safe words.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[AmberItem, ...]
     words: tuple[str, ...]
     safe: frozenset[str]
     images: tuple[str, ...] | None
@@ -148,7 +148,7 @@ def _is_words(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str) -> Iterator[Item]:
+def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str) -> Iterator[AmberItem]:
     if not isinstance(entries, list) or not entries:
         raise InputError(f"expected AMBER's annotations.json: a list, found {json_type(entries)}", path=source)
     for number, entry in enumerate(entries, 1):
@@ -159,7 +159,7 @@ def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str)
             raise InputError(reason, path=source, line=number) from None
 
 
-def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) -> Item:
+def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) -> AmberItem:
     if entry["id"] != number:
         raise ValueError(f"id {entry['id']} is at position {number}")
     if entry["type"] != "generative":

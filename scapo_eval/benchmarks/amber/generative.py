@@ -13,7 +13,7 @@ Near = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
+class DescriptionCredit:
     """The verdict on one description, laid out as the official script keeps it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Credit:
     __repr__ = fields_in_short
 
 
-def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], near: Near) -> Credit:
+def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], near: Near) -> DescriptionCredit:
     """Credits every mention to the slots it names.
 
     A mention of a supported word covers its slot. Any other is hallucinated, unless a similar word is supported;
@@ -65,7 +65,7 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
         if slot is not None:
             cover[slot] = 1
         flags.append(int(slot is None))
-    return Credit(mentions, flags, cover, cog)
+    return DescriptionCredit(mentions, flags, cover, cog)
 
 
 def _first(slots: Mapping[str, int], words: frozenset[str]) -> int | None:

@@ -17,10 +17,10 @@ from ...files.json_text import iter_records, json_type
 from ...files.records import Readable, Records
 from ...files.source import Source
 from ...readers.formats import AMBER_DESCRIPTIONS
-from ...readers.parsers import Parser, Said, amber, contains, first_word
+from ...readers.parsers import Parser, YesNo, amber, contains, first_word
 from ...results.benchmark import benchmarks
 from ...segmenting.unfinished import without_unfinished
-from .data import AmberData, Description, Item
+from .data import AmberData, AmberItem, Description
 
 FEW = 20
 """Answers of one task below which their look says nothing about the benchmark."""
@@ -42,7 +42,7 @@ def recognize(answers: Sequence[Answer]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class AmberResponse:
     """One answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class Response:
 
     line: int
     number: int
-    item: Item
+    item: AmberItem
     text: str
 
     __repr__ = fields_in_short
@@ -75,7 +75,7 @@ class Responses:
         model: who answered, where the records say so.
     """
 
-    scored: list[Response] = field(default_factory=list)
+    scored: list[AmberResponse] = field(default_factory=list)
     duplicate: int = 0
     unknown: int = 0
     skipped: int = 0
@@ -154,7 +154,7 @@ class _Reader:
     def __init__(self, name: str, data: AmberData, official: bool, responses: Responses) -> None:
         self.strangers: list[tuple[int, str]] = []
         self._name, self._data, self._official, self._responses = name, data, official, responses
-        self._first: dict[int, Response] = {}
+        self._first: dict[int, AmberResponse] = {}
 
     def take(self, line: int, record: Mapping[str, Any]) -> None:
         """Adds a record's answer.
@@ -164,7 +164,7 @@ class _Reader:
         """
         number = self._number(line, record)
         item = self._data.items[number - 1]
-        response = Response(line, number, item, self._text(record, item))
+        response = AmberResponse(line, number, item, self._text(record, item))
         if not self._official:
             self._check(record, number)
         earlier = self._first.setdefault(number, response)
@@ -191,7 +191,7 @@ class _Reader:
             self._responses.notes.append(note)
         return n + number
 
-    def _text(self, record: Mapping[str, Any], item: Item) -> str:
+    def _text(self, record: Mapping[str, Any], item: AmberItem) -> str:
         value = _value(record, "response")
         if isinstance(value, str):
             return value
@@ -237,7 +237,7 @@ def _hint(path: Readable) -> str:
     return f"; they look like {looks}" if looks else ""
 
 
-def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:
+def _refuse_other_benchmarks(name: str, scored: Sequence[AmberResponse]) -> None:
     """Answers whose ids happen to be AMBER's, but whose texts cannot answer AMBER's items."""
     described = [r.text for r in scored if isinstance(r.item, Description)]
     if len(described) >= FEW and _share(described, _is_bare_yes_or_no) > 0.5:
@@ -260,10 +260,10 @@ def _is_bare_yes_or_no(text: str) -> bool:
 
 
 _LETTERS = re.compile(r"[A-Za-z]+")
-_SAID: Mapping[str, Said] = {"yes": "yes", "no": "no"}
+_SAID: Mapping[str, YesNo] = {"yes": "yes", "no": "no"}
 
 
-def first_letters(response: str) -> Said | None:
+def first_letters(response: str) -> YesNo | None:
     """The first run of ASCII letters, where it is yes or no in any case: ``1. **Yes**, there is`` says yes."""
     match = _LETTERS.search(response)
     return _SAID.get(match.group().lower()) if match else None

@@ -18,7 +18,7 @@ from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ...truths.oracle import PresenceOracle, TruthGiven
 from ..protocol import Protocol
 from ..scoring import OnUnknownImage, ScoringOptions
-from ..systems import Systems, drawn
+from ..systems import Systems, drawn, naming_inputs
 from .choice import DEFAULT_VOCABULARY
 from .choice import profile as chosen_profile
 from .profiles import PROFILES, Native
@@ -109,6 +109,7 @@ def _score(
     )
 
 
+@naming_inputs
 def chair(
     captions: Given,
     *,

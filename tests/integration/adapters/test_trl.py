@@ -331,7 +331,7 @@ def test_the_loss_of_scapo_train_s_dpo_is_trl_s(tokenizer: Any, tmp_path: Path) 
     from PIL import Image as Picture
     from trl import DPOConfig, DPOTrainer
 
-    from scapo_train.data import Prompt, Source
+    from scapo_train.data import Prompt, PromptRecord
     from scapo_train.model import policy_of
     from scapo_train.preference import loss as preference_loss
 
@@ -369,7 +369,7 @@ def test_the_loss_of_scapo_train_s_dpo_is_trl_s(tokenizer: Any, tmp_path: Path) 
         pixels = batch["pixel_values"].split(grids.prod(1).tolist())
         for k, (ids, mask) in enumerate(zip(batch["input_ids"], batch["completion_mask"].bool(), strict=True)):
             inputs = {"pixel_values": pixels[k], "image_grid_thw": grids[k : k + 1]}
-            prompt = Prompt(k, Source.of(["1.png"], "1", ""), ids[real[k] & ~mask], inputs)
+            prompt = Prompt(k, PromptRecord.of(["1.png"], "1", ""), ids[real[k] & ~mask], inputs)
             sums = []
             for policy in policies:
                 (encoded,) = policy.prepare([prompt], torch.device("cpu"))
