@@ -11,11 +11,15 @@ _NUMBERED = re.compile(
 )
 
 
-def plain_record_id(value: object) -> str:
-    """The id of a record as it is compared: ``7``, ``7.0`` (as tables write it) and ``"7"`` are one."""
+def plain_id(value: object) -> str:
+    """An id without what programs add to numbers: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` are one id."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value.strip() if isinstance(value, str) else str(value)
+    text = value.strip() if isinstance(value, str) else str(value)
+    whole, point, zeros = text.partition(".")
+    if whole.isdecimal() and whole.isascii() and (not point or (zeros and not zeros.strip("0"))):
+        return whole.lstrip("0") or "0"
+    return text
 
 
 def canonical_image_id(value: object) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..base.ids import plain_id
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
@@ -26,7 +27,7 @@ from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .answered import READING, QuestionFiles
 from .join import Index, JoinedAnswers, Keyed, join, join_keyed
 from .provenance import answers_to, benchmark_of
-from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
+from .questions import OWN_LABELS, Key, Question, questions_of, read_questions
 from .systems import Systems, drawn, naming_inputs
 from .yesno import FORMULAS, UNPARSED, Unparsed, YesNoBenchmark, mean, over, yesno_metrics
 

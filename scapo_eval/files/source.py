@@ -634,7 +634,13 @@ def open_remote(uri: str) -> BinaryIO:
         MissingExtra: pyarrow is not installed.
     """
     system, path = file_system(uri)
-    stream: BinaryIO = system.open_input_file(path)
+    try:
+        stream: BinaryIO = system.open_input_file(path)
+    except Exception as error:  # the library behind hf:// raises its own, whose reasons are long
+        if not uri.lower().startswith("hf://"):
+            raise
+        reason = "file not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({_line(error)})"
+        raise InputError(f"{reason}{_HUB}", path=uri) from None
     return stream
 
 

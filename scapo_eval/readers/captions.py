@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, InputErrors
-from ..base.ids import canonical_image_id, plain_record_id
+from ..base.ids import canonical_image_id, plain_id
 from ..base.reprs import fields_in_short
 from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
@@ -547,7 +547,7 @@ class FileChecks:
         """Takes one block, in front of which there are so many lines; call in the order of the file."""
         for identity, number in zip(captions.ids, captions.numbers, strict=True):
             if identity is not None:
-                state = hashlib.blake2b(plain_record_id(identity).encode("utf-8", "surrogatepass"), digest_size=8)
+                state = hashlib.blake2b(plain_id(identity).encode("utf-8", "surrogatepass"), digest_size=8)
                 self._hashes.append(int.from_bytes(state.digest(), "little", signed=True))
                 self._numbers.append(before + number)
         for model in dict.fromkeys(captions.models):

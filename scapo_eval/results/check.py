@@ -167,8 +167,9 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
     column = [row[evidence["columns"].index(per_record)] for row in evidence["rows"]] if per_record else []
     if per_record and sum(column) != n:
         raise refuse("n_captions", n, f"{sum(column)} ({per_record})")
-    if column and fields.get("per_image", "1") != (most := str(np.bincount(column).argmax())) and "per_image" in fields:
-        raise refuse("signature", f"per_image:{fields['per_image']}", most)
+    counted = CountTable(("captions",), tuple(ids), np.array(column, dtype=np.int64).reshape(-1, 1))
+    if column and "per_image" in fields and fields["per_image"] != str(counted.per_image):
+        raise refuse("signature", f"per_image:{fields['per_image']}", counted.per_image)
     if column and (span := system.get("account", {}).get("captions_per_image")) not in (
         None,
         [min(column), max(column)],
@@ -179,7 +180,8 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
         raise refuse("signature", f"ids:{said}", f"{_hashes(ids)[0]}: other images than those that were scored")
     if "truth" in evidence or "truth" in fields:
         cells = [int(cell, 16) for cell in evidence.get("truth", ())]
-        proved = CountTable((), (), np.zeros((0, 0), np.int64), np.array(cells, dtype=np.uint64)).truth
+        table = CountTable((), (), np.zeros((0, 0), np.int64), np.array(cells, dtype=np.uint64))
+        proved = table.truth if "truth" in evidence else None
         if fields.get("truth") != proved:
             raise refuse("signature", f"truth:{fields.get('truth')}", proved)
 

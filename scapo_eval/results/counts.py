@@ -58,7 +58,8 @@ class CountTable:
         """Number of captions that most images have; None where captions are not counted."""
         if "captions" not in self.columns or not len(self.rows):
             return None
-        return int(np.bincount(self.rows[:, self.columns.index("captions")]).argmax())
+        numbers, images = np.unique(self.rows[:, self.columns.index("captions")], return_counts=True)
+        return int(numbers[images.argmax()])
 
 
 def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -108,7 +108,9 @@ def _refuse_captions(document: dict[str, Any], source: str) -> None:
 
 
 def write_json(truth: TruthColumns, path: str | Path) -> None:
-    """Writes ``{"objects": {id: [labels]}, "labels": [...], "world": ...}``, for an open label set ``objects`` alone.
+    """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
+
+    A matrix is also told by its ``world``.
 
     Raises:
         InputError: the truth has unknown cells, or the file cannot be written.
@@ -116,7 +118,9 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
     _refuse_unknown(truth, path)
     document: dict[str, Any] = {"objects": truth.objects()}
     if truth.world != "open-axis":
-        document |= {"labels": list(truth.labels), "world": truth.world}
+        document["labels"] = list(truth.labels)
+    if truth.world == "total":  # closed is what a map with labels is anyhow
+        document["world"] = truth.world
     with atomic_write(path) as stream:
         stream.write(dump_json(document) + b"\n")
 
