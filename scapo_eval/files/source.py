@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ..base.errors import InputError, MissingExtra
+from ..base.errors import InputError, MissingExtra, in_short
+from .account import RecordCount
 from .limits import MAX_LINE, check_decoded
 
 STDIN = "-"
@@ -83,9 +84,11 @@ class Source:
     Attributes:
         path: the path.
         name: what messages call it.
+        counts: of its records, after :meth:`count`.
     """
 
     _bytes: _Bytes | None = None
+    counts: RecordCount | None = None
 
     def __init__(self, path: Input) -> None:
         self.path = os.fspath(path)
@@ -161,6 +164,11 @@ class Source:
         self._hash = True
         if self._bytes is not None and self._bytes.digest is None:
             self._bytes.digest = _Digest()
+
+    def count(self) -> None:
+        """Has its records counted as they are read, and its bytes hashed."""
+        self.counts = RecordCount()
+        self.hash()
 
     @property
     def crc32(self) -> str | None:
@@ -636,11 +644,13 @@ def open_remote(uri: str) -> BinaryIO:
     system, path = file_system(uri)
     try:
         stream: BinaryIO = system.open_input_file(path)
-    except Exception as error:  # the library behind hf:// raises its own, whose reasons are long
-        if not uri.lower().startswith("hf://"):
-            raise
-        reason = "file not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({_line(error)})"
-        raise InputError(f"{reason}{_HUB}", path=uri) from None
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and uri.lower().startswith("hf://"):
+            raise InputError(f"file not found{_HUB}", path=uri) from None
+        raise
+    except Exception as error:  # of a file system in Python, such as Hugging Face's: any library's
+        reason = f"cannot be opened ({in_short(str(error) or type(error).__name__)})"
+        raise InputError(reason + (_HUB if uri.lower().startswith("hf://") else ""), path=uri) from None
     return stream
 
 
@@ -661,6 +671,8 @@ def file_system(uri: str) -> tuple[Any, str]:
         raise InputError(f"{scheme}:// is not read; download the file and give its path: curl -LO '{uri}'", path=uri)
     try:
         found: tuple[Any, str] = FileSystem.from_uri(uri)
+    except ImportError:
+        raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
         remedy = _HUB if scheme == "hf" else f"; {_SCHEMES} are"
         raise InputError(f"{scheme}:// cannot be read here ({_line(error)}){remedy}", path=uri) from None

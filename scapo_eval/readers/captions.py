@@ -517,6 +517,12 @@ def _record_reason(record: Any, error: Exception) -> str:
     if not isinstance(record, Mapping):
         return f"expected a JSON object, found {json_type(record)}"
     found = ", ".join(map(str, list(record)[:8])) or "nothing"
+    inside = next(
+        (key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)),
+        None,
+    )
+    if inside is not None and len(record) <= 3:
+        return f"the records are inside '{inside}'; take them out: jq -c '.{inside}[]' FILE > captions.jsonl"
     for key in ("image_id", "caption"):
         if key not in record:
             rollout = key == "caption" and "response" in record
@@ -528,7 +534,8 @@ def _record_reason(record: Any, error: Exception) -> str:
             return f"missing key '{key}' (found: {found}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
-    return f"'caption' must be a string, found {json_type(record['caption'])}"
+    several = "; give each caption a record of its own" if isinstance(record["caption"], list) else ""
+    return f"'caption' must be a string, found {json_type(record['caption'])}{several}"
 
 
 class FileChecks:

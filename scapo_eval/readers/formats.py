@@ -283,6 +283,20 @@ def _captions_under_other_keys(row: Record, line: int) -> Iterator[ForeignCaptio
     yield from captions_under(*keys)(row, line)
 
 
+_IMAGE_NAME = re.compile(r"\d+|.*\.(?:jpe?g|png|webp|bmp|gif|tiff?)", re.IGNORECASE | re.ASCII)
+
+
+def _is_by_image(record: Record) -> bool:
+    return bool(record) and all(
+        isinstance(text, str) and _IMAGE_NAME.fullmatch(str(image)) for image, text in record.items()
+    )
+
+
+def _captions_by_image(row: Record, line: int) -> Iterator[ForeignCaption]:
+    for image in row:
+        yield ForeignCaption(line, canonical_image_id(image), text_in(row, image), None, None)
+
+
 AMBER_DESCRIPTIONS = 1004
 """AMBER's ids up to this one ask for a description, the rest are yes/no questions."""
 
@@ -578,6 +592,13 @@ OTHER_KEYS = Format(
     captions=_captions_under_other_keys,
     kind=KINDS["captions"],
 )
+BY_IMAGE = Format(
+    "captions-by-image",
+    "captions by image ({image id: caption})",
+    lambda rows, found: _is_by_image(rows.first),
+    captions=_captions_by_image,
+    kind=KINDS["captions"],
+)
 FORMATS: tuple[Format, ...] = (
     LMMS_EVAL_LOG,
     LMMS_EVAL_RESULTS,
@@ -686,6 +707,7 @@ FORMATS: tuple[Format, ...] = (
         _pope_answer,
     ),
     OTHER_KEYS,
+    BY_IMAGE,
 )
 
 

@@ -18,6 +18,7 @@ import zstandard
 
 from scapo_eval.base.errors import FaultList, InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.base.hashes import digest
+from scapo_eval.base.installed import install_command
 from scapo_eval.files.files import atomic_write, iter_lines
 from scapo_eval.files.json_text import dump_json, iter_records, read_json
 from scapo_eval.readers import captions as caption_files
@@ -374,7 +375,7 @@ def test_an_error_names_file_line_and_reason() -> None:
     assert str(InputError("why")) == "why"
     assert str(InputErrors([InputError("x", path="a", line=1), InputError("y", path="a", line=2)])) == "a:1: x\na:2: y"
     assert str(InputErrors([InputError("x", path="a", line=1)], total=1)) == "a:1: x"
-    assert "pip install 'scapo[plot]'" in str(MissingExtra("plot", "drawing"))
+    assert install_command("plot") in str(MissingExtra("plot", "drawing"))
     assert issubclass(ScapoError, ValueError)
 
 
