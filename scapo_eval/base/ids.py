@@ -6,9 +6,20 @@ import re
 from numbers import Integral
 
 _NUMBERED = re.compile(
-    r"(?:.*[/\\])?(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?0*(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
+    r"(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
     re.IGNORECASE | re.DOTALL | re.ASCII,
 )
+
+
+def plain_id(value: object) -> str:
+    """An id without what programs add to numbers: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` are one id."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = value.strip() if isinstance(value, str) else str(value)
+    whole, point, zeros = text.partition(".")
+    if whole.isdecimal() and whole.isascii() and (not point or (zeros and not zeros.strip("0"))):
+        return whole.lstrip("0") or "0"
+    return text
 
 
 def canonical_image_id(value: object) -> str:
@@ -27,9 +38,9 @@ def canonical_image_id(value: object) -> str:
     if isinstance(value, str):
         if value.isdecimal() and value.isascii():  # most ids, at a tenth of the price of the pattern
             return value.lstrip("0") or "0"
-        match = _NUMBERED.fullmatch(value.strip())
+        match = _NUMBERED.fullmatch(value.strip().replace("\\", "/").rpartition("/")[2])
         if match:
-            return match.group(1)
+            return match.group(1).lstrip("0") or "0"
         if not value.strip():
             raise ValueError("is an empty string")
         return value

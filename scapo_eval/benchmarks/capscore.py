@@ -115,8 +115,17 @@ def _set_formulas(suffix: str) -> dict[str, Formula]:
 
 DAGGER = "_dagger"
 
-SET_BOUNDS = (("hallucinated", "generated"), ("covered", "truth"), ("hallucinated_mentions", "mentions"))
+SET_BOUNDS = (
+    ("hallucinated", "generated"),
+    ("covered", "truth"),
+    ("hallucinated_mentions", "mentions"),
+    ("hallucinated", "hallucinated_mentions"),
+    ("hallucinated_captions", "hallucinated"),
+)
 """Columns of which the first cannot exceed the second."""
+
+SET_PARTS: tuple[tuple[tuple[str, ...], str], ...] = ((("hallucinated", "covered"), "generated"),)
+"""Columns that together are another one."""
 
 
 def capscore_metrics(
@@ -135,7 +144,7 @@ def capscore_metrics(
         "chair_s": ratio("hallucinated_captions", "captions"),
     }
     columns: tuple[str, ...] = COLUMNS
-    at_most = [*SET_BOUNDS, ("hallucinated_captions", "captions")]
+    at_most, adds_up = [*SET_BOUNDS, ("hallucinated_captions", "captions")], SET_PARTS
     if weighted:
         columns += WEIGHTED_COLUMNS
         at_most.append(("covered_weight", "truth_weight"))
@@ -158,8 +167,9 @@ def capscore_metrics(
         formulas |= _set_formulas(DAGGER)
         columns += tuple(f"{name}{DAGGER}" for name in COLUMNS[1:])
         at_most += [(f"{a}{DAGGER}", f"{b}{DAGGER}") for a, b in SET_BOUNDS]
+        adds_up += tuple((tuple(f"{name}{DAGGER}" for name in parts), f"{a}{DAGGER}") for parts, a in SET_PARTS)
     better = {name: name.startswith(("cover", "cap", "named")) for name in formulas}
-    return MetricSet("capscore", columns, formulas, better, at_most=tuple(at_most))
+    return MetricSet("capscore", columns, formulas, better, at_most=tuple(at_most), adds_up=adds_up)
 
 
 _OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")

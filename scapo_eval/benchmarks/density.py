@@ -170,13 +170,14 @@ def score_density(
     for k, reward in enumerate(rewards):
         vocabulary, oracle = reward.truth.vocabulary, reward.truth.oracle
         rows = sums.table.rows[:, k * len(COLUMNS) : (k + 1) * len(COLUMNS)]
+        table = CountTable(COLUMNS, sums.table.image_ids, rows, reward.truth.prints(sums.table.image_ids))
         signature = Signature.of(
             "density",
             vocab=vocabulary.identity,
             oracle=oracle.fingerprint,
             world=oracle.world,
             **reward.config.described(),
-            **sums.decisive,
+            **{**sums.decisive, "truth": table.truth},
             n=sums.n_records,
             ids=digest(sums.table.image_ids),
             skip=sums.left_out,
@@ -185,7 +186,7 @@ def score_density(
             name=f"{vocabulary.name} {reward.config.rule}" if len(rules) > 1 else vocabulary.name,
             signature=signature,
             metric_set=density_metrics(),
-            table=CountTable(COLUMNS, sums.table.image_ids, rows),
+            table=table,
             n_records=sums.n_records,
             other_counts=sums.other_counts,
             account=sums.account,

@@ -33,7 +33,7 @@ from ..results.metric import Formula, MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
-from .judged import digest_of, raise_faults
+from .judged import UNTOLD, Judging, digest_of, raise_faults
 from .systems import Systems
 
 ANSWERS = ("yes", "no", "unsaid")
@@ -66,7 +66,7 @@ class JudgedDescription:
         trials: verdicts with matches; empty without reference claims, or where either could not be read.
         references: the reference claims, None without them.
         answers: yes, no or unsaid for each reference claim, None where that was not asked or could not be read.
-        facts: judge, verifier, prompts, and what the claims were verified against, as far as they are known.
+        judging: judge, verifier, prompts, and what the claims were verified against, as far as they are known.
         unread: whether a verdict could not be read.
     """
 
@@ -78,7 +78,7 @@ class JudgedDescription:
     trials: tuple[JudgeTrial, ...]
     references: tuple[str, ...] | None
     answers: tuple[str, ...] | None
-    facts: tuple[tuple[str, str], ...] = ()
+    judging: Judging = UNTOLD
     unread: bool = False
 
     __repr__ = fields_in_short
@@ -276,22 +276,18 @@ def _image(record: Record, identity: str | None) -> str | None:
     return canonical_image_id(image) if image else None
 
 
-FACTS = ("judge_model", "verifier_model", "judge_prompt", "against")
-
-
 def _own(record: Record, line: int, identity: str | None) -> JudgedDescription:
     key = "claims" if "claims" in record else "facts"
     claims = _list(record, key, str, needed=True)
     references = _list(record, "references", str)
     unread = bool(record.get("unread"))
-    facts = tuple((name, str(record[name])) for name in FACTS if record.get(name))
     image = _image(record, identity)
     answers = _list(record, "answers", str)
     if answers is not None and (bad := set(answers) - set(ANSWERS)):
         raise ValueError(f"'answers' must be {', '.join(ANSWERS)}, got {sorted(bad)[0]!r}")
     _same_length("answers", answers, "references", references if references is not None else answers)
     if claims is None:
-        return JudgedDescription(line, image, None, (), None, (), references, answers, facts, True)
+        return JudgedDescription(line, image, None, (), None, (), references, answers, Judging.of(record), True)
     true = _flags(record, "verified", claims, key, needed=not unread)
     descriptive = _flags(record, "descriptive", claims, key) or (True,) * len(claims)
     matched = _list(record, "matched", int)
@@ -301,13 +297,14 @@ def _own(record: Record, line: int, identity: str | None) -> JudgedDescription:
         if match is not None and not 0 <= match < number:
             raise ValueError(f"'matched' names reference claim {match} of {number} (from 0)")
     trials = () if true is None or matched is None else (JudgeTrial(true, matched),)
-    return JudgedDescription(line, image, claims, descriptive, true, trials, references, answers, facts, unread)
+    judging = Judging.of(record)
+    return JudgedDescription(line, image, claims, descriptive, true, trials, references, answers, judging, unread)
 
 
 def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescription:
     image = _image(record, identity)
     if not record.get("valid", True):
-        return JudgedDescription(line, image, None, (), None, (), None, None, (), True)
+        return JudgedDescription(line, image, None, (), None, (), None, None, unread=True)
     details = record["eval_details"]
     try:
         claims = [detail["fact"] for detail in details["pred_atomic_facts"]]
@@ -323,9 +320,7 @@ def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescri
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
     flags = tuple(claim in relevant for claim in claims)  # of a repeated claim that is so once, all are descriptive
     true = trials[0].true if trials else None
-    return JudgedDescription(
-        line, image, tuple(claims), flags, true, trials, references, None, (("judge_model", "foreign"),)
-    )
+    return JudgedDescription(line, image, tuple(claims), flags, true, trials, references, None, Judging("foreign"))
 
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
@@ -381,24 +376,19 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
     unread = sum(description.unread for description in descriptions)
     alone = sum(description.claims is not None and not description.references for description in descriptions)
     empty = sum(description.claims == () for description in descriptions)
-    fields = {key: "+".join(sorted({dict(d.facts).get(key, "") for d in descriptions} - {""})) for key in FACTS}
-    notes = []
+    judgings = [description.judging for description in descriptions]
+    notes = Judging.notes(judgings)
     if unread:
         notes.append(f"{unread:,} descriptions with a verdict that could not be read, left out where it is needed")
     if 0 < alone < len(descriptions):
         notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore leave them out")
     if empty:
         notes.append(f"{empty:,} descriptions without a claim: no precision, recall and F1 of 0")
-    if len(several := fields["judge_model"].split("+")) > 1:
-        notes.append(f"several judges in one file ({', '.join(several)})")
     return Run(
         name=name,
         signature=Signature.of(
             "facts",
-            judge=fields["judge_model"] or "unnamed",
-            verifier=fields["verifier_model"] or None,
-            prompt=fields["judge_prompt"] or None,
-            against=fields["against"] or None,
+            **Judging.fields(judgings),
             n=len(descriptions),
             ids=digest_of(description.image for description in descriptions),
             unrated=unread,

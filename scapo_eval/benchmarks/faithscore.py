@@ -25,7 +25,7 @@ from ..results.counts import CountBuilder
 from ..results.metric import Formula, MetricSet, ratio
 from ..results.results import Resampling, Run, system_names
 from ..results.signature import Signature
-from .judged import digest_of, judged_records, raise_faults
+from .judged import UNTOLD, Judging, digest_of, judged_records, raise_faults
 from .systems import Systems
 
 SHARE_UNIT = lcm(*range(1, 31))
@@ -50,6 +50,7 @@ class Facts:
         facts: how many the judge found.
         verified: how many of them hold.
         setting: how the answer was asked for (``conversation``, ``detailed``...), None for none.
+        judging: who judged and verified, and how, as far as the file tells.
     """
 
     line: int
@@ -57,6 +58,7 @@ class Facts:
     facts: int
     verified: int
     setting: str | None = None
+    judging: Judging = UNTOLD
 
     __repr__ = fields_in_short
 
@@ -118,6 +120,7 @@ def _facts(record: Record, line: int, identity: str | None, setting: str | None)
         facts=facts,
         verified=verified,
         setting=_setting_name(given or setting),
+        judging=Judging.of(record),
     )
 
 
@@ -221,11 +224,15 @@ def faithscore_run(
     builder.add((facts.image or f"{name} {k}" for k, facts in enumerate(run, 1)), rows)
     empty = given.count(0)
     official = sum(k / n for n, k in zip(given, held, strict=True) if n) / len(run)
-    notes = (f"{empty} answers without facts; the official script takes their share as 0",) if empty else ()
+    judgings = [facts.judging for facts in run]
+    notes = Judging.notes(judgings)
+    if empty:
+        notes.append(f"{empty} answers without facts; the official script takes their share as 0")
     return Run(
         name=name,
         signature=Signature.of(
             "faithscore",
+            **Judging.fields(judgings),
             settings="+".join(settings_of([run])) or None,
             n=len(run),
             ids=digest_of(facts.image for facts in run),
@@ -236,7 +243,7 @@ def faithscore_run(
         n_records=len(run),
         other_counts={"without_facts": empty},
         printed={"faithscore": official},
-        notes=notes,
+        notes=tuple(notes),
         resampling=resampling or Resampling(),
     )
 

@@ -1,19 +1,81 @@
-"""What readers of judges' verdicts share (MMHal-Bench ratings, FaithScore's facts)."""
+"""What benchmarks by judges share: who judged and how, and reading their verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
 from ..files.account import counted
 from ..files.containers import NumberedRecord, Warn, open_rows
+from ..files.fields import optional_text
 from ..files.files import display_name
 from ..files.json_text import read_json
 from ..files.records import Readable, Records
 from ..files.source import Source
 from .provenance import file_looks_like
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How verdicts came about: on all of it their values depend, so runs that differ in it are not compared.
+
+    Attributes:
+        judge: name of the judging model; None where a file does not tell.
+        verifier: name of the model that checks what the judge lists, where there is one.
+        prompt: hash of the prompts.
+        sampling: settings of sampling that are not the defaults, or ``default``.
+        against: what claims are verified against.
+    """
+
+    judge: str | None = None
+    verifier: str | None = None
+    prompt: str | None = None
+    sampling: str | None = None
+    against: str | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], **known: str | None) -> Judging:
+        """What a record of verdicts says of it; ``known`` goes before what the record says."""
+        told = {name: optional_text(record.get(key)) for name, key in _KEYS.items()}
+        return cls(**{**told, **known})
+
+    def to_record(self) -> dict[str, str]:
+        """The keys of a record of verdicts that :meth:`of` reads."""
+        return {key: value for name, key in _KEYS.items() if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def fields(cls, judgings: Iterable[Judging]) -> dict[str, str | None]:
+        """The fields of the signature of a run of these judgings; several values of one are joined by ``+``."""
+        several = set(judgings)
+        joined = {
+            name: "+".join(sorted({value for one in several if (value := getattr(one, name))})) or None
+            for name in _KEYS
+        }
+        return {**joined, "judge": joined["judge"] or "unnamed"}
+
+    @classmethod
+    def notes(cls, judgings: Iterable[Judging]) -> list[str]:
+        """One sentence for each thing in which verdicts of one file came about differently."""
+        several = set(judgings)
+        values = {
+            name: sorted({str(getattr(one, name) or "unnamed") for one in several}) for name in ("judge", "prompt")
+        }
+        return [f"several {name}s in one file ({', '.join(found)})" for name, found in values.items() if len(found) > 1]
+
+
+UNTOLD = Judging()
+"""Of verdicts that do not say how they came about."""
+
+_KEYS = {
+    "judge": "judge_model",
+    "verifier": "verifier_model",
+    "prompt": "judge_prompt",
+    "sampling": "judge_sampling",
+    "against": "against",
+}
 
 
 def digest_of(images: Iterable[str | None]) -> str:

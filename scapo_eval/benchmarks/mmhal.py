@@ -6,7 +6,7 @@ Ratings below 3 say that the answer hallucinates. The judge runs elsewhere; this
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..results.metric import MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .answered import AnsweredQuestion
-from .judged import digest_of, judged_records, raise_faults
+from .judged import UNTOLD, Judging, digest_of, judged_records, raise_faults
 from .systems import Systems
 
 QUESTIONS = 96
@@ -51,14 +51,14 @@ class Rating:
         image: the image's name, None where the file names none.
         rating: 0 to 6; None where the judge's text does not give exactly one.
         question_type: one of TYPES, None where the file does not tell.
-        judge: name of the judging model, None where the file does not tell.
+        judging: who judged, and how, as far as the file tells.
     """
 
     line: int
     image: str | None
     rating: int | None
     question_type: str | None
-    judge: str | None = None
+    judging: Judging = UNTOLD
 
     __repr__ = fields_in_short
 
@@ -117,10 +117,7 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
         raise InputError(f"none of the {len(ratings):,} verdicts gives a rating (Rating: 0 to {TOP_RATING})", path=name)
     if len(ratings) == QUESTIONS and all(rating.question_type is None for rating in ratings):
         types = TYPES * (QUESTIONS // len(TYPES))
-        ratings = [
-            Rating(r.line, r.image, r.rating, question_type, r.judge)
-            for r, question_type in zip(ratings, types, strict=True)
-        ]
+        ratings = [replace(r, question_type=question_type) for r, question_type in zip(ratings, types, strict=True)]
     return ratings
 
 
@@ -128,12 +125,13 @@ def _rating(record: Record, line: int) -> Rating:
     question_type = optional_text(record.get("question_type"))
     if question_type is not None and question_type.lower() not in TYPES:
         raise ValueError(f"unknown question_type {question_type!r} (known: {', '.join(TYPES)})")
+    completion = "choices" in record and "model" in record  # of the judge, whole
     return Rating(
         line=line,
         image=find_image(record),
         rating=_rating_value(record),
         question_type=question_type.lower() if question_type else None,
-        judge=optional_text(record.get("model" if "choices" in record else "judge_model")),
+        judging=Judging.of(record, judge=optional_text(record["model"])) if completion else Judging.of(record),
     )
 
 
@@ -216,15 +214,13 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
     given = [r.rating for r in ratings]
     unparsed = given.count(None)
     missing = max(0, QUESTIONS - len(ratings))
-    judges = sorted({r.judge for r in ratings if r.judge})
-    notes = []
+    judgings = [r.judging for r in ratings]
+    notes = Judging.notes(judgings)
     if not whole:
         share = len(ratings) / QUESTIONS
         notes.append(f"{len(ratings)} of MMHal-Bench's {QUESTIONS} questions ({share:.0%})")
     if unparsed:
         notes.append(f"{unparsed} verdicts give no or several ratings; the official script takes them as 0")
-    if len(judges) > 1:
-        notes.append(f"several judges in one file ({', '.join(judges)})")
     printed: dict[str, float | str | None] = {}
     if whole:
         official = [rating or 0 for rating in given]
@@ -239,7 +235,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
         name=name,
         signature=Signature.of(
             "mmhal",
-            judge="+".join(judges) or "unnamed",
+            **Judging.fields(judgings),
             parser="official",
             n=len(ratings),
             ids=digest_of(r.image for r in ratings),

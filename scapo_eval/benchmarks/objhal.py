@@ -36,11 +36,12 @@ from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
-from .capscore import COLUMNS, SET_BOUNDS
+from .capscore import COLUMNS, SET_BOUNDS, SET_PARTS
 from .chair import OBJECTS, ChairScorer, Opera, Profile, Synonyms, scored_by_profile
 from .chair.profiles import ObjectColumns, word_counts
 from .chair.synonyms import DOUBLE_WORDS
 from .chair.tokens import sentence_tokens
+from .judged import Judging
 from .scoring import ScoredBlock, ScoringOptions, tally, truth_notes
 from .systems import Systems
 
@@ -63,6 +64,7 @@ METRICS = MetricSet(
     higher_is_better={"chair_s": False, "chair_s_refined": False, "chair_i": False, "recall": True},
     plain_numbers=frozenset({"len"}),
     at_most=(*SET_BOUNDS, ("object_captions", "captions"), ("hallucinated_captions", "object_captions")),
+    adds_up=SET_PARTS,
 )
 """Response level: ``chair_s`` over all descriptions, ``chair_s_refined`` over those that name an object at all.
 Mention level: ``chair_i``; ``recall`` counts different objects."""
@@ -150,8 +152,7 @@ class Listed:
     Args:
         profile: turns a listed name into objects.
         lists: caption -> the judge's list.
-        judge: name of the judge, for the signature.
-        prompt: hash of its prompt.
+        judging: who listed, and how, for the signature.
         names: ``words``: each listed name counts an object once; ``runs``: see :class:`NameRuns`.
 
     Raises:
@@ -162,8 +163,7 @@ class Listed:
         self,
         profile: Profile,
         lists: Mapping[str, Sequence[str]],
-        judge: str,
-        prompt: str | None,
+        judging: Judging,
         names: NameRule = "words",
     ) -> None:
         check_choice("names", names, get_args(NameRule))
@@ -176,8 +176,7 @@ class Listed:
             **profile.fields,
             "objects": "judge",
             **rule,
-            "judge": judge,
-            "prompt": prompt,
+            **Judging.fields([judging]),
         }
         self.lists = lists
         self._profile = profile
@@ -214,16 +213,14 @@ class Judged:
     Attributes:
         captions: those whose list could be read.
         lists: caption -> the judge's list.
-        judge: its name.
-        prompt: hash of its prompt, None where the file does not tell.
+        judging: who it is, and how it was asked.
         unread: captions whose list could not be read.
         unfinished: whether unfinished sentences were dropped before.
     """
 
     captions: Captions
     lists: Mapping[str, Sequence[str]]
-    judge: str
-    prompt: str | None
+    judging: Judging
     unread: int
     unfinished: bool
 
@@ -246,7 +243,7 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
     faults = FaultList(on_error)
     rows: list[tuple[int, Mapping[str, Any]]] = []
     lists: dict[str, Sequence[str]] = {}
-    facts: dict[tuple[str, str | None, bool], int] = {}
+    ways: dict[tuple[Judging, bool], int] = {}
     unread = 0
     for line, record in open_rows(path, on_error=on_error, warn=warn):
         listed = record.get("extracted")
@@ -261,21 +258,20 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
             faults.add(InputError("this caption has another list than before", path=name, line=line))
         else:
             rows.append((line, record))
-            prompt = record.get("judge_prompt")
-            told = (str(record.get("judge_model") or "unnamed"), prompt, record.get("unfinished") == "dropped")
-            facts.setdefault(told, line)
+            ways.setdefault((Judging.of(record), record.get("unfinished") == "dropped"), line)
     captions = captions_of(name, rows, faults)
     faults.raise_if_any()
     if not rows:
         raise InputError(f"none of the {unread:,} lists could be read by the judge's verb; ask again", path=name)
-    if len(facts) > 1:
+    if len(ways) > 1:
         several = " and ".join(
-            f"{judge} (prompt {prompt or 'unknown'}{', unfinished dropped' if dropped else ''})"
-            for judge, prompt, dropped in facts
+            f"{way.judge or 'unnamed'} (prompt {way.prompt or 'unknown'}{f', {way.sampling}' if way.sampling else ''}"
+            f"{', unfinished dropped' if dropped else ''})"
+            for way, dropped in ways
         )
-        raise InputError(f"lists that were made in several ways: {several}", path=name, line=list(facts.values())[1])
-    [(judge, prompt, unfinished)] = facts
-    return Judged(captions, lists, judge, prompt, unread, unfinished)
+        raise InputError(f"lists that were made in several ways: {several}", path=name, line=list(ways.values())[1])
+    [(judging, unfinished)] = ways
+    return Judged(captions, lists, judging, unread, unfinished)
 
 
 def _holds_lists(path: Readable) -> bool:
@@ -324,7 +320,7 @@ def score_objhal(
         if options.drop_unfinished:
             raise InputError("the judge has read the captions already; give --drop-unfinished to judge objhal")
         judged = read_judged(path, warn=damage.append, on_error=skipped.append if options.skip_bad else None)
-        profile = Listed(profile, judged.lists, judged.judge, judged.prompt, names)
+        profile = Listed(profile, judged.lists, judged.judging, names)
     elif names != "words":
         raise InputError(f"the name rule '{names}' is for a judge's lists, and there are none", path=display_name(path))
     truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
@@ -353,7 +349,8 @@ def score_objhal(
             **profile.fields,
             oracle=oracle.fingerprint,
             world=oracle.world,
-            **({"unfinished": "dropped"} if judged and judged.unfinished else sums.decisive),
+            **sums.decisive,
+            **({"unfinished": "dropped"} if judged and judged.unfinished else {}),
             n=sums.n_records,
             ids=digest(sums.table.image_ids),
             skip=sums.left_out,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.errors import FaultList, InputError, OptionError
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, plain_id
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
 from ..files.files import atomic_write, display_name
@@ -28,7 +28,7 @@ from .answered import READING, QuestionFiles
 from .join import ANSWERS_ON_ENGINE, Index, JoinedAnswers, Keyed, join, join_keyed
 from .prompts import with_context
 from .provenance import answers_to, benchmark_of, looks_like
-from .questions import OWN_LABELS, Question, plain_id, questions_of
+from .questions import OWN_LABELS, Question, questions_of
 from .systems import Systems, drawn, naming_inputs, sources_of
 from .yesno import (
     UNPARSED,

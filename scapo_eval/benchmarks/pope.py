@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..base.ids import plain_id
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
@@ -26,7 +27,7 @@ from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .answered import READING, QuestionFiles
 from .join import Index, JoinedAnswers, Keyed, join, join_keyed
 from .provenance import answers_to, benchmark_of
-from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
+from .questions import OWN_LABELS, Key, Question, questions_of, read_questions
 from .systems import Systems, drawn, naming_inputs
 from .yesno import FORMULAS, UNPARSED, Unparsed, YesNoBenchmark, mean, over, yesno_metrics
 
@@ -142,12 +143,19 @@ def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: s
     return key
 
 
-_NUMBER = re.compile(r"(?:.*(?:pope|adversarial|popular|random)\D+)?(\d+)", re.ASCII | re.IGNORECASE)
+_DIGITS = "0123456789"
+_NAMES = ("pope", "adversarial", "popular", "random")
 
 
 def _number(identifier: str) -> int | None:
-    match = _NUMBER.fullmatch(plain_id(identifier))
-    return int(match.group(1)) if match else None
+    """The number of a question: an id that is one, or that ends in one behind POPE's name or a category's."""
+    text = plain_id(identifier)
+    name = text.rstrip(_DIGITS)
+    digits = text[len(name) :]
+    words = name[max(map(name.rfind, _DIGITS)) + 1 : -1].lower()
+    if not digits or len(digits) > 18 or (name and not any(known in words for known in _NAMES)):
+        return None
+    return int(digits)
 
 
 def pope_metrics(groups: Sequence[str]) -> MetricSet:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import FaultList, InputError
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, plain_id
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.containers import open_rows
@@ -61,16 +60,6 @@ def image_key(image: str | None, mode: str | None) -> str | None:
         return None
     # PhD's counter-common-sense images are numbered from 0, as COCO's are
     return f"ccs/{canonical_image_id(image)}" if mode == "ccs" else canonical_image_id(image)
-
-
-_WHOLE = re.compile(r"0*(\d+)(?:\.0+)?", re.ASCII)
-
-
-def plain_id(value: str) -> str:
-    """An id without what programs add to numbers: ``7``, ``" 7"``, ``007`` and ``7.0`` are one id."""
-    text = value.strip()
-    match = _WHOLE.fullmatch(text)
-    return match.group(1) if match else text
 
 
 Key = Callable[[Answer], str]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, check_choice, short_repr
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..files.account import NOTHING, SHORT, Account
 from ..files.containers import ErrorHandler
@@ -149,6 +150,9 @@ def _contradicting(objects: Sequence[Sequence[str] | None], rows: NDArray[np.int
     return sum(bool((truth.states[row, found] == 0).any()) for row, found in zip(rows.tolist(), named, strict=True))
 
 
+MOST_PROMPTS = 8
+"""Different prompts of one file; where there are more, they belong to images, and a signature does not name them."""
+
 _ENDS = (".", "!", "?")
 _MIXED = np.int64(0x1E3779B97F4A7C15)
 
@@ -270,6 +274,7 @@ class Tally:
         unfinished: captions whose last sentence was dropped; None where none was to be.
         bad_files: files that could not be read and were left out, each with its fault.
         account: what became of every record.
+        prompts: what the captions say that they were asked for with.
         strangers: one sentence where most captions were of unknown images.
     """
 
@@ -281,6 +286,7 @@ class Tally:
     unfinished: int | None = None
     bad_files: Sequence[InputError] = ()
     account: Account | None = None
+    prompts: frozenset[str] = frozenset()
     strangers: str | None = None
 
     __repr__ = fields_in_short
@@ -306,8 +312,13 @@ class Tally:
 
     @property
     def decisive(self) -> dict[str, str]:
-        """Fields of the signature that say what of the texts was scored."""
-        return {} if self.unfinished is None else {"unfinished": "dropped"}
+        """Fields of the signature that say what was scored, of the texts and against what."""
+        fields = {} if self.unfinished is None else {"unfinished": "dropped"}
+        if 0 < len(self.prompts) <= MOST_PROMPTS:
+            fields["asked_with"] = digest(sorted(self.prompts))
+        if self.table.per_image not in (None, 1):
+            fields["per_image"] = str(self.table.per_image)
+        return fields if self.table.truth is None else {**fields, "truth": self.table.truth}
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
@@ -358,6 +369,8 @@ class Sums:
         self._prints: list[NDArray[np.int64]] = []
         self._said = dict.fromkeys(("empty", "cut", "contradicting"), 0)
         self._captions = np.zeros(0, dtype=np.int64)
+        self._truths = scorer.truths
+        self._prompts: set[str] = set()
         self._truth = scorer.truths[0]
         self._known = self._truth.oracle.image_ids
         self._fit = Fit()
@@ -378,6 +391,8 @@ class Sums:
             self.add_fault(error.behind(self.lines))
         self.counts.add_known(self._known, *block.sums())
         self.checks.add(block.captions, self.lines)
+        if len(self._prompts) <= MOST_PROMPTS:
+            self._prompts |= block.captions.prompts
         self.lines += outcome.lines
         self.totals["scored"] += block.n_captions
         self.totals["unknown_images"] += block.unknown_images
@@ -462,14 +477,17 @@ class Sums:
         self.checks.check()
         if not self.totals["scored"] or self.mentioned is None:
             raise InputError(few or "no caption is left to score", path=self._source)
+        table = self.counts.table()
+        cells = sum((2 * k + 1) * truth.prints(table.image_ids) for k, truth in enumerate(self._truths))
         return Tally(
-            self.counts.table(),
+            replace(table, cells=np.asarray(cells, dtype=np.uint64)),
             self.totals["scored"],
             self.totals["skipped"],
             self.totals["unknown_images"],
             self.mentioned,
             self.totals["unfinished"] if self._options.drop_unfinished else None,
             bad_files,
+            prompts=frozenset(self._prompts),
             strangers=few,
         )
 

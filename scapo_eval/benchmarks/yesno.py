@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.errors import InputError, check_choice
 from ..base.hashes import digest
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, plain_id
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
 from ..files.json_text import iter_records
@@ -43,7 +43,7 @@ from .join import (
     joined,
 )
 from .provenance import answers_to
-from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
+from .questions import OWN_LABELS, Question, questions_of, read_questions
 from .systems import Systems, drawn, naming_inputs, sources_of
 
 Unparsed = Literal["wrong", "drop"]

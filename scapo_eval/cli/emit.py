@@ -24,7 +24,7 @@ from ..results.render import chosen_metrics, latex, markdown, number, render
 from ..results.results import Results, Run, same_metrics
 from ..results.slices import Sliced
 from .echo import echo
-from .gates import check_gates
+from .gates import check_gates, check_worse
 from .options import Output, OutputFormat
 from .tables import show_table
 from .tsv import tsv
@@ -55,6 +55,7 @@ def emit(
         raise click.UsageError("--by belongs to verbs that score caption files: score, chair")
     for gate in output.gates:
         gate.check(metric_set)
+    check_worse(output.fail_worse, metric_set, len(runs), tested=output.resamples > 0)
     try:
         shown = chosen_metrics([metric_set], output.metrics or tuple(metric_set.formulas))[0]
     except InputError as error:
@@ -85,7 +86,8 @@ def emit(
             output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
     record = results.to_dict()
     _print(results, _only(record, shown), output, beside, footnotes or ())
-    return check_gates(record, output.gates)
+    level = 1 - results.runs[0].resampling.confidence
+    return check_gates(record, output.gates, output.fail_worse, metric_set, level)
 
 
 def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:

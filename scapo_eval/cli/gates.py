@@ -1,8 +1,8 @@
-"""``--fail-under`` and ``--fail-above``: bounds that a system's metrics must keep."""
+"""``--fail-under``, ``--fail-above`` and ``--fail-worse``: what a system's metrics must keep."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,15 @@ class Gate:
             click.UsageError: the gate makes no sense for these metrics.
         """
         option = "--fail-under" if self.under else "--fail-above"
-        if self.metric not in metrics.formulas:
-            raise click.UsageError(f"{option}: unknown metric '{self.metric}'; known: {', '.join(metrics.formulas)}")
+        _check_known(option, self.metric, metrics)
+        better = metrics.higher_is_better.get(self.metric)
+        if better is not None and better != self.under:
+            other = "--fail-above" if self.under else "--fail-under"
+            which = "higher" if better else "lower"
+            raise click.UsageError(
+                f"{option} {self.metric}: {which} is better, so this gate would fail what is good; "
+                f"did you mean {other} {self.metric}={self.bound:g}?"
+            )
         if self.metric in metrics.plain_numbers or 0 <= self.bound <= 1:
             return
         meant = f"; {self.bound:g} percent is {self.bound / 100:.2f}" if 1 < self.bound <= 100 else ""
@@ -54,13 +61,65 @@ class Gate:
         )
 
 
-def check_gates(found: Mapping[str, Any], gates: Sequence[Gate]) -> int:
+def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, tested: bool) -> None:
+    """Refuses ``--fail-worse`` of a metric that there is not or that has no better side, or without a test.
+
+    Args:
+        names: the metrics.
+        metrics: those there are.
+        systems: number of systems.
+        tested: whether p-values are made.
+
+    Raises:
+        click.UsageError: the gate makes no sense here.
+    """
+    for name in names:
+        _check_known("--fail-worse", name, metrics)
+        if metrics.higher_is_better.get(name) is None:
+            raise click.UsageError(f"--fail-worse {name}: neither higher nor lower is better")
+    if names and systems < 2:
+        raise click.UsageError("--fail-worse compares with the first system; give the baseline before it")
+    if names and not tested:
+        raise click.UsageError("--fail-worse needs a test; leave --resamples above 0")
+
+
+def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
+    if metric not in metrics.formulas:
+        raise click.UsageError(f"{option}: unknown metric '{metric}'; known: {', '.join(metrics.formulas)}")
+
+
+def _worse(found: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
+    """What is significantly worse than the baseline, or cannot be tested."""
+    for row in found["comparisons"]:
+        if row["metric"] not in names:
+            continue
+        which = f"{row['system']}: {row['metric']}"
+        if row["p_holm"] is None or row["difference"] is None:
+            yield f"{which} cannot be tested against {row['baseline']} ({row['n_images']:,} shared images)"
+        elif row["p_holm"] < level and (row["difference"] < 0) == metrics.higher_is_better[row["metric"]]:
+            change = f"{row['baseline_value']:.4f} -> {row['system_value']:.4f}"
+            yield f"{which} is worse than {row['baseline']}'s ({change}, p = {row['p_holm']:.2g})"
+
+
+def check_gates(
+    found: Mapping[str, Any], gates: Sequence[Gate], worse: Sequence[str], metrics: MetricSet, level: float
+) -> int:
     """Says on standard error which gates are missed.
+
+    Args:
+        found: the results object.
+        gates: bounds of metrics.
+        worse: metrics in which no system may be significantly worse than the first.
+        metrics: those there are.
+        level: p-value (Holm-corrected) below which a difference is significant.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
     """
     missed = 0
+    for said in _worse(found, worse, metrics, level):
+        missed += 1
+        echo(f"scapo-eval: gate missed: {said}", err=True)
     for gate in gates:
         for system in found["systems"]:
             value = system["metrics"][gate.metric]["value"]

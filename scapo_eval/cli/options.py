@@ -45,6 +45,7 @@ class Output(Screen):
     beside: bool
     fail_under: tuple[Gate, ...]
     fail_above: tuple[Gate, ...]
+    fail_worse: tuple[str, ...]
 
     @property
     def resampling(self) -> Resampling:
@@ -172,6 +173,12 @@ def output_options(command: Command) -> Command:
             callback=_gates(under=False),
             metavar="METRIC=VALUE",
             help="Exit with 3 if a system's metric is above VALUE.",
+        ),
+        click.option(
+            "--fail-worse",
+            multiple=True,
+            metavar="METRIC",
+            help="Exit with 3 if a system is significantly worse than the first in METRIC (or cannot be tested).",
         ),
         click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
         click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too)."),

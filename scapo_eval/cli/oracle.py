@@ -157,8 +157,6 @@ def _save(oracle: PresenceOracle, output: str) -> None:
     oracle.save(output)
     if oracle.names is not None:
         _warn(f"{output} cannot carry that labels are found by a vocabulary's aliases; fix them now with --vocabulary")
-    if oracle.world != "open-axis" and output.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
-        _warn(f"{output} cannot carry the label axis: what it does not list will count as absent")
     echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
 
 

@@ -67,6 +67,13 @@ class Sampling:
     presence_penalty: float | None = 0.0
     frequency_penalty: float | None = 0.0
 
+    @property
+    def said(self) -> str:
+        """The settings that are not the defaults, ``temperature=0.7 top_p=0.9``; ``default`` where all are."""
+        default = Sampling()
+        pairs = [(name, getattr(self, name)) for name in self.__slots__]
+        return " ".join(f"{name}={value}" for name, value in pairs if value != getattr(default, name)) or "default"
+
     def sample(self, number: int) -> Sampling:
         """The settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
         return self if self.seed is None else replace(self, seed=self.seed + number)

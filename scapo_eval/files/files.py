@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -189,7 +189,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """A binary file that appears under its name only when it is complete; a failure leaves nothing behind.
 
     ``-`` is standard output, a name that ends in ``.gz`` or ``.zst`` is compressed (gzip without a time
-    stamp, so that equal content gives equal bytes).
+    stamp, so that equal content gives equal bytes). A link stays one: what it leads to is replaced. A file that is
+    replaced keeps its permissions.
 
     Raises:
         InputError: the target cannot be written (folder not found, no permission, disk full).
@@ -201,6 +202,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     target = Path(path)
     temporary: str | None = None
     try:
+        if target.is_symlink():
+            target = Path(os.path.realpath(target))
         if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing to replace
             if target.is_dir():
                 raise IsADirectoryError(f"{target} is a directory")
@@ -215,9 +218,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
                 yield sink
             stream.flush()
             os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        os.chmod(temporary, _mode_of(target))
         os.replace(temporary, target)
         temporary = None
     except BrokenPipeError:
@@ -227,6 +228,15 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _mode_of(target: Path) -> int:
+    """The permissions of a file that is replaced, or those that a new file gets."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:

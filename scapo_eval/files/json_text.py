@@ -158,14 +158,14 @@ def iter_records(
             20 faults are collected and raised together at the end of the file.
 
     Raises:
-        InputErrors: lines that are not JSON objects (without ``on_error``).
+        InputErrors: lines that are not JSON objects, or have a key twice (without ``on_error``).
         InputError: the file cannot be read or holds no record at all.
     """
     faults, name = FaultList(on_error), display_name(path)
     if isinstance(path, Records):
         yield from _objects(name, _nonempty(path), faults)
     else:
-        yield from counted(path, _objects(name, _values(name, iter_lines(path), faults), faults))
+        yield from counted(path, _objects(name, _values(name, iter_lines(path), faults, unique=True), faults))
 
 
 def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
@@ -217,8 +217,16 @@ def _values(
         yield number, value
 
 
-def parse_array(name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False) -> list[Any]:
+def parse_array(
+    name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False, once: Sequence[bytes] = ()
+) -> list[Any]:
     """The elements of the JSON array that a file's numbered lines make.
+
+    Args:
+        name: display name of the file.
+        lines: its lines.
+        unique: as for :func:`parse_json`.
+        once: keys, as they are written, of which no element should have two: a cheaper ``unique``.
 
     Raises:
         InputError: not valid JSON, with its line, or an empty array.
@@ -231,6 +239,8 @@ def parse_array(name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool =
     data = sink.getvalue()
     try:
         values: list[Any] = parse_json(data, unique=unique)
+        if any(data.count(key) > len(values) for key in once):
+            parse_json(data, unique=True)
     except ValueError as error:
         raise json_fault(name, data, error) from None
     if not values:

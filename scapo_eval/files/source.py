@@ -644,10 +644,13 @@ def open_remote(uri: str) -> BinaryIO:
     system, path = file_system(uri)
     try:
         stream: BinaryIO = system.open_input_file(path)
-    except OSError:
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and uri.lower().startswith("hf://"):
+            raise InputError(f"file not found{_HUB}", path=uri) from None
         raise
     except Exception as error:  # of a file system in Python, such as Hugging Face's: any library's
-        raise InputError(f"cannot be opened ({in_short(str(error) or type(error).__name__)})", path=uri) from None
+        reason = f"cannot be opened ({in_short(str(error) or type(error).__name__)})"
+        raise InputError(reason + (_HUB if uri.lower().startswith("hf://") else ""), path=uri) from None
     return stream
 
 
@@ -663,13 +666,28 @@ def file_system(uri: str) -> tuple[Any, str]:
         from pyarrow.fs import FileSystem
     except ImportError:
         raise MissingExtra("formats", f"{uri} (a URI)") from None
+    scheme = uri.partition("://")[0].lower()
+    if scheme in ("http", "https", "ftp"):
+        raise InputError(f"{scheme}:// is not read; download the file and give its path: curl -LO '{uri}'", path=uri)
     try:
         found: tuple[Any, str] = FileSystem.from_uri(uri)
     except ImportError:
         raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
-        raise InputError(f"not a URI that can be read ({error})", path=uri) from None
+        remedy = _HUB if scheme == "hf" else f"; {_SCHEMES} are"
+        raise InputError(f"{scheme}:// cannot be read here ({_line(error)}){remedy}", path=uri) from None
+    except Exception as error:  # of whatever library stands behind a scheme: no network, no such bucket, no rights
+        remedy = _HUB if scheme == "hf" else "; look at its name, network and credentials, or download it first"
+        raise InputError(f"cannot be reached ({_line(error)}){remedy}", path=uri) from None
     return found
+
+
+_SCHEMES = "s3://, gs://, abfs://, hdfs:// and file://"
+_HUB = "; download it first: hf download NAMESPACE/NAME FILE --repo-type dataset"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def os_reason(error: BaseException) -> str:

@@ -16,6 +16,7 @@ import orjson
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
+from ..benchmarks.judged import Judging
 from ..benchmarks.mmhal import TOP_RATING
 from ..engines import Completion, Request, Sampling, Turn
 from ..files.containers import open_rows
@@ -167,6 +168,8 @@ def judge_mmhal(
     started = now()
     wanted = [Request(prompts.mmhal_turns(_case(answer), task), sampling) for answer in answers]
     verdicts = ask_until_read(session, wanted, [read_rating] * len(wanted))
+    prompt_hash = digest([turn.text for turn in prompts.mmhal_turns({}, task)])
+    judging = Judging(judge, prompt=prompt_hash, sampling=sampling.said).to_record()
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for answer, (rating, completion) in zip(answers, verdicts, strict=True):
@@ -180,7 +183,7 @@ def judge_mmhal(
             # an unreadable verdict keeps its text under another name: nothing reads a rating into it later
             text = "judge_text" if rating is not None else "unread"
             row |= {
-                "judge_model": judge,
+                **judging,
                 "rating": rating,
                 text: completion.text if not completion.error else completion.error,
             }
@@ -191,7 +194,7 @@ def judge_mmhal(
     write_rows(output, rows(), session.share)
     write_card(
         output, session, started=started, sampling=sampling, prompts={"mmhal": task}, images=[], judge=judge,
-        prompt_hash=digest([turn.text for turn in prompts.mmhal_turns({}, task)]),
+        prompt_hash=prompt_hash,
     )  # fmt: skip
     return session.tally
 
@@ -316,6 +319,9 @@ def judge_faithscore(
             )
 
     tally = RequestCounts(reused=session.tally.reused, seconds=session.tally.seconds)
+    texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
+    prompt_hash = digest(texts.values())
+    judging = Judging(judge, verified_by, prompt_hash, sampling.said).to_record()
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for k, answer in enumerate(answers):
@@ -332,7 +338,7 @@ def judge_faithscore(
                     row["unverified"] = [fact for _, fact in facts[k] if fact not in verdicts[k]]
                     tally.first_errors.append(failures[k])
                     tally.failed += 1
-            row |= {"judge_model": judge, "verifier_model": verified_by}
+            row |= judging
             named = answer.record.get("setting") or setting
             if named:
                 row["setting"] = named
@@ -340,12 +346,11 @@ def judge_faithscore(
             yield _known(row), error
 
     write_rows(output, rows(), session.share)
-    texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
     write_card(
         output, replace(session, tally=tally), started=started, sampling=sampling, prompts=texts,
         images=[answer.image for answer in answers if answer.image], judge=judge,
         verifier=dict(verifier.engine.identity),
-        prompt_hash=digest(texts.values()), splitter="sentence",
+        prompt_hash=prompt_hash, splitter="sentence",
     )  # fmt: skip
     return tally
 

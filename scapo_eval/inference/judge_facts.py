@@ -19,6 +19,7 @@ import orjson
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
+from ..benchmarks.judged import Judging
 from ..engines import Completion, Request, Sampling, Turn
 from ..files.containers import open_rows
 from ..files.fields import IMAGE_KEYS, find_image, image_of, optional_text
@@ -338,7 +339,8 @@ def judge_facts(
     ask("answer", known, [request("answer", case) for case in known], [
         partial(read_answers, number=len(case.references or ())) for case in known
     ])  # fmt: skip
-    tally = _written(cases, session, output, judge=judge, verified_by=verified_by, against=against, prompts=prompts)
+    judging = Judging(judge, verified_by, prompts.hash, sampling.said)
+    tally = _written(cases, session, output, judging=judging, against=against)
     write_card(
         output, replace(session, tally=tally), started=started, sampling=sampling, prompts=asdict(prompts),
         images=[case.answer.image for case in cases if case.answer.image], judge=judge,
@@ -370,10 +372,8 @@ def _written(
     session: Session,
     output: str,
     *,
-    judge: str,
-    verified_by: str,
+    judging: Judging,
     against: Against,
-    prompts: JudgePrompts,
 ) -> RequestCounts:
     tally = RequestCounts(reused=session.tally.reused, repeated=session.tally.repeated, seconds=session.tally.seconds)
 
@@ -397,9 +397,9 @@ def _written(
             if case.unread:
                 row["unread"] = case.unread
                 tally.add_unread(f"the verdict of step {next(iter(case.unread))} on {case.answer.id}")
-            told = {"judge_model": judge, "verifier_model": verified_by, "judge_prompt": prompts.hash}
             tally.add(Completion(text="-", error=case.error))
-            yield {**row, **told, "against": _evidence_of(case, against)}, case.error
+            told = replace(judging, against=_evidence_of(case, against))
+            yield {**row, **told.to_record()}, case.error
 
     write_rows(output, rows(), session.share)
     return tally

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from ..base.hashes import digest
+from ..benchmarks.judged import Judging
 from ..engines import Completion, Request, Sampling, Turn
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, open_layout
@@ -125,6 +126,7 @@ def judge_objects(
     answers = ask_until_read(session, requests, [read_objects] * len(requests))
     verdicts = dict(zip(asked, answers, strict=True))
     prompt_hash = digest([turn.text for turn in objects_turns({}, task)])
+    judging = Judging(judge, prompt=prompt_hash, sampling=sampling.said).to_record()
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for k, (caption, text) in enumerate(zip(captions, texts, strict=True)):
@@ -136,7 +138,7 @@ def judge_objects(
             if objects is None and completion.error is None:
                 session.tally.add_unread(f"objects not found in what the judge says of line {caption.line}")
                 row["unread"] = completion.text
-            yield {**row, "judge_model": judge, "judge_prompt": prompt_hash}, completion.error
+            yield {**row, **judging}, completion.error
 
     write_rows(output, rows(), session.share)
     write_card(

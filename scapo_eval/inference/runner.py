@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -251,12 +252,13 @@ def write_rows(
         share: the shard's part of the work, for ``OUTPUT.shard.json``; None: this is all of it.
     """
     failed: list[dict[str, Any]] = []
-    made: list[bool] = []
+    made: list[int | None] = []
     with atomic_write(output) as stream:
         for row, error in rows:
-            made.append(error is None)
-            if error is None:
-                stream.write(dump_json(row) + b"\n")
+            line = None if error is not None else dump_json(row)
+            made.append(None if line is None else zlib.crc32(line))
+            if line is not None:
+                stream.write(line + b"\n")
             else:
                 failed.append({**row, "error": error})
     beside = Path(f"{output}{FAILED_SUFFIX}")

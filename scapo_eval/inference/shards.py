@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -52,6 +53,7 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
     rows_in_all: Count | None
     rows: list[Count]
     failed: list[Count]
+    crc32: list[Count] | None = None  # of each of rows; shards of 0.2 have none
 
     def __post_init__(self) -> None:
         Shard(self.number, self.of)
@@ -142,21 +144,22 @@ class Share(Generic[Item]):
     total: int
     work: str
 
-    def write(self, output: str | Path, made: Sequence[bool]) -> None:
+    def write(self, output: str | Path, made: Sequence[int | None]) -> None:
         """Writes ``OUTPUT.shard.json``.
 
         Args:
             output: path of the shard's output.
-            made: per row, in order, whether it is in the output (else it is in the file of failures); as many rows
-                for each item.
+            made: per row, in order, the CRC-32 of its line in the output, None where it is in the file of failures; as
+                many rows for each item.
         """
         per_item = len(made) // len(self.items) if self.items else 1
         rows = [position * per_item + k for position in self.positions for k in range(per_item)]
         document = {
             "format": FORMAT, "number": self.shard.number, "of": self.shard.of, "work": self.work,
             "rows_in_all": None if not self.items else self.total * per_item,
-            "rows": [row for row, good in zip(rows, made, strict=True) if good],
-            "failed": [row for row, good in zip(rows, made, strict=True) if not good],
+            "rows": [row for row, line in zip(rows, made, strict=True) if line is not None],
+            "failed": [row for row, line in zip(rows, made, strict=True) if line is None],
+            "crc32": [line for line in made if line is not None],
         }  # fmt: skip
         with atomic_write(f"{output}{SHARD_SUFFIX}") as stream:
             stream.write(dump_json(document) + b"\n")
@@ -189,8 +192,8 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
         output: path of the whole output; its journal, run card and failures are written beside it.
 
     Raises:
-        InputError: a shard is missing or appears twice, is of other work or was made otherwise, is damaged, or two
-            shards have the same row.
+        InputError: a shard is missing or appears twice, is of other work or was made otherwise, is damaged or was
+            changed, two shards have the same row, or the output exists and has rows that no shard has.
     """
     shards = {path: _read(path) for path in paths}
     check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
@@ -206,8 +209,12 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
         raise InputError(f"row {min(both) + 1} has failed in one shard and not in another", path=output)
     if len(made) + len(failed) != whole:
         raise InputError(f"{whole - len(made) - len(failed):,} of {whole:,} rows are missing", path=output)
-    # first what may still be found damaged: nothing else is written then
-    completions, differing = merge_journals([f"{path}{SUFFIX}" for path in paths], f"{output}{SUFFIX}")
+    for path in paths:
+        _check_unchanged(path, shards[path], made)
+    _refuse_other_work(output, made)
+    # first what may still be found damaged: nothing else is written then; what was asked for before stays
+    journals = [f"{path}{SUFFIX}" for path in (*paths, output)]
+    completions, differing = merge_journals(journals, f"{output}{SUFFIX}")
     _write_lines(output, made)
     _write_lines(f"{output}{FAILED_SUFFIX}", failed, keep_empty=False)
     with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
@@ -305,6 +312,26 @@ def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) 
                 raise InputError(f"row {row + 1} is in two shards, with {same} ({owner[row]} and {path})", path=file)
             ordered[row], owner[row] = line, path
     return ordered
+
+
+def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None:
+    for number, (row, crc32) in enumerate(zip(shard.rows, shard.crc32 or (), strict=False), 1):
+        if zlib.crc32(made[row]) != crc32:
+            reason = "was changed after the shard was written (another id, text or order); make the shard again"
+            raise InputError(reason, path=path, line=number)
+
+
+def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
+    """Refuses to replace an output with rows that no shard has: they may have been paid for."""
+    if not os.path.exists(output) or not os.path.getsize(output):
+        return
+    merged = set(made.values())
+    others = sum(line not in merged for _, line in iter_lines(output))
+    if others:
+        raise InputError(
+            f"exists and has {others:,} rows that these shards do not have; write to another file, or remove it",
+            path=output,
+        )
 
 
 def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, InputErrors
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, plain_id
 from ..base.reprs import fields_in_short
 from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
@@ -44,7 +44,7 @@ PARSED_BLOCK = 1024
 ARROW_BLOCK = 4096
 """Captions per block of Arrow columns: a few passes of the matcher, some MB."""
 
-READ = ("image_id", "caption", "id", "model")
+READ = ("image_id", "caption", "id", "model", "prompt")
 """Columns of a table that are read; others stay in the file."""
 
 OWN_LAYOUTS = ("captions", "coco-results")
@@ -128,6 +128,7 @@ class Captions:
         models: who wrote each, None where the record does not say.
         lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
         cut: how many of the records say that a limit cut them off; None where none says how it ended.
+        prompts: what they were asked for with, as far as the records say.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -138,13 +139,14 @@ class Captions:
     models: list[str | None] = field(default_factory=list)
     lines: int = 0
     cut: int | None = None
+    prompts: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
         """The captions where the mask is True."""
         keep = np.flatnonzero(mask).tolist()
-        kept = Captions(lines=self.lines)
+        kept = Captions(lines=self.lines, prompts=self.prompts)
         for values, all_of_them in zip(kept._columns(), self._columns(), strict=True):
             values.extend(all_of_them[k] for k in keep)
         return kept
@@ -153,6 +155,7 @@ class Captions:
         """Appends captions of the same file."""
         for values, further in zip(self._columns(), more._columns(), strict=True):
             values.extend(further)
+        self.prompts |= more.prompts
 
     def behind(self, lines: int) -> Captions:
         """The captions as they are numbered behind so many lines."""
@@ -164,10 +167,10 @@ class Captions:
     def for_checks(self) -> Captions:
         """Only what :class:`FileChecks` looks at."""
         if self.ids.count(None) < len(self.ids):
-            return Captions(numbers=self.numbers, ids=self.ids, models=self.models)
+            return Captions(numbers=self.numbers, ids=self.ids, models=self.models, prompts=self.prompts)
         models = list(dict.fromkeys(self.models))
         numbers = [self.numbers[self.models.index(model)] for model in models]
-        return Captions(numbers=numbers, ids=[None] * len(models), models=models)
+        return Captions(numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts)
 
     def place(self, k: int) -> dict[str, Any]:
         """Where caption ``k`` stands: ``line``, ``image_id``, and ``id`` where it has one."""
@@ -237,6 +240,7 @@ class ArrowBlock:
             ids=values.get("id", none),
             objects=none,
             models=values.get("model", none),
+            prompts=_texts(values.get("prompt", ())),
         )
 
 
@@ -356,6 +360,7 @@ def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: W
                 ids=[row.id for row in rows],
                 objects=[row.objects for row in rows],
                 models=[row.model for row in rows],
+                prompts=_texts(row.prompt for row in rows),
             ),
         )
 
@@ -387,7 +392,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
         return
     blocks = chain([head], blocks)
     lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)
-    values = parse_array(name, lines)
+    values = parse_array(name, lines, once=_ONCE)
     for k in range(0, len(values), ARRAY_BLOCK):
         yield Block(name, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
 
@@ -400,11 +405,19 @@ class _Record(msgspec.Struct, gc=False):
     id: Any = None
     objects: list[str] | None = None
     model: Any = None
+    prompt: Any = None
     meta: msgspec.Raw = msgspec.Raw()
 
 
 _decode = msgspec.json.Decoder(_Record).decode
 _FINISH = b'"finish"'
+_PROMPT = b'"prompt"'
+_ONCE = (b'"image_id"', b'"caption"', b'"objects"')
+"""Keys of which a line with two would be read as one; text in a string has its quotes escaped."""
+
+
+def _texts(values: Iterable[Any]) -> frozenset[str]:
+    return frozenset(value for value in values if type(value) is str and value)
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
@@ -413,6 +426,8 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
     Raises:
         ValueError, RecursionError: something is wrong, or only unusual.
     """
+    if any(data.count(key) > len(lines) for key in _ONCE):
+        raise ValueError("a key may appear twice")
     if not data.isascii():
         data.decode()  # the decoder does not look at the strings that it passes over
     records = [_decode(line) for line in lines]
@@ -424,6 +439,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
         ids=[record.id for record in records],
         objects=[record.objects for record in records],
         models=[record.model if type(record.model) is str else None for record in records],
+        prompts=_texts(record.prompt for record in records) if _PROMPT in data else frozenset(),
         cut=_cut_off([record.meta for record in records if _FINISH in bytes(record.meta)] if _FINISH in data else ()),
     )
 
@@ -481,6 +497,8 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
         out.objects.append(objects)
         model = record.get("model")
         out.models.append(model if type(model) is str else None)
+        if "prompt" in record:
+            out.prompts |= _texts([record["prompt"]])
         meta = record.get("meta")
         if isinstance(meta, Mapping) and "finish" in meta:
             out.cut = (out.cut or 0) + (meta["finish"] in LIMITS)
@@ -489,7 +507,7 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
 
 def _parse_line(name: str, number: int, line: bytes, faults: FaultList) -> Any:
     try:
-        return parse_json(line)
+        return parse_json(line, unique=True)
     except ValueError as error:
         faults.add(json_fault(name, line, error, [number]))
         return _FAULTY
@@ -536,7 +554,7 @@ class FileChecks:
         """Takes one block, in front of which there are so many lines; call in the order of the file."""
         for identity, number in zip(captions.ids, captions.numbers, strict=True):
             if identity is not None:
-                state = hashlib.blake2b(repr(identity).encode("utf-8", "surrogatepass"), digest_size=8)
+                state = hashlib.blake2b(plain_id(identity).encode("utf-8", "surrogatepass"), digest_size=8)
                 self._hashes.append(int.from_bytes(state.digest(), "little", signed=True))
                 self._numbers.append(before + number)
         for model in dict.fromkeys(captions.models):

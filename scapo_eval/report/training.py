@@ -18,7 +18,7 @@ KEPT_BITS = 20
 
 _OF_ONE_SEED = re.compile(r"(^|\.)(\w*seed|output|name|trackers|port)$")
 """Settings that runs of one experiment may differ in."""
-_SEED_IN_NAME = re.compile(r"[-_. ]*(seed|s)?[-_. ]?\d+$", re.IGNORECASE)
+_SEED_IN_NAME = re.compile(r"[-_. ]{0,9}(seed|s)?[-_. ]?\d{1,18}$", re.IGNORECASE)
 
 
 def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:

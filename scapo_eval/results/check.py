@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, short_repr
+from ..base.hashes import digest
 from ..files.account import Account
 from ..files.json_text import json_type
 from .benchmark import metric_set_of
+from .counts import CountTable
 from .harness import FINISHED
 from .signature import Signature
 
@@ -20,8 +23,10 @@ from .signature import Signature
 def check_results(document: Mapping[str, Any]) -> None:
     """Checks ``metric``, ``systems`` and ``per_image`` of a results file.
 
-    Counts are whole numbers of 0 or more, rows complete, image ids unique; the counts of a system are the sums of its
-    rows; a column that is part of another (:attr:`scapo_eval.results.metric.MetricSet.at_most`) does not exceed it.
+    Counts are whole numbers of 0 or more, rows complete, image ids unique in any spelling; the counts of a system are
+    the sums of its rows; columns that are part of others (:attr:`scapo_eval.results.metric.MetricSet.at_most`,
+    ``adds_up``) do not exceed them. What a system says of its rows is what they prove: numbers of records and images,
+    the hash of the image ids, that of the truth's cells, the captions per image.
 
     Raises:
         InputError: names the field, for example ``per_image[0].rows[3]``.
@@ -41,6 +46,7 @@ def check_results(document: Mapping[str, Any]) -> None:
         _check_system(system, f"systems[{k}]")
         _check_evidence(entry, f"per_image[{k}]", metric_set)
         _check_sums(system, entry, f"systems[{k}].counts")
+        _check_proved(system, entry, f"systems[{k}]", metric_set)
 
 
 _MISSING = object()
@@ -106,12 +112,23 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
         raise InputError(f"{place}.rows: {len(rows):,} rows for {len(ids):,} image_ids")
     counts = _matrix(rows, columns, ids, f"{place}.rows")
     position = {name: k for k, name in enumerate(columns)}
-    for few, many in metric_set_of(metric_set, columns).at_most:
+    metrics = metric_set_of(metric_set, columns)
+    for few, many in metrics.at_most:
         over = np.flatnonzero(counts[:, position[few]] > counts[:, position[many]])
         if len(over):
             k = int(over[0])
             a, b = counts[k, [position[few], position[many]]].tolist()
             raise InputError(f"{place}.rows[{k}] (image {ids[k]}): {few} {a} is more than {many} {b}")
+    for parts, whole in metrics.adds_up:
+        off = np.flatnonzero(counts[:, [position[name] for name in parts]].sum(axis=1) != counts[:, position[whole]])
+        if len(off):
+            k = int(off[0])
+            said = " + ".join(f"{name} {counts[k, position[name]]}" for name in parts)
+            raise InputError(f"{place}.rows[{k}] (image {ids[k]}): {said} is not {whole} {counts[k, position[whole]]}")
+    if "truth" in evidence:
+        cells = _typed(evidence, "truth", list, place)
+        if len(cells) != len(ids) or not all(isinstance(cell, str) and _CELL.fullmatch(cell) for cell in cells):
+            raise InputError(f"{place}.truth: must be 16 hexadecimal digits for each of {len(ids):,} image_ids")
     _check_verdicts(evidence.get("verdicts", {}), f"{place}.verdicts")
 
 
@@ -121,9 +138,66 @@ def _strings(record: Mapping[str, Any], key: str, place: str) -> list[str]:
     for k, value in enumerate(values):
         if not isinstance(value, str):
             raise InputError(f"{place}.{key}[{k}]: must be a string, not {json_type(value)}")
-        if seen.setdefault(value, k) != k:
-            raise InputError(f"{place}.{key}: {short_repr(value)} appears twice (at {seen[value]} and {k})")
+        number = value.lstrip("0") or "0" if key == "image_ids" and value.isdecimal() else value
+        if seen.setdefault(number, k) != k:
+            first, again = (
+                values[seen[number]],
+                "" if values[seen[number]] == value else f", again as {short_repr(value)}",
+            )
+            raise InputError(f"{place}.{key}: {short_repr(first)} appears twice (at {seen[number]} and {k}{again})")
     return values
+
+
+def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place: str, metric_set: str) -> None:
+    """Refuses what a system says of itself and its rows deny."""
+    signature = Signature.parse(system["signature"])
+    ids, n = evidence["image_ids"], system["n_captions"]
+    fields = signature.fields
+
+    def refuse(field: str, said: object, proved: object) -> InputError:
+        return InputError(f"{place}.{field}: {said}, but the rows say {proved}")
+
+    if signature.metric_set != metric_set:
+        raise refuse("signature", signature.metric_set, metric_set)
+    if type(system.get("n_images")) is not int or system["n_images"] != len(ids):
+        raise refuse("n_images", short_repr(system.get("n_images")), len(ids))
+    if fields.get("n", str(n)) != str(n):
+        raise InputError(f"{place}.n_captions: {n}, but the signature says n:{fields['n']}")
+    per_record = next((name for name in _RECORDS if name in evidence["columns"]), None)
+    column = [row[evidence["columns"].index(per_record)] for row in evidence["rows"]] if per_record else []
+    if per_record and sum(column) != n:
+        raise refuse("n_captions", n, f"{sum(column)} ({per_record})")
+    counted = CountTable(("captions",), tuple(ids), np.array(column, dtype=np.int64).reshape(-1, 1))
+    if column and "per_image" in fields and fields["per_image"] != str(counted.per_image):
+        raise refuse("signature", f"per_image:{fields['per_image']}", counted.per_image)
+    if column and (span := system.get("account", {}).get("captions_per_image")) not in (
+        None,
+        [min(column), max(column)],
+    ):
+        raise refuse("account.captions_per_image", span, [min(column), max(column)])
+    said = fields.get("ids", "none")
+    if said != "none" and (metric_set not in _NAMED or n == len(ids)) and said not in _hashes(ids):
+        raise refuse("signature", f"ids:{said}", f"{_hashes(ids)[0]}: other images than those that were scored")
+    if "truth" in evidence or "truth" in fields:
+        cells = [int(cell, 16) for cell in evidence.get("truth", ())]
+        table = CountTable((), (), np.zeros((0, 0), np.int64), np.array(cells, dtype=np.uint64))
+        proved = table.truth if "truth" in evidence else None
+        if fields.get("truth") != proved:
+            raise refuse("signature", f"truth:{fields.get('truth')}", proved)
+
+
+_CELL = re.compile("[0-9a-f]{16}")
+_RECORDS = ("captions", "responses")
+_NAMED = ("mmhal", "faithscore", "facts")
+"""Metrics whose signature hashes the image of every record, so that rows prove it where each image has one."""
+
+
+def _hashes(ids: list[str]) -> list[str]:
+    """What ``ids`` of a signature may be: of the ids as texts in order, or as numbers in order (AMBER)."""
+    hashes = [digest(sorted(ids))]
+    if all(image.isascii() and image.isdecimal() for image in ids):
+        hashes.append(digest(sorted(ids, key=int)))
+    return hashes
 
 
 def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:

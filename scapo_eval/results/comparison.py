@@ -10,6 +10,7 @@ from ..base.errors import InputError
 from ..base.types import Interval
 from .families import holm
 from .results import Resampling, Results, Run, same_metrics
+from .signature import TRUTH
 from .stats import Comparison, Test, paired_differences
 from .verdict import joint_verdict
 
@@ -63,8 +64,33 @@ def compare(
     return Results((baseline, *others), tuple(comparisons), tuple(verdicts))
 
 
+def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:
+    """Field -> both values, for everything in which two runs were scored differently.
+
+    Beside the fields of their signatures (:meth:`~scapo_eval.results.signature.Signature.differences`) these are what
+    the truths say of the images that both have (the names and label sets of the truths do not matter then), and the
+    number of captions that most images have.
+    """
+    found = run.signature.differences(other.signature)
+    found.pop("per_image", None)
+    ours, theirs = run.table, other.table
+    if None not in (counted := (ours.per_image, theirs.per_image)) and counted[0] != counted[1]:
+        found["per_image"] = str(counted[0]), str(counted[1])
+    if ours.cells is None or theirs.cells is None:
+        return found
+    cells = dict(zip(theirs.image_ids, theirs.cells.tolist(), strict=True))
+    shared = [
+        (cell, cells[image]) for image, cell in zip(ours.image_ids, ours.cells.tolist(), strict=True) if image in cells
+    ]
+    if shared:
+        found = {name: values for name, values in found.items() if name not in TRUTH}
+    if changed := sum(a != b for a, b in shared):
+        found["truth"] = ours.truth, f"{theirs.truth} (other labels in {changed:,} of {len(shared):,} shared images)"
+    return found
+
+
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> Iterator[dict[str, Any]]:
-    differing = list(run.signature.differences(baseline.signature))
+    differing = list(differences(run, baseline))
     for row in _differences(run, baseline, drawn, margin):
         record: dict[str, Any] = {
             "system": run.name,
@@ -116,7 +142,7 @@ def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool
         raise InputError(f"McNemar's test compares right and wrong items; {theirs.name} runs have none")
     if ours.name != theirs.name:
         raise InputError(f"{run.name} is a run of {ours.name}, {baseline.name} of {theirs.name}")
-    differing = run.signature.differences(baseline.signature)
+    differing = differences(run, baseline)
     if differing and not allow_different:
         fields = "; ".join(f"{name}: {a or 'none'} against {b or 'none'}" for name, (a, b) in differing.items())
         raise InputError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 
 
@@ -20,11 +21,14 @@ class CountTable:
         columns: names of the counts.
         image_ids: canonical image ids, sorted.
         rows: (images, columns) int64.
+        cells: (images,) uint64 number of what the truth says of each image, see
+            :meth:`scapo_eval.truths.oracle.Truth.prints`; None where there is no truth of images, or nobody kept it.
     """
 
     columns: tuple[str, ...]
     image_ids: tuple[str, ...]
     rows: NDArray[np.int64]
+    cells: NDArray[np.uint64] | None = None
 
     __repr__ = fields_in_short
 
@@ -41,7 +45,21 @@ class CountTable:
         """The rows of these images, in the order given (KeyError for one that is not there)."""
         position = {image: k for k, image in enumerate(self.image_ids)}
         ids = tuple(image_ids)
-        return CountTable(self.columns, ids, self.rows[[position[image] for image in ids]])
+        places = [position[image] for image in ids]
+        return CountTable(self.columns, ids, self.rows[places], None if self.cells is None else self.cells[places])
+
+    @property
+    def truth(self) -> str | None:
+        """Hash of what the truth says of all images, for a signature."""
+        return None if self.cells is None else digest([self.cells.astype("<u8").tobytes()])
+
+    @property
+    def per_image(self) -> int | None:
+        """Number of captions that most images have; None where captions are not counted."""
+        if "captions" not in self.columns or not len(self.rows):
+            return None
+        numbers, images = np.unique(self.rows[:, self.columns.index("captions")], return_counts=True)
+        return int(numbers[images.argmax()])
 
 
 def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,6 +35,7 @@ class MetricSet:
         higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
         plain_numbers: metrics that are not fractions (shown as they are, not as percent).
         at_most: pairs of columns, of which the first cannot exceed the second in any row.
+        adds_up: columns that together are another column, in every row: ``((parts...), whole)``.
         cells: columns that count different things, none of them part of another (the cells of a yes/no table).
     """
 
@@ -44,6 +45,7 @@ class MetricSet:
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
     at_most: tuple[tuple[str, str], ...] = ()
+    adds_up: tuple[tuple[tuple[str, ...], str], ...] = ()
     cells: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short
@@ -94,6 +96,7 @@ def of_version(
         formulas={name: each for name, each in metrics.formulas.items() if name not in mended and given(each)},
         at_most=tuple(pair for pair in metrics.at_most if set(pair) <= set(columns)),
         cells=metrics.cells & set(columns),
+        adds_up=tuple((parts, whole) for parts, whole in metrics.adds_up if {*parts, whole} <= set(columns)),
     )
 
 

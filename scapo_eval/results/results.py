@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from ..base.reprs import listed, one_line
@@ -251,6 +252,8 @@ class Run:
             "image_ids": list(self.table.image_ids),
             "rows": self.table.rows.tolist(),
         }
+        if self.table.cells is not None:
+            record["truth"] = [f"{cell:016x}" for cell in self.table.cells.tolist()]
         if self.verdicts:
             record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
         return record
@@ -432,7 +435,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         name=entry["name"],
         signature=signature,
         metric_set=metrics,
-        table=CountTable(columns, tuple(evidence["image_ids"]), rows),
+        table=CountTable(columns, tuple(evidence["image_ids"]), rows, _cells(evidence)),
         n_records=entry["n_captions"],
         other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
         verdicts=evidence.get("verdicts", {}),
@@ -441,6 +444,12 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )
+
+
+def _cells(evidence: Mapping[str, Any]) -> NDArray[np.uint64] | None:
+    if "truth" not in evidence:
+        return None
+    return np.array([int(cell, 16) for cell in evidence["truth"]], dtype=np.uint64)
 
 
 def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:

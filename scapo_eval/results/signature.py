@@ -11,18 +11,28 @@ from ..base.version import __version__
 
 SAMPLE = frozenset(
     {
-        *("n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"),
+        *("n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty", "truth"),
         *("model", "file", "bad_files"),
     }
 )
 """Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
 images that they share."""
 
+TRUTH = frozenset({"oracle", "world", "dagger_oracle"})
+"""Fields that name a truth, whatever it says of the images that were scored."""
+
+WHERE_KNOWN = frozenset({"asked_with", "sampling"})
+"""Fields that differ only where both signatures have them: not every file tells, older ones do not."""
+
 DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn", "interval", "test"})
 """Fields of the intervals and tests, which are drawn anew with every comparison."""
 
 IMPLIED = {"claims": "all", "unparsed": "wrong"}
 """What a signature means that does not name the field (older results files)."""
+
+
+JUDGED = ("faithscore",)
+"""Metric sets of judged values whose older signatures name no judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,9 @@ class Signature:
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]
         differing = {name: (ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)}
+        for name in WHERE_KNOWN & differing.keys():
+            if None in differing[name]:
+                del differing[name]
         if "claims" in differing:  # two readings have two hashes
             differing.pop("reading", None)
         return differing
@@ -113,4 +126,5 @@ class Signature:
     def _decisive(self) -> dict[str, Any]:
         passed_over = SAMPLE | DRAWN | {"v"}
         named = {key: value for key, value in self.fields.items() if key not in passed_over}
-        return {"metrics": self.metric_set, **IMPLIED, **named}
+        implied = {**IMPLIED, "judge": "unnamed"} if self.metric_set in JUDGED else IMPLIED
+        return {"metrics": self.metric_set, **implied, **named}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Union
 
@@ -25,7 +26,7 @@ from ..base.types import State
 from ..files.records import Given, Readable, readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from .truth import read_truth, write_truth
-from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
+from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts, written_world
 from .truth_table import read_frame
 
 TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
@@ -298,20 +299,21 @@ class PresenceOracle(TruthColumns):
 
     def restricted_to(self, vocabulary: Vocabulary) -> PresenceOracle:
         """A matrix on the vocabulary's labels, in its order, that carries the vocabulary's fingerprint."""
-        matrix = self.states_of(vocabulary)
-        return self.from_matrix(
-            matrix,
-            self.image_ids,
-            vocabulary.labels,
-            vocabulary_fingerprint=vocabulary.fingerprint,
-            source=self.source,
+        return self.of_columns(
+            columns_of_matrix(
+                self.states_of(vocabulary),
+                self.image_ids,
+                vocabulary.labels,
+                vocabulary.fingerprint,
+                self.source,
+                written_world(self.world),
+            )
         )
 
     def save(self, path: str | Path) -> None:
         """Writes ``.npz``, ``.parquet`` (both int8 matrices), ``.json`` or ``.jsonl`` by the name's ending.
 
-        An open-axis map becomes closed over the labels that occur in it when it is written as a matrix;
-        JSON Lines hold no axis, so a truth written to them is read back as an open-axis map.
+        An open-axis map becomes closed over the labels that occur in it when it is written as a matrix.
 
         Raises:
             InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
@@ -404,6 +406,20 @@ class Truth:
         """
         return rows
 
+    def prints(self, image_ids: Sequence[str]) -> NDArray[np.uint64]:
+        """(n,) number of the known cells of each image: the same from a truth in another format or order.
+
+        A sum of one random number for every known cell (Zobrist 1970), so that unknown ones and other labels add
+        nothing, and equal images of another truth are equal.
+
+        Args:
+            image_ids: canonical ids, which the truth knows.
+        """
+        rows = self.oracle.find_rows(image_ids)
+        keys = _cell_keys(self.vocabulary.labels)
+        parts = (self.states[part] for part in np.array_split(rows, rows.size * len(keys) // _PART + 1))
+        return np.concatenate([np.where(s == 1, keys[:, 1], np.where(s == 0, keys[:, 0], 0)).sum(1) for s in parts])
+
     @property
     def signature_fields(self) -> Mapping[str, str | None]:
         """What a signature says of a truth beside vocabulary, fingerprint and label set."""
@@ -470,6 +486,15 @@ def did_you_mean(unknown: Sequence[str], vocabulary: Vocabulary) -> str:
         if len(hints) == 3:
             break
     return f"; did you mean {', '.join(hints)}?" if hints else ""
+
+
+_PART = 2**21
+
+
+def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
+    """(labels, 2) a number for a label that is absent, and one for a label that is present."""
+    hashes = (blake2b(label.encode("utf-8", "surrogatepass"), digest_size=16).digest() for label in labels)
+    return np.frombuffer(b"".join(hashes), dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 @lru_cache(maxsize=1 << 17)

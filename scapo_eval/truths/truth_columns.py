@@ -21,6 +21,9 @@ MAX_CELLS = 2**31
 
 _PART = 2**23
 
+WRITTEN_WORLDS: tuple[LabelSet, ...] = ("closed", "total", "partial")
+"""What a file of every cell may say of the truth that it holds."""
+
 
 @dataclass(frozen=True)
 class TruthColumns:
@@ -93,7 +96,12 @@ class TruthColumns:
 
 
 def columns_of_matrix(
-    matrix: NDArray[Any], image_ids: Sequence[Any], labels: Sequence[Any], fingerprint: str, source: str
+    matrix: NDArray[Any],
+    image_ids: Sequence[Any],
+    labels: Sequence[Any],
+    fingerprint: str,
+    source: str,
+    world: LabelSet = "total",
 ) -> TruthColumns:
     """The columns of a matrix of every cell.
 
@@ -103,6 +111,7 @@ def columns_of_matrix(
         labels: the axis.
         fingerprint: of the vocabulary it was made for, empty if unknown.
         source: name for messages.
+        world: what it was before it was written as a matrix.
 
     Raises:
         InputError: shapes that do not fit, other values, an image or label that appears twice.
@@ -127,7 +136,7 @@ def columns_of_matrix(
     mostly_unknown = 2 * n_unknown > matrix.size - len(rows)
     return TruthColumns(
         source=source,
-        world="total",
+        world=world,
         image_ids=ids,
         labels=names,
         indptr=np.searchsorted(rows, np.arange(len(ids) + 1)),
@@ -136,6 +145,25 @@ def columns_of_matrix(
         vocabulary_fingerprint=fingerprint or None,
         absent=cells_in(matrix, 0) if mostly_unknown else None,
     )
+
+
+def written_world(world: LabelSet) -> LabelSet:
+    """How a truth's unlisted labels are read once every cell of its axis is written."""
+    return "closed" if world == "open-axis" else world
+
+
+def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
+    """The world that a file names; ``otherwise`` where it names none.
+
+    Raises:
+        InputError: it is none that a written truth can have.
+    """
+    for world in WRITTEN_WORLDS:
+        if value == world:
+            return world
+    if value is None or value == "":
+        return otherwise
+    raise InputError(f"unknown world {short_repr(value)} (known: {', '.join(WRITTEN_WORLDS)})", path=source)
 
 
 def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:

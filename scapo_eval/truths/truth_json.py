@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FaultList, InputError, short_repr
+from ..base.types import LabelSet
 from ..files.fields import IMAGE_KEYS
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, json_fault, json_type, parse_json, records_of
-from .truth_columns import TruthColumns, TruthRows
+from .truth_columns import TruthColumns, TruthRows, read_world
 
 OBJECT_KEYS = ("objects", "labels", "classes", "categories", "object_list")
 """Keys under which people list what is in an image."""
@@ -55,11 +57,14 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     rows = TruthRows(source, FaultList())
     for image_id, present in objects.items():
         rows.add(None, image_id, present)
-    return rows.columns(labels)
+    world = read_world(None if labels is None else document.get("world"), "closed", source)
+    return rows.columns(labels) if labels is None else replace(rows.columns(labels), world=world)
 
 
 def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
     """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
+
+    A record may carry the axis of all of them, ``label_set``, and ``world``, as :func:`write_json_lines` has the first.
 
     Args:
         records: number, from 1, and record.
@@ -72,7 +77,17 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
     rows = TruthRows(source, faults)
     hallucinated: set[str] = set()  # AMBER's words for what its images do not show
     is_amber = False
+    axis: list[str] | None = None
+    world: LabelSet = "closed"
     for number, record in records:
+        if "label_set" in record:
+            given = record["label_set"]
+            if not isinstance(given, list) or not all(isinstance(label, str) for label in given):
+                faults.add(InputError("'label_set' must be a list of strings", path=source, line=number))
+            elif axis not in (None, given):
+                faults.add(InputError("another 'label_set' than in an earlier record", path=source, line=number))
+            else:
+                axis, world = given, read_world(record.get("world"), "closed", source)
         if "image_id" in record and "objects" in record:
             rows.add(number, record["image_id"], record["objects"])
         elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions
@@ -94,6 +109,8 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
             keys = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
             faults.add(InputError(f"missing key {missing} (found: {keys})", path=source, line=number))
+    if axis is not None:
+        return replace(rows.columns(axis), world=world)
     return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)
 
 
@@ -108,6 +125,8 @@ def _refuse_captions(document: dict[str, Any], source: str) -> None:
 def write_json(truth: TruthColumns, path: str | Path) -> None:
     """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
 
+    A matrix is also told by its ``world``.
+
     Raises:
         InputError: the truth has unknown cells, or the file cannot be written.
     """
@@ -115,20 +134,26 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
     document: dict[str, Any] = {"objects": truth.objects()}
     if truth.world != "open-axis":
         document["labels"] = list(truth.labels)
+    if truth.world == "total":  # closed is what a map with labels is anyhow
+        document["world"] = truth.world
     with atomic_write(path) as stream:
         stream.write(dump_json(document) + b"\n")
 
 
 def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
-    """Writes lines of ``{"image_id", "objects"}``; they hold no label axis.
+    """Writes lines of ``{"image_id", "objects"}``, the first with the axis of all, ``label_set``, and ``world``.
 
     Raises:
         InputError: the truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
+    axis: dict[str, Any] = {}
+    if truth.world != "open-axis":
+        axis = {"label_set": list(truth.labels), "world": truth.world}
     with atomic_write(path) as stream:
         for image, objects in truth.objects().items():
-            stream.write(dump_json({"image_id": image, "objects": objects}) + b"\n")
+            stream.write(dump_json({"image_id": image, "objects": objects, **axis}) + b"\n")
+            axis = {}
 
 
 def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:

@@ -17,14 +17,14 @@ from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, parse_json
 from ..files.mapped import stored_array
 from ..files.parquet import Parquet, check_parquet
-from .truth_columns import TruthColumns, columns_of_matrix
+from .truth_columns import TruthColumns, columns_of_matrix, read_world, written_world
 from .truth_table import read_frame
 
 MATRIX_VERSION = "1"
 
 
 def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
-    """Reads the arrays ``matrix``, ``image_ids``, ``labels`` and ``vocabulary_fingerprint`` (which may be missing).
+    """Reads the arrays ``matrix``, ``image_ids``, ``labels``; ``vocabulary_fingerprint`` and ``world`` may be missing.
 
     Args:
         stream: the file; where it is one of this machine, a matrix that is not compressed is mapped.
@@ -41,12 +41,13 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
             if missing:
                 raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
+            world = str(arrays["world"]) if "world" in arrays.files else ""
             image_ids, labels = arrays["image_ids"], arrays["labels"]
             matrix = arrays["matrix"] if cells is None else cells
     for name, array in (("image_ids", image_ids), ("labels", labels)):
         if array.ndim != 1 or array.dtype.kind not in "USiuf":
             raise InputError(f"not a valid DOPA matrix: '{name}' must be a list of texts or numbers", path=source)
-    columns = columns_of_matrix(matrix, image_ids, labels, fingerprint, source)
+    columns = columns_of_matrix(matrix, image_ids, labels, fingerprint, source, read_world(world, "total", source))
     return columns if cells is None or cells.dtype != np.int8 else replace(columns, cells=cells)
 
 
@@ -62,6 +63,7 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
         "labels": np.array(truth.labels, dtype=np.str_),
         "vocabulary_fingerprint": np.array(truth.vocabulary_fingerprint or ""),
         "version": np.array(MATRIX_VERSION),
+        "world": np.array(written_world(truth.world)),
     }
     with atomic_write(path) as stream:
         stream.write(_npz(arrays))
@@ -111,8 +113,9 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         states = "cells must be 1 (present), 0 (absent) or -1 (unknown)"
         raise InputError(f"column {short_repr(odd[0])}: {states}", path=source)
     matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
-    fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
-    return columns_of_matrix(matrix, image_ids, names, fingerprint, source)
+    said = metadata if isinstance(metadata, dict) else {}
+    fingerprint, world = str(said.get("vocabulary_fingerprint", "")), read_world(said.get("world"), "total", source)
+    return columns_of_matrix(matrix, image_ids, names, fingerprint, source, world)
 
 
 def write_parquet(truth: TruthColumns, path: str | Path) -> None:
@@ -126,7 +129,11 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
     matrix = truth.matrix()
     columns = {"image_id": pa.array(truth.image_ids)}
     columns |= {label: pa.array(matrix[:, k]) for k, label in enumerate(truth.labels)}
-    metadata = {"vocabulary_fingerprint": truth.vocabulary_fingerprint or "", "version": MATRIX_VERSION}
+    metadata = {
+        "vocabulary_fingerprint": truth.vocabulary_fingerprint or "",
+        "version": MATRIX_VERSION,
+        "world": written_world(truth.world),
+    }
     table = pa.table(columns).replace_schema_metadata({"scapo": dump_json(metadata)})
     with atomic_write(path) as stream:
         pq.write_table(table, stream)

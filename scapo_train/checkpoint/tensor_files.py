@@ -144,6 +144,7 @@ class Reader(dcp.StorageReader):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._chunks: dict[MetadataIndex, _Chunk] = {}
+        self._dtypes: dict[str, torch.dtype] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing is kept from one checkpoint to the next."""
@@ -165,7 +166,8 @@ class Reader(dcp.StorageReader):
                 chunk = ChunkStorageMetadata(torch.Size(record.offset), torch.Size(record.shape))
                 self._chunks[MetadataIndex(name, chunk.offsets)] = record
                 chunks.append(chunk)
-            properties = TensorProperties(getattr(torch, stored.dtype))
+            self._dtypes[name] = getattr(torch, stored.dtype)
+            properties = TensorProperties(self._dtypes[name])
             tensors[name] = TensorStorageMetadata(properties, torch.Size(stored.shape), chunks)
         return Metadata(dict(tensors))
 
@@ -202,6 +204,8 @@ class Reader(dcp.StorageReader):
                         tensor = _joined(key, target, stream)
                         if list(tensor.shape) != chunk.shape:
                             raise InputError(f"damaged: {key!r} has another shape than in {INDEX}", path=str(path))
+                        if tensor.dtype != self._dtypes[item.storage_index.fqn]:
+                            raise InputError(f"damaged: {key!r} has another dtype than in {INDEX}", path=str(path))
                         if chunk.crc32 is not None and checksum(_parts(key, tensor).values()) != chunk.crc32:
                             raise InputError(f"damaged: {key!r} has another checksum than in {INDEX}", path=str(path))
                         target.copy_(narrow_tensor_by_index(tensor, item.storage_offsets, item.lengths))

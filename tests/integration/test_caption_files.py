@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,7 @@ def test_score_and_chair_take_every_layout(run: Run, layout: str) -> None:
         assert (code, err) == (0, "")
         for system in found, wanted:
             system |= {"name": "own", "account": {**system["account"], "bytes": 0, "crc32": None}}
+            system["signature"] = re.sub(r"asked_with:\w+\|", "", system["signature"])  # some layouts tell prompts
         assert found == wanted
         assert found["counts"]["hallucinated"] == 3
 

@@ -127,15 +127,15 @@ def test_different_scoring_is_refused_or_marked_in_every_line(run: ScapoEval, wo
         assert run("a.jsonl", "--truth", f"{truth}.json", "-o", f"{truth}.results.json", "-q")[0] == 0
     code, _, err = run("compare", "x=truth.results.json", "y=half.results.json")
     assert code == 2
-    assert "oracle: " in err
+    assert "truth: " in err
     code, out, _ = run("compare", "x=truth.results.json", "y=half.results.json", "--allow-different", "--width", 140)
     assert code == 0
-    assert "≠ y was scored differently from x in: oracle." in out
+    assert "≠ y was scored differently from x in: truth." in out
     _, out, _ = run("compare", "x=truth.results.json", "y=half.results.json", "--allow-different", "--width", 80)
     assert len(re.findall("≠", out)) == 6  # five metrics and the legend
     _, out, _ = run("compare", "x=truth.results.json", "y=half.results.json", "--allow-different")
     rows = list(csv.DictReader(io.StringIO(out), delimiter="\t"))
-    assert {row["differing"] for row in rows if row["system"] == "y"} == {"oracle"}
+    assert {row["differing"] for row in rows if row["system"] == "y"} == {"truth"}
 
 
 def test_a_pipe_gets_tsv_whatever_force_color_says(world: Path) -> None:
@@ -262,7 +262,7 @@ def test_help_has_groups_and_cuts_no_line(run: ScapoEval, monkeypatch: pytest.Mo
     [
         ("scapo-eval sc", "plain,score"),
         ("scapo-eval captions.jsonl --tru", "plain,--truth"),
-        ("scapo-eval score --fail", "plain,--fail-under\nplain,--fail-above"),
+        ("scapo-eval score --fail", "plain,--fail-under\nplain,--fail-above\nplain,--fail-worse"),
         ("scapo-eval chair --profile o", "plain,opera"),
         ("scapo-eval compare a b --benchmark chair --synon", "plain,--synonyms"),
         ("scapo-eval oracle conv", "plain,convert"),

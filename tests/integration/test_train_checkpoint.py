@@ -252,6 +252,18 @@ def test_chunks_that_overlap_are_damage(trained: tuple[Any, Any], tmp_path: Path
         checkpoints.load(tmp_path / "step-000001", *toys.made(5))
 
 
+def test_a_chunk_of_another_dtype_is_damage(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.save(1, *trained, {})
+    index = tmp_path / "step-000001" / "index.json"
+    table = json.loads(index.read_text())
+    entry = table["tensors"]["model.embed.weight"]
+    entry["dtype"] = {"float32": "int32", "bfloat16": "float16"}[entry["dtype"]]  # as wide: sizes and bytes fit
+    index.write_text(json.dumps(table))
+    with pytest.raises(InputError, match="has another dtype than in"):
+        checkpoints.load(tmp_path / "step-000001", *toys.made(5))
+
+
 def loaded(folder: Path) -> Any:
     from transformers import AutoModelForImageTextToText
 

@@ -275,8 +275,11 @@ def test_an_explicit_id_stands_once(identity: Any) -> None:
 
 def test_different_ids_and_no_ids_pass() -> None:
     checks = FileChecks("c")
-    checks.add(Captions(ids=[None, None, 1, "1", 2, "a", "A"], numbers=[1, 2, 3, 4, 5, 6, 7]))
+    checks.add(Captions(ids=[None, None, 1, 2, "a", "A"], numbers=[1, 2, 3, 4, 5, 6]))
     checks.check()
+    checks.add(Captions(ids=["1"], numbers=[7]))  # another spelling of the first
+    with pytest.raises(InputErrors, match=r"the same id appears twice \(lines 3 and 7\)"):
+        checks.check()
     FileChecks("c").check()
 
 

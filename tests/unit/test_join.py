@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from scapo_eval.base.errors import InputError, InputErrors
+from scapo_eval.base.ids import plain_id
 from scapo_eval.base.types import Answer
 from scapo_eval.benchmarks.join import join
 from scapo_eval.benchmarks.phd import read_phd, read_phd_answers
 from scapo_eval.benchmarks.pope import pope_key, read_pope, read_pope_questions
 from scapo_eval.benchmarks.provenance import looks_like
-from scapo_eval.benchmarks.questions import Question, plain_id, read_questions
+from scapo_eval.benchmarks.questions import Question, read_questions
 from scapo_eval.benchmarks.yesno import read_yesno
 from scapo_eval.readers.parsers import first_word
 

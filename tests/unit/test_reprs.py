@@ -66,6 +66,6 @@ def test_reprs_say_what_there_is() -> None:
     assert repr(oracle) == "<PresenceOracle 2 images, 2 labels, closed: mapping>"
     run = scapo_eval.score([{"image_id": 1, "caption": "a dog and a cat"}], truth=oracle, resamples=0, name="mine")
     assert repr(run) == "<CaptionScores mine: hal_rate=0.5, cover_rate=1, cap_score=0.6667, 1 records, 1 images>"
-    assert repr(run.table) == "<CountTable columns=9 items, image_ids=1 items, rows=int64[1, 9]>"
+    assert repr(run.table) == "<CountTable columns=9 items, image_ids=1 items, rows=int64[1, 9], cells=uint64[1]>"
     (result,) = SubsentenceReward(vocabulary, oracle)([1], ["A dog runs over the grass. A cat sleeps on the couch."])
     assert repr(result) == "<RewardResult total=0: 2 pieces, 1 of 2 labels supported, 1 hallucinated>"

@@ -55,8 +55,12 @@ each_metric_set = pytest.mark.parametrize("metrics", METRIC_SETS, ids=lambda m: 
 def a_run(name: str = "a", metrics: MetricSet = CHAIR, images: int = 40, seed: int = 0, **others: Any) -> Run:
     rows = np.random.default_rng(seed).integers(1, 9, (images, len(metrics.columns)))
     position = {name: k for k, name in enumerate(metrics.columns)}
+    for name in {"captions", "responses"} & position.keys():
+        rows[:, position[name]] = 1
     for few, many in metrics.at_most:
         rows[:, position[few]] = np.minimum(rows[:, position[few]], rows[:, position[many]])
+    for parts, whole in metrics.adds_up:
+        rows[:, position[whole]] = sum(rows[:, position[part]] for part in parts)
     table = CountTable(metrics.columns, tuple(f"i{k:02}" for k in range(images)), rows)
     signature = others.pop("signature", Signature.of(metrics.name, vocab="v@1", n=images))
     return Run(name=name, signature=signature, metric_set=metrics, table=table, n_records=images, **others)
@@ -242,7 +246,8 @@ def old_file(path: Path, change: Any = None) -> Path:
         "systems": [
             {
                 "name": "old",
-                "signature": "chair|profile:reference|synonyms:1|oracle:12|world:closed|n:40|ids:ab|skipped:2|v:0.0.9",
+                "signature": "chair|profile:reference|synonyms:1|oracle:12|world:closed|n:40|ids:631aa145|skipped:2"
+                "|v:0.0.9",
                 "n_captions": 40,
                 "n_images": 40,
                 "metrics": {"chair_i": {"value": 0.5, "ci_low": 0.4, "ci_high": 0.6, "printed": 50.0}},

@@ -21,7 +21,7 @@ from ...results.results import Resampling, Run
 from ...results.signature import Signature
 from ...results.stats import values
 from ...truths.oracle import PresenceOracle, Truth
-from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
+from ..capscore import COLUMNS, SET_BOUNDS, SET_PARTS, caption_counts
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, ignored_lists, tally, truth_notes
 from .profiles import Native, Profile
 
@@ -64,6 +64,7 @@ METRICS = MetricSet(
     },
     plain_numbers=frozenset({"len"}),
     at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
+    adds_up=SET_PARTS,
 )
 """``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot.
 ``precision`` and ``f1``, as some of the field's scripts print them (PAI's), are 1 - Hal. Rate and Cap. Score."""
@@ -84,6 +85,11 @@ METRICS_BESIDE = MetricSet(
     },
     plain_numbers=METRICS.plain_numbers,
     at_most=tuple((f"{a}{suffix}", f"{b}{suffix}") for suffix in ("", NATIVE) for a, b in METRICS.at_most),
+    adds_up=tuple(
+        (tuple(f"{name}{suffix}" for name in parts), f"{whole}{suffix}")
+        for suffix in ("", NATIVE)
+        for parts, whole in METRICS.adds_up
+    ),
 )
 """With the project's own reading beside a script's: ``chair_s_native`` and so on."""
 

@@ -18,7 +18,7 @@ _BREAK = rf"\.{{2,}} | -- | '' | `+ | (?<![:,])[:,](?!\d) | [{_SINGLE}]"
 _PIECE = re.compile(rf"{_BREAK} | (?:(?!{_BREAK}).)+", re.VERBOSE | re.DOTALL)
 _SENTENCE_END = re.compile(r"""[.?!](?=[]})([{"';:*@!?])""")
 _FULL_STOP = re.compile(r"""(?<!\.)\.(?=[])}>"'»”’]*\Z)""")
-_NUMBERED = re.compile(r"""(?:\A|[*("#:.])(?:\d[\d.,:-]*|[^\W\d_])\.\Z""")
+_OPENING = '*("#:.'
 _CLITIC = re.compile(r"(?<=[^'])(?:'[smd]?|'ll|'re|'ve|n't)\Z")
 _QUOTED_LETTER = re.compile(r"'(?![mtsdn])(?=\w\b)")
 _TWO_WORDS = re.compile(
@@ -64,13 +64,27 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
         last: the end of the caption follows.
     """
     end = max((match.end() for match in _SENTENCE_END.finditer(chunk)), default=0)  # only the last one counts
-    if not last and chunk[-1] in ".?!" and not _NUMBERED.search(chunk):
+    if not last and chunk[-1] in ".?!" and not _ends_numbered(chunk):
         end = len(chunk)
     elif not last and chunk[-1] in ".?!":
         end = 0
     head, tail = chunk[:end], chunk[end:]
     parts = _cut(head, _FULL_STOP.search(head)) + _cut(tail, _FULL_STOP.search(tail) if last else None)
     return _split_pieces(parts, spaced=spaced)
+
+
+def _ends_numbered(chunk: str) -> bool:
+    """Whether a chunk ends in a number or a single letter with its full stop (``1.``, ``(b.``), which ends nothing."""
+    body = chunk[:-1]
+    if chunk[-1:] != "." or not body:
+        return False
+    first = len(body)
+    while first and (body[first - 1].isdecimal() or body[first - 1] in ".,:-"):
+        first -= 1
+    if any(body[k].isdecimal() and (not k or body[k - 1] in _OPENING) for k in range(first, len(body))):
+        return True
+    letter = body[-1].isalnum() and not body[-1].isdecimal()
+    return letter and (len(body) == 1 or body[-2] in _OPENING)
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, bool]]:
