@@ -90,8 +90,8 @@ class Fit:
         """How well the captions fit the truth of their images, and where another order fits far better, which one.
 
         Returns:
-            None for fewer than LEAST captions with a claim, and where the truth has the same of what they claim in every
-            image; None where no order fits far better.
+            None for fewer than LEAST captions with a claim, and where all images have the same of what is claimed;
+            None where no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
         if not sample or not len(truth.vocabulary.labels):
@@ -112,8 +112,12 @@ class Fit:
             if len(at) < LEAST or np.mean(images == kept.own[at]) > 0.9:
                 continue
             other, sd_other, share = kept.fit(images, at)
-            if sd_other > 0 and other / sd_other > FITS + max(0.0, z) and (
-                not best or other > best[0] - 1e-6  # of equal ones the last, which says most
+            if (
+                sd_other > 0
+                and other / sd_other > FITS + max(0.0, z)
+                and (
+                    not best or other > best[0] - 1e-6  # of equal ones the last, which says most
+                )
             ):
                 best = (other, how, share)
         if best is None:
@@ -192,7 +196,7 @@ class _Sample:
         """Share of claims that are present in another caption's image."""
         return float(self.named @ self.has / self.named.sum())
 
-    def fit(self, images: NDArray[np.int64], of: NDArray[np.int64] | None = None) -> tuple[float, float, float]:
+    def fit(self, images: NDArray[np.integer], of: NDArray[np.integer] | None = None) -> tuple[float, float, float]:
         """How well captions fit images.
 
         Args:
@@ -217,7 +221,7 @@ class _Sample:
         return total, float(np.sqrt(self.spread * k * k / max(1, k - 1))), held / max(1, len(label))
 
 
-def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
+def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
     """Orders that a mix-up leads to: what to say, the captions of the sample, and the rows of their images."""
     n = len(kept.rows)
     for shift in _SHIFTS:

@@ -42,6 +42,7 @@ from .scoring import (
     Scorer,
     ScoringOptions,
     Tally,
+    ignored_lists,
     tally,
     truth_notes,
 )
@@ -409,7 +410,7 @@ def score_file(
         oracle if isinstance(oracle, Truth) else Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
     )
     scorer = CaptionScorer.of(truth, dagger, options, people=people)
-    damage: list[str] = []
+    damage = ignored_lists(path)
     sums = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
@@ -668,7 +669,9 @@ def score(
         people=people,
         dopa=dopa,
         dopa_vocabulary=dopa_vocabulary,
-        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids),
+        scoring=ScoringOptions(
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+        ),
     )
     return run
 

@@ -6,6 +6,7 @@ and only sums are kept.
 
 from __future__ import annotations
 
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, check_choice, short_repr
 from ..base.reprs import fields_in_short
-from ..files.account import Account
+from ..files.account import NOTHING, SHORT, Account
 from ..files.containers import ErrorHandler
 from ..files.mapped import Mapped
 from ..files.records import Readable
@@ -104,6 +105,7 @@ class BlockAccount:
         cut: captions that a limit cut off.
         rows: (captions,) row of each one's image in the first truth.
         claims: of the first captions; None where labels do not count.
+        contradicting: captions whose record has an object that the first truth says is absent.
     """
 
     prints: NDArray[np.int64]
@@ -113,15 +115,17 @@ class BlockAccount:
     cut: int
     rows: NDArray[np.int32]
     claims: Claims | None = None
+    contradicting: int = 0
 
     @classmethod
-    def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int]) -> BlockAccount:
+    def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int], truth: Truth) -> BlockAccount:
         """What there is to say of captions.
 
         Args:
             captions: of the block, whatever became of them.
             scored: what was scored of them, caption by caption.
             number: of a text.
+            truth: what is in the images.
         """
         texts, rows = scored.captions.captions, scored.images
         numbers = np.fromiter(map(number, texts), np.int64, len(texts))
@@ -129,11 +133,20 @@ class BlockAccount:
         cut = captions.cut
         if cut is None:
             cut = sum(without_unfinished(text) is not text for text in open_ended)
-        empty = sum(not text or text.isspace() for text in open_ended)
+        empty = sum(len(text) < SHORT and text.strip().casefold() in NOTHING for text in open_ended)
         images, counts = np.unique(rows, return_counts=True)
         claims = None if scored.claims is None else Claims.of_first(len(texts), *scored.claims)
         prints = numbers ^ (rows.astype(np.int64) * _MIXED)
-        return cls(prints, images, counts, empty, cut, rows.astype(np.int32), claims)
+        contradicting = _contradicting(scored.captions.objects, rows, truth)
+        return cls(prints, images, counts, empty, cut, rows.astype(np.int32), claims, contradicting)
+
+
+def _contradicting(objects: Sequence[Sequence[str] | None], rows: NDArray[np.int64], truth: Truth) -> int:
+    if objects.count(None) == len(objects):
+        return 0
+    ids = truth.vocabulary.label_ids
+    named = [[ids[name] for name in names or () if name in ids] for names in objects]
+    return sum(bool((truth.states[row, found] == 0).any()) for row, found in zip(rows.tolist(), named, strict=True))
 
 
 _ENDS = (".", "!", "?")
@@ -161,7 +174,7 @@ class ScoredBlock:
         n_captions: number of captions.
         said: what the account says of the captions; None where it was not asked for.
         by_image: whether rows are summed: one for each image, not one for each caption.
-        claims: (mentions,) caption and label of each mention of the first truth's labels; None where these do not count.
+        claims: (mentions,) caption and label of each mention of the first truth's labels; None where none counts.
     """
 
     captions: Captions
@@ -175,7 +188,7 @@ class ScoredBlock:
     n_captions: int = 0
     said: BlockAccount | None = None
     by_image: bool = False
-    claims: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    claims: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
 
     __repr__ = fields_in_short
 
@@ -343,7 +356,7 @@ class Sums:
         self.checks = FileChecks(source)
         self.lines = 0
         self._prints: list[NDArray[np.int64]] = []
-        self._said = dict.fromkeys(("empty", "cut"), 0)
+        self._said = dict.fromkeys(("empty", "cut", "contradicting"), 0)
         self._captions = np.zeros(0, dtype=np.int64)
         self._truth = scorer.truths[0]
         self._known = self._truth.oracle.image_ids
@@ -383,6 +396,7 @@ class Sums:
         self._prints.append(said.prints)
         self._said["empty"] += said.empty
         self._said["cut"] += said.cut
+        self._said["contradicting"] += said.contradicting
         if said.claims is not None:
             self._fit.add(said.rows, said.claims)
 
@@ -458,6 +472,16 @@ class Sums:
             bad_files,
             strangers=few,
         )
+
+
+_LISTS = re.compile(rb'"extracted"\s*:')
+
+
+def ignored_lists(given: Readable) -> list[str]:
+    """A sentence where records carry a judge's lists of objects, for benchmarks that read the texts alone."""
+    if not isinstance(given, Source) or given.is_folder or not _LISTS.search(given.head):
+        return []
+    return ["the judge's lists of objects ('extracted') are not read here, only the captions; objhal scores the lists"]
 
 
 def tally(
@@ -541,7 +565,7 @@ class Work:
             unfinished = sum(a is not b for a, b in zip(texts, captions.captions, strict=True))
             scored = replace(scored, unfinished=unfinished)
         if self.number is not None:
-            said = BlockAccount.of(captions, scored, self.number)
+            said = BlockAccount.of(captions, scored, self.number, self.scorer.truths[0])
             scored = replace(scored, said=said)
         return BlockOutcome(scored, sorted(errors, key=lambda error: error.line or 0), captions.lines)
 

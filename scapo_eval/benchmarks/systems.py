@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
@@ -98,6 +98,18 @@ class Systems:
             if names.count(name) > 1:
                 raise OptionError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
         return {name: source for name, (_, source) in zip(names, self.given, strict=True)}
+
+    def count(self) -> None:
+        """Has the records of every file counted as they are read, for :meth:`accounted`."""
+        for _, source in self.given:
+            if isinstance(source, Source):
+                source.count()
+
+    def accounted(self, runs: Sequence[R]) -> list[R]:
+        """The runs with the accounts of their files, where each is of one file and has none yet."""
+        if len(runs) != len(self.given):
+            return list(runs)
+        return [_accounted(run, source) for run, (_, source) in zip(runs, self.given, strict=True)]
 
     def alone(self, option: str, path: str | None, what: str) -> None:
         """Refuses evidence of several systems in one file.
@@ -253,13 +265,29 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         resampling = drawn(*(values.pop(key) for key in ("resamples", "seed", "bootstrap")))
         if record.scoring:
             values["scoring"] = ScoringOptions(**{key: values.pop(key) for key in scoring})
-        runs = score(Systems.of(given, name, record.files, resampling), **values)
+        systems = Systems.of(given, name, record.files, resampling)
+        if not record.scoring:
+            systems.count()
+        runs = systems.accounted(score(systems, **values))
         return runs[0] if record.several else runs
 
     function.__name__ = function.__qualname__ = record.name
     function.__signature__ = shape  # type: ignore[attr-defined]
     function.__doc__ = _docstring(record, options)
     return function
+
+
+def _accounted(run: R, source: Readable) -> R:
+    if run.account is not None or not isinstance(source, Source) or not source.counts or not source.counts.records:
+        return run
+    skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
+    account = source.counts.account(source.taken, source.crc32, skipped, unknown)
+    notes = list(run.notes)
+    if account.duplicates and "duplicate" not in run.other_counts:  # whose notes say so
+        notes.append(f"{account.duplicates:,} of {account.records:,} records repeat an earlier one word for word")
+    if account.empty:
+        notes.append(f"{account.empty:,} of {account.records:,} records have an empty text (or 'nan', 'None')")
+    return replace(run, account=account, notes=tuple(notes))
 
 
 def _docstring(record: Benchmark, options: Iterable[str]) -> str:

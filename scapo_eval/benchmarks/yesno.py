@@ -318,6 +318,7 @@ class YesNoBenchmark(AnsweredBenchmark):
         parse = parser_of(parser, yes=yes, no=no)
         asked = sources_of(questions)
         truth = self.read_questions(asked) if asked else None
+        systems.count()
         answers = {
             name: self.read_answers(source, truth, parse, model=model, warn=systems.warn)
             for name, source in systems.named().items()
@@ -326,7 +327,7 @@ class YesNoBenchmark(AnsweredBenchmark):
             if write:
                 write(evidence(next(iter(answers.values())).graded))
         identity = parser_identity(parser, yes=yes, no=no)
-        return self.runs(answers, parser=identity, unparsed=unparsed, resampling=systems.resampling)
+        return systems.accounted(self.runs(answers, parser=identity, unparsed=unparsed, resampling=systems.resampling))
 
     def _view(
         self, files: Mapping[str, Source], resampling: Resampling, warn: Warn

@@ -316,7 +316,7 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--any-ids", is_flag=True, help="Accept captions that seem to belong to other images than their ids say.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
-    """Says whether TRUTH fits a vocabulary and caption files: their images, and what is said of them; if not, exit 2."""
+    """Says whether TRUTH fits a vocabulary and caption files: their images and what they say; exits with 2 if not."""
     labels = Vocabulary.load(vocabulary)
     fitted = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
     if fitted.warning:

@@ -40,7 +40,11 @@ def command_of(record: Benchmark) -> click.Command:
     """
 
     def run(
-        output: Output, scoring: ScoringOptions | None = None, cluster: Cluster | None = None, **values: Any
+        output: Output,
+        scoring: ScoringOptions | None = None,
+        cluster: Cluster | None = None,
+        strict: bool = False,
+        **values: Any,
     ) -> int:
         files = values.pop(record.files)
         given = sources_given([files] if isinstance(files, str) else files)
@@ -61,6 +65,8 @@ def command_of(record: Benchmark) -> click.Command:
                 runs, sliced = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
+        if strict and (noted := next((run for run in runs if run.notes), None)):
+            raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)
         if not runs:
             return 0
         paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
@@ -72,6 +78,9 @@ def command_of(record: Benchmark) -> click.Command:
     decorated: Any = output_options(run)
     if record.scoring:
         decorated = scoring_options(decorated)
+    else:
+        strict = click.option("--strict", is_flag=True, help="Refuse files of which there is anything to warn.")
+        decorated = strict(decorated)
     if record.engine is not None:
         decorated = cluster_options(decorated)
     for name, parameter in reversed(options_of(record).items()):
@@ -165,7 +174,9 @@ def _here(
 
     systems = Systems(list(given), output.resampling, output.warn, reading, output.by)
     more = {"scoring": scoring} if record.scoring else {}
-    runs = record.score(systems, **values, **more)
+    if not record.scoring:
+        systems.count()
+    runs = systems.accounted(record.score(systems, **values, **more))
     return runs, systems.sliced(runs[0].metric_set.columns) if runs else None
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from ..base.errors import InputError, MissingExtra, in_short
+from .account import RecordCount
 from .limits import MAX_LINE, check_decoded
 
 STDIN = "-"
@@ -83,9 +84,11 @@ class Source:
     Attributes:
         path: the path.
         name: what messages call it.
+        counts: of its records, after :meth:`count`.
     """
 
     _bytes: _Bytes | None = None
+    counts: RecordCount | None = None
 
     def __init__(self, path: Input) -> None:
         self.path = os.fspath(path)
@@ -161,6 +164,11 @@ class Source:
         self._hash = True
         if self._bytes is not None and self._bytes.digest is None:
             self._bytes.digest = _Digest()
+
+    def count(self) -> None:
+        """Has its records counted as they are read, and its bytes hashed."""
+        self.counts = RecordCount()
+        self.hash()
 
     @property
     def crc32(self) -> str | None:

@@ -39,7 +39,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     for name, said in (("base", "a dog, a cat and a car"), ("ours", "a dog and a cat")):
         lines = [
-            {"image_id": k, "caption": said if k % 2 else "a dog and a car", "objects": ["dog", "cat", "car"][: 1 + k % 2 + k // 39]}
+            {
+                "image_id": k,
+                "caption": said if k % 2 else "a dog and a car",
+                "objects": ["dog", "cat", "car"][: 1 + k % 2 + k // 39],
+            }
             for k in range(1, 41)
         ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -103,7 +107,9 @@ def plots_of_the_docs() -> list[str]:
 
 @pytest.mark.parametrize("command", plots_of_the_docs())
 def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, command: str) -> None:
-    (world / "truth.json").write_text(json.dumps({k: ["dog", "cat", "car"][: 1 + k % 2 + k // 39] for k in range(1, 41)}))
+    (world / "truth.json").write_text(
+        json.dumps({k: ["dog", "cat", "car"][: 1 + k % 2 + k // 39] for k in range(1, 41)})
+    )
     for name in ("scapo", "grpo"):
         (world / "runs" / name).mkdir(parents=True, exist_ok=True)
         (world / "runs" / name / "metrics.jsonl").write_bytes((world / "run" / "metrics.jsonl").read_bytes())

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scapo_eval
 from scapo_eval import PresenceOracle, Run, chair, score
 from scapo_eval.base.errors import InputError, InputErrors
 from scapo_eval.benchmarks.agreement import Claims, Fit, likely_ids
+from scapo_eval.benchmarks.capscore import score_file
+from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.files.records import Records
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.truths.oracle import Truth
 
@@ -107,28 +109,31 @@ def test_row_numbers_for_ids_are_refused() -> None:
         scored(range(N), SAID, {str(k + 5000): v for k, v in enumerate(TRUTH.values())})
 
 
+ONE_LABEL = {image: [label for label in present if label == "dog"] for image, present in TRUTH.items()}
+
+
 @pytest.mark.parametrize(
     ("kind", "said", "truth"),
     [
         ("random policy", [SAID[k] for k in SHUFFLED], TRUTH),
         ("collapsed policy", ["A dog on a bench."] * N, TRUTH),
         ("two answers", ["A dog.", "A cat."] * (N // 2), TRUTH),
-        ("shuffled, one label", [SAID[k] for k in SHUFFLED], {k: [x for x in v if x == "dog"] for k, v in TRUTH.items()}),
+        ("shuffled, one label", [SAID[k] for k in SHUFFLED], ONE_LABEL),
     ],
 )  # fmt: skip
 def test_policies_at_chance_are_asked_about_and_never_refused(kind: str, said: list[str], truth: Any) -> None:
     run = scored(IDS, said, truth)
     assert asked(run)
     with pytest.raises(InputError, match=r"--strict"):
-        scapo_eval.benchmarks.capscore.score_file(
-            scapo_eval.files.records.Records("r", [{"image_id": i, "caption": c} for i, c in zip(IDS, said, strict=True)]),
+        score_file(
+            Records("r", [{"image_id": i, "caption": c} for i, c in zip(IDS, said, strict=True)]),
             SMALL, PresenceOracle.from_objects(truth, labels=LABELS),
-            scapo_eval.benchmarks.scoring.ScoringOptions(strict=True),
+            ScoringOptions(strict=True),
         )  # fmt: skip
 
 
 def test_nothing_is_asked_where_any_order_gives_the_same_values() -> None:
-    run = scored(IDS, SAID, dict.fromkeys(IDS, list(LABELS[:3])))
+    run = scored(IDS, SAID, {key: list(LABELS[:3]) for key in IDS})
     assert run.notes == ()
     assert run.account is not None
     assert run.account.agreement is None
@@ -157,7 +162,8 @@ def test_z_is_that_of_all_permutations() -> None:
     found, _ = fit.agreement(truth)
     present = truth.states == 1
     sums = [
-        sum(int(present[order[k], ids[name]]) for k in range(6) for name in claims[k]) for order in permutations(range(6))
+        sum(int(present[order[k], ids[name]]) for k in range(6) for name in claims[k])
+        for order in permutations(range(6))
     ]
     assert found is not None
     assert found.chance == pytest.approx(np.mean(sums) / len(caption), abs=1e-4)

@@ -442,8 +442,10 @@ def amber(
         InputErrors, InputError: faults, by file and line or by row.
         MissingExtra: parity mode without NLTK.
     """
-    [run] = _score(
-        Systems.of(responses, name, "responses", drawn(resamples, seed, bootstrap)),
+    systems = Systems.of(responses, name, "responses", drawn(resamples, seed, bootstrap))
+    systems.count()
+    runs = _score(
+        systems,
         data=data,
         mode=mode,
         similarity=similarity,
@@ -452,6 +454,7 @@ def amber(
         skip_bad=skip_bad,
         workers=workers,
     )
+    [run] = systems.accounted(runs)
     return run
 
 

@@ -161,7 +161,9 @@ def chair(
         native=bool(options["native"]),
         synonyms=synonyms,
         vocabulary=vocabulary,
-        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids),
+        scoring=ScoringOptions(
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+        ),
     )
     return run if followed is None else followed.followed_by(run, captions)
 
