@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
+
+from scapo_eval.cli.main import cli
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -183,3 +186,19 @@ def test_unknown_images_are_told_once_with_their_number(run: Run) -> None:
 def test_help_as_a_word_is_help(run: Run) -> None:
     assert run("help") == run("--help")
     assert run("help", "labels") == run("labels", "--help")
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "expected"),
+    [
+        ("c.jsonl --vocabulary", "co", {"coco80"}),
+        ("c.jsonl --protocol", "chair-op", {"chair-opera", "chair-opera-instructblip"}),
+        ("c.jsonl --metrics", "hal_rate,cover_r", {"hal_rate,cover_rate"}),
+        ("c.jsonl --fail-under", "cap_sc", {"cap_score="}),
+        ("chair c.jsonl --metrics", "chair_", {"chair_s", "chair_i"}),
+    ],
+)
+def test_names_are_completed(words: str, begun: str, expected: set[str]) -> None:
+    completed = ShellComplete(cli, {}, "scapo-eval", "_SCAPO_EVAL_COMPLETE").get_completions(words.split(), begun)
+    assert {item.value for item in completed if item.type == "plain"} >= expected
+    assert all(item.value.startswith(begun) for item in completed)
