@@ -8,9 +8,9 @@ killed, gives the same table again.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -368,7 +368,9 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
     except errors as error:
         remedy = ""
         if engine == "Spark" and _OTHER_PYTHON.search(str(error)):
-            remedy = f"; its workers run another Python: export PYSPARK_PYTHON={sys.executable} before the session starts"
+            remedy = (
+                f"; its workers run another Python: export PYSPARK_PYTHON={sys.executable} before the session starts"
+            )
         raise ScapoError(f"{engine} gave up: {cause(error)} (its logs say more){remedy}") from error
 
 
