@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,20 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 class InputFile(_File):
     """A file (or the name of something that is shipped) that is read."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of what is shipped, and names of files."""
+        names: Iterable[str] = ()
+        if "vocabulary" in (param.name or ""):
+            from ..matching.vocabulary import shipped_vocabularies
+
+            names = shipped_vocabularies()
+        elif param.name == "protocol":
+            from ..benchmarks.protocol import shipped_protocols
+
+            names = shipped_protocols()
+        shipped = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return shipped + super().shell_complete(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value as it is; with ``NAME=FILE`` it is FILE that is read."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import READINGS
-from ..results.benchmark import benchmark
+from ..results.benchmark import benchmark, has_benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
 from ..truths.references import UNNAMED
@@ -86,6 +87,18 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
     return names
 
 
+def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Metrics of the verb's benchmark, after those that are given already; with a bound ``METRIC=``."""
+    name = "capscore" if ctx.info_name == "score" else ctx.info_name or ""
+    if not has_benchmark(name):
+        return []
+    before, comma, begun = incomplete.rpartition(",")
+    end = "=" if param.multiple else ""
+    record = benchmark(name)
+    metrics = dict.fromkeys([*record.headline, *record.metric_names, *record.meanings])
+    return [CompletionItem(f"{before}{comma}{metric}{end}") for metric in metrics if metric.startswith(begun)]
+
+
 bootstrap_option = click.option(
     "--bootstrap",
     type=click.Choice([*get_args(Bootstrap), "streams"]),
@@ -107,7 +120,13 @@ def output_options(command: Command) -> Command:
     options = [
         click.option("--format", "form", type=click.Choice(get_args(OutputFormat)), help=_FORMAT_HELP),
         click.option("--json", "as_json", is_flag=True, help="The same as --format json: one object, unrounded."),
-        click.option("--metrics", metavar="A,B", callback=metric_names, help="Show these metrics only, in this order."),
+        click.option(
+            "--metrics",
+            metavar="A,B",
+            callback=metric_names,
+            shell_complete=_complete_metrics,
+            help="Show these metrics only, in this order.",
+        ),
         click.option("--intervals", is_flag=True, help="With markdown and latex: intervals beside the values."),
         click.option(
             "-o",
@@ -164,6 +183,7 @@ def output_options(command: Command) -> Command:
             "--fail-under",
             multiple=True,
             callback=_gates(under=True),
+            shell_complete=_complete_metrics,
             metavar="METRIC=VALUE",
             help="Exit with 3 if a system's metric (a fraction, 0.70) is below VALUE.",
         ),
@@ -171,6 +191,7 @@ def output_options(command: Command) -> Command:
             "--fail-above",
             multiple=True,
             callback=_gates(under=False),
+            shell_complete=_complete_metrics,
             metavar="METRIC=VALUE",
             help="Exit with 3 if a system's metric is above VALUE.",
         ),

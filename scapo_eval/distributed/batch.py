@@ -8,6 +8,8 @@ killed, gives the same table again.
 
 from __future__ import annotations
 
+import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -364,7 +366,15 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
     try:
         yield
     except errors as error:
-        raise ScapoError(f"{engine} gave up: {cause(error)} (its logs say more)") from error
+        remedy = ""
+        if engine == "Spark" and _OTHER_PYTHON.search(str(error)):
+            remedy = (
+                f"; its workers run another Python: export PYSPARK_PYTHON={sys.executable} before the session starts"
+            )
+        raise ScapoError(f"{engine} gave up: {cause(error)} (its logs say more){remedy}") from error
+
+
+_OTHER_PYTHON = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Python in worker has different version")
 
 
 def merged(tables: Sequence[Any]) -> Any:

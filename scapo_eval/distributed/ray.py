@@ -72,22 +72,19 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None: ``RAY_ADDRESS``, a cluster that runs on this
             machine, or a new one.
-        quiet: no progress, no log and no announcements of Ray.
+        quiet: no progress; logs of Ray and its workers stay in its own files either way.
 
     Raises:
         ScapoError: no cluster is reached.
     """
-    level = logging.ERROR if quiet else logging.WARNING
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     if quiet:
-        logging.getLogger("ray.data").setLevel(level)
         ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         with warnings.catch_warnings():
-            if quiet:
-                warnings.simplefilter("ignore", FutureWarning)  # of what Ray will change
-            ray.init(
-                address, logging_level=level, log_to_driver=not quiet, include_dashboard=False if not address else None
-            )
+            warnings.simplefilter("ignore", FutureWarning)  # of what Ray will change
+            dashboard = False if not address else None
+            ray.init(address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=dashboard)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ScapoError(f"no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
     try:

@@ -287,9 +287,8 @@ _IMAGE_NAME = re.compile(r"\d+|.*\.(?:jpe?g|png|webp|bmp|gif|tiff?)", re.IGNOREC
 
 
 def _is_by_image(record: Record) -> bool:
-    return bool(record) and all(
-        isinstance(text, str) and _IMAGE_NAME.fullmatch(str(image)) for image, text in record.items()
-    )
+    named = all(isinstance(text, str) and _IMAGE_NAME.fullmatch(str(image)) for image, text in record.items())
+    return named and len(" ".join(record.values()).split()) > 2 * len(record)  # else labels rather than captions
 
 
 def _captions_by_image(row: Record, line: int) -> Iterator[ForeignCaption]:

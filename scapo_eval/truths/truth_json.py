@@ -117,7 +117,7 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
 def _refuse_captions(document: dict[str, Any], source: str) -> None:
     if {"images", "annotations"} <= document.keys():
         hint = (
-            "COCO's captions are references (--references FILE), or joined with its instances: scapo-eval oracle chair"
+            "COCO's captions are references (--references FILE), joined with its instances by scapo-eval oracle chair"
         )
         raise InputError(f"not a valid COCO instances file: missing key 'categories'; {hint}", path=source)
 

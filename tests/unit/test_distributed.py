@@ -24,8 +24,9 @@ from scapo_eval import (
     SubsentenceReward,
     Vocabulary,
 )
+from scapo_eval.base.errors import ScapoError
 from scapo_eval.distributed import batch
-from scapo_eval.distributed.batch import Counter, check_columns, merged
+from scapo_eval.distributed.batch import Counter, check_columns, engine_errors, merged
 from scapo_eval.distributed.files import files_of, name_of, parts_of
 from scapo_eval.distributed.rewards import check_reward_columns, reward_fields, with_rewards
 
@@ -269,5 +270,20 @@ def test_an_engine_that_is_not_installed(engine: str, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, {"ray": "ray", "spark": "pyspark"}[engine], None)
     monkeypatch.setitem(sys.modules, {"ray": "ray.data", "spark": "pyspark.errors"}[engine], None)
     monkeypatch.delitem(sys.modules, f"scapo_eval.distributed.{engine}", raising=False)
-    with pytest.raises(MissingExtra, match=rf"pip install 'scapo\[{engine}\]'"):
+    with pytest.raises(MissingExtra, match=rf"pip install .*\[{engine}\]'"):
         __import__(f"scapo_eval.distributed.{engine}")
+
+
+@pytest.mark.parametrize(
+    ("engine", "message", "named"),
+    [
+        ("Spark", "ModuleNotFoundError: No module named 'scapo_eval'", True),
+        ("Spark", "[PYTHON_VERSION_MISMATCH] Python in worker has different version", True),
+        ("Spark", "ValueError: no", False),
+        ("Ray", "ModuleNotFoundError: No module named 'mine'", False),
+    ],
+)
+def test_another_python_of_sparks_workers_is_named(engine: str, message: str, named: bool) -> None:
+    with pytest.raises(ScapoError, match=f"{engine} gave up: ") as error, engine_errors(engine, (RuntimeError,)):
+        raise RuntimeError(message)
+    assert ("export PYSPARK_PYTHON=" in str(error.value)) == named

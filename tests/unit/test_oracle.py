@@ -323,7 +323,7 @@ def test_coco_files_that_are_refused(tmp_path: Path, change: dict[str, Any], rea
         (b'{"1": ["dog"', ":1: not valid JSON"),
         (b'{\n"1": ["dog"],\n"2": [dog]}', ":3: not valid JSON"),
         (b'{"1": [NaN]}', ":1: not valid JSON: NaN is not JSON"),
-        (b'{"1": "dog"}', r"not a valid truth file: expected COCO .*\(found keys: 1\)"),
+        (b'{"1": "dog"}', r"expected COCO .*\(found keys: 1; '1' has a string where a list of labels is expected\)"),
         (b'{"1": [1]}', "objects of image 1: a label is a number"),
         (b'{"1": ["a"], "01": ["b"]}', "'1' and '01' are the same image, 1"),
         (b'{"": ["a"]}', "image id is an empty string"),
