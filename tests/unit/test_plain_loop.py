@@ -108,6 +108,17 @@ def test_lists_arrays_tensors_and_masks_agree(tokenizer: Any, reward: Subsentenc
         advantages_for_batch([1, 2, 2], batch, tokenizer, reward, mask=mask[:, 1:])
 
 
+def test_a_mask_tells_responses_from_their_prompts(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
+    expected, _ = advantages_for_batch([1, 2, 2], batch, tokenizer, reward)
+    prompt = np.tile(tokenizer.encode("Is a dog in the car? "), (3, 1))
+    whole = np.concatenate([prompt, batch], axis=1)
+    mask = np.concatenate([np.zeros_like(prompt, dtype=bool), batch != PAD], axis=1)
+    found, _ = advantages_for_batch([1, 2, 2], whole, tokenizer, reward, mask=mask)
+    assert found.shape == whole.shape
+    assert not found[:, : prompt.shape[1]].any()
+    np.testing.assert_array_equal(found[:, prompt.shape[1] :], expected)
+
+
 def test_whether_a_response_ended_is_seen_from_its_tokens(
     tokenizer: Any, reward: SubsentenceReward, batch: Any
 ) -> None:
