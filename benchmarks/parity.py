@@ -414,7 +414,7 @@ def dcscore(data: Path) -> Iterator[Table]:
         cell("DCScore, as printed", "dcscore",
              ((f"DCScore: {100 * (runs[n].values['dcscore'] or 0):.2f}", expected[n]["printed"]) for n in runs),
              inputs),
-        cell("descriptions left out", "unread",
+        cell("descriptions omitted", "unread",
              ((runs[n].counts["unread"], len(expected[n]["invalid"])) for n in runs), inputs,
              note="those that its script cannot score and marks invalid"),
     ]  # fmt: skip
@@ -486,7 +486,7 @@ def mmhal(data: Path) -> Iterator[Table]:
         return float(line.removeprefix(f"{start}: "))
 
     headings = {"Average score": "mmhal_score", "Hallucination rate": "mmhal_hal", "Informativeness": "informativeness"}
-    unrated = "verdicts without one rating are left out here, 0 there"
+    unrated = "verdicts without one rating are omitted here, 0 there"
     cells = [
         cell(there, f"{here}, `printed`", ((whole[n].printed[here], printed(n, there)) for n in full), inputs)
         for there, here in headings.items()

@@ -352,7 +352,7 @@ Values of different profiles are not comparable, and their order of systems need
 """
 
 ON_READINGS = """\
-`all` counts every mention, as the published scripts do; the others leave out what a caption denies, guesses, or does
+`all` counts every mention, as the published scripts do; the others omit what a caption denies, guesses, or does
 not say of this image ([vocabulary.md](../vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
 charged for a dog by `all`.
 """

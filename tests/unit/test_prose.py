@@ -1,0 +1,58 @@
+"""The pages follow the style guide, and the rules find what they should."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGER = {"cli.md": "one section per verb, made by a script", "compatibility.md": "made by a script"}
+
+
+@pytest.fixture(scope="module")
+def prose() -> ModuleType:
+    """``tests/prose.py``."""
+    spec = importlib.util.spec_from_file_location("prose", ROOT / "tests" / "prose.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_have_no_fault(prose: ModuleType) -> None:
+    assert [str(fault) for fault in prose.faults()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It takes so many rows, eight at most.", True),
+        ("Groups of five or more captions.", True),
+        ("A gradient that is not finite is skipped.", True),
+        ("A contract holds it.", True),
+        ("Rows without a truth are\nleft out.", True),
+        ("The colour of the car.", True),
+        ("answers of another tool", True),
+        ("Code is quoted: `left out`, and so is *the colour*.", False),
+        ("```text\nleft out\n```\n", False),
+        ("Rows without a ground truth are omitted.", False),
+    ],
+)
+def test_rules(prose: ModuleType, text: str, found: bool) -> None:
+    assert bool(list(prose.faults_of(text))) == found
+
+
+def test_docstrings_start_with_a_verb(prose: ModuleType) -> None:
+    source = 'def f():\n    """How many."""\n\ndef g():\n    """The rows."""\n\ndef h():\n    """Returns the rows."""\n'
+    assert [fault.line for fault in prose.strings(source, "x.py")] == [2, 5]
+
+
+def test_no_user_page_is_long() -> None:
+    for page in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md"):
+        words = len(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL).split())
+        assert page.name in LONGER or words <= (700 if page.name == "README.md" else 1500), (page.name, words)
