@@ -2,7 +2,7 @@
 
     NLTK_DATA=... python benchmarks/field.py -o docs/field.md [--data ../shared/data]
 
-Values with 95 % bootstrap intervals by image, paired tests of every pair of systems on the same images, and beside
+Values with 95 % intervals, paired tests of every pair of systems on the same images, and beside
 them what was published and how far it is. No caption text is printed. Under two minutes of processor time.
 """
 
@@ -24,7 +24,7 @@ from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallu
 from scapo_eval.benchmarks.mmhal import mmhal_run, read_ratings
 from scapo_eval.files.files import atomic_write
 from scapo_eval.readers.parsers import parser
-from scapo_eval.results.names import metric_name
+from scapo_eval.results.names import metric_name, reader_mark
 from scapo_eval.results.render import number, stars
 from scapo_eval.results.results import Resampling, Results, Run
 from scapo_eval.results.stats import holm
@@ -140,9 +140,10 @@ def page(data: Path, resamples: int) -> Iterable[str]:
     yield "# The field table\n"
     yield (
         "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/field.md` from the public outputs that the tests "
-        "use (sources and licenses: the READMEs of that data; no caption is printed here). Percent with 95 % bootstrap "
-        "intervals by image; the first system of a table is its baseline, * and ** are p < 0.05 and p < 0.01 against "
-        "it after Holm's correction over the systems. A signature stands behind every row, as a comment.\n"
+        "use (sources and licenses: the READMEs of that data; no caption is printed here). Percent with 95 % "
+        "intervals (Wilson's, of the effective size, with images as units); the first system of a table is its "
+        "baseline, * and ** are p < 0.05 and p < 0.01 against it after Holm's correction over the systems. A "
+        "signature stands behind every row, as a comment.\n"
     )
     for each in CAPTIONS:
         yield from caption_set(each, data, resamples)
@@ -219,7 +220,8 @@ def orders(data: Path, resamples: int) -> Iterable[str]:
         }
         for metric in ("cap_score", "hal_rate", "chair_s"):
             cells = [order(runs[claims], metric) for claims in ("all", "visual")]
-            yield f"| {each.title} | {metric_name(metric)} | {' | '.join(cells)} |"
+            marked = metric_name(metric) + reader_mark(metric, [str(run.signature) for run in runs["all"]])
+            yield f"| {each.title} | {marked} | {' | '.join(cells)} |"
     yield f"\n{PEOPLE}"
     yield from thumb_places(data / "human")
 
@@ -372,7 +374,9 @@ def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
         rows = {row["metric"]: row for row in scapo_eval.compare([first, second], allow_different=True).comparisons}
         found.append((f"{second.name} - {first.name}", rows))
     corrected = {name: holm([rows[name]["p_value"] for _, rows in found]) for name in metrics}
-    yield f"| Pair | {' | '.join(map(metric_name, metrics))} | Images |\n| --- |{' ---: |' * (len(metrics) + 1)}"
+    signatures = [str(run.signature) for run in runs]
+    heads = [metric_name(name) + reader_mark(name, signatures) for name in metrics]
+    yield f"| Pair | {' | '.join(heads)} | Images |\n| --- |{' ---: |' * (len(metrics) + 1)}"
     for k, (pair, rows) in enumerate(found):
         cells = []
         for name in metrics:

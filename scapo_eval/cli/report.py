@@ -173,7 +173,7 @@ def command(
     """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects'), verdicts on claims (judge facts), ratings (judge mmhal), yes/no answers with labels (answer, plain or
+    'objects'), verdicts on claims (judge facts), objects that a judge listed (judge objhal), ratings (judge mmhal), yes/no answers with labels (answer, plain or
     --describe) and folders of training runs, in any mixture, recognized by content. The first system of each benchmark
     is its baseline.
     """

@@ -22,7 +22,6 @@ from ..files.source import Input, Source
 from ..readers.formats import recognize
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
-from ..results.slices import Sliced
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
 from .emit import emit
 from .files import INPUT, OUTPUT, sources_given
@@ -47,7 +46,6 @@ def command_of(record: Benchmark) -> click.Command:
         if output.protocol or (output.by and output.by != LENGTH):
             for _, source in given:
                 source.keep()
-        sliced = None
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
@@ -56,13 +54,13 @@ def command_of(record: Benchmark) -> click.Command:
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
-                runs, sliced = _here(record, given, values, scoring, output)
+                runs = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
         if not runs:
             return 0
         paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
-        code = emit(runs, output, allow_different=not record.several, files=paths, sliced=sliced)
+        code = emit(runs, output, allow_different=not record.several, files=paths)
         if record.advice and (line := record.advice(values)):
             output.note(line)
         return code
@@ -135,7 +133,7 @@ def _here(
     values: Mapping[str, Any],
     scoring: ScoringOptions | None,
     output: Output,
-) -> tuple[Sequence[Run], Sliced | None]:
+) -> Sequence[Run]:
     """The runs of all systems, scored in this process, and by the values of a column where one is asked for."""
     assert record.score is not None
     if record.own_files is not None:
@@ -153,7 +151,7 @@ def _here(
     systems = Systems(list(given), output.resampling, output.warn, reading, output.by)
     more = {"scoring": scoring} if record.scoring else {}
     runs = record.score(systems, **values, **more)
-    return runs, systems.sliced(runs[0].metric_set.columns) if runs else None
+    return systems.sliced(runs)
 
 
 def _on_engine(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..base.ids import canonical_image_id
 from ..base.verdicts import Verdict
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..benchmarks.density import density_counts, density_metrics
-from ..benchmarks.facts import JudgedDescription
+from ..benchmarks.facts import JudgedDescription, claim_rows
 from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
 from ..files.files import read_text
@@ -144,6 +144,37 @@ class TrainingAlarm:
     setting: str
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedText:
+    """A description whose claims, or objects, have verdicts.
+
+    Attributes:
+        image: its image.
+        rows: ``(claim, true, descriptive, reference)`` of each claim; ``true`` is None without a verdict.
+        text: the description itself, where it is at hand.
+        unread: whether a verdict could not be read.
+        references: reference claims with what the description says of them.
+    """
+
+    image: str
+    rows: Sequence[tuple[str, bool | None, bool, str | None]]
+    text: str = ""
+    unread: bool = False
+    references: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of_claims(cls, judged: JudgedDescription) -> JudgedText:
+        """The evidence of ``judge facts``."""
+        rows = [(row["claim"], row["true"], row["descriptive"], row["reference"]) for row in claim_rows(judged)]
+        references = list(zip(judged.references or (), judged.answers or (), strict=False))
+        return cls(judged.image or f"line {judged.line}", rows, unread=judged.unread, references=references)
+
+    @classmethod
+    def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
+        """The evidence of ``judge objhal``: the names that a judge listed."""
+        return cls(image, [(name, true, True, None) for name, true in names], text)
+
+
 @dataclass(frozen=True)
 class ClaimEvidence:
     """One system's descriptions with the verdicts on their claims.
@@ -154,11 +185,11 @@ class ClaimEvidence:
     """
 
     name: str
-    descriptions: tuple[JudgedDescription, ...]
+    descriptions: tuple[JudgedText, ...]
 
-    def worst(self, most: int) -> list[JudgedDescription]:
+    def worst(self, most: int) -> list[JudgedText]:
         """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
-        return sorted(self.descriptions, key=lambda judged: -sum(not true for true in judged.true or ()))[:most]
+        return sorted(self.descriptions, key=lambda judged: -sum(row[1] is False for row in judged.rows))[:most]
 
 
 @dataclass(frozen=True)

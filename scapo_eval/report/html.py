@@ -25,7 +25,6 @@ from .. import __version__
 from ..base.errors import InputError, MissingExtra
 from ..base.ids import canonical_image_id
 from ..base.verdicts import Verdict
-from ..benchmarks.facts import claim_rows
 from ..benchmarks.labels import label_rows, together
 from ..files.json_text import dump_json
 from ..matching.matcher import AliasMatcher
@@ -313,14 +312,13 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
         "name": evidence.name,
         "descriptions": [
             {
-                "image": description.image or f"line {description.line}",
-                "rows": [
-                    [row[k] for k in ("claim", "true", "descriptive", "reference")] for row in claim_rows(description)
-                ],
-                "unread": description.unread,
-                "references": list(zip(description.references or (), description.answers or (), strict=False)),
+                "image": judged.image,
+                "text": judged.text,
+                "rows": judged.rows,
+                "unread": judged.unread,
+                "references": judged.references,
             }
-            for description in evidence.worst(CLAIMS_SHOWN)
+            for judged in evidence.worst(CLAIMS_SHOWN)
         ],
     }
 

@@ -24,6 +24,7 @@ from .check import check_results
 from .counts import CountTable
 from .harness import FINISHED, GENERAL
 from .metric import Floats, MetricSet, Sums
+from .parts import Parts
 from .signature import Signature
 from .stats import (
     CONFIDENCE,
@@ -121,6 +122,7 @@ class Run:
         resampling: how intervals are drawn.
         account: what became of every record of the file; None where nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
+        parts: the counts by the values of a column; None where none was asked for.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Run:
     resampling: Resampling = Resampling()
     account: Account | None = None
     finished: Mapping[str, MetricValue] | None = None
+    parts: Parts | None = None
 
     def __post_init__(self) -> None:
         if self.finished is not None:
@@ -253,6 +256,13 @@ class Run:
         }
         if self.verdicts:
             record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
+        if self.parts is not None:
+            record["by"] = {
+                "column": self.parts.column,
+                "image_ids": list(self.parts.image_ids),
+                "values": list(self.parts.values),
+                "rows": self.parts.rows.tolist(),
+            }
         return record
 
     def save(self, path: str | Path) -> None:
@@ -440,7 +450,13 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         notes=(*entry.get("notes", ()), *([f"{CHANGED}: {', '.join(changed)}"] if changed else [])),
         resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
+        parts=_parts(evidence["by"], len(columns)) if "by" in evidence else None,
     )
+
+
+def _parts(by: Mapping[str, Any], columns: int) -> Parts:
+    rows = np.asarray(by["rows"], dtype=np.int64).reshape(-1, columns)
+    return Parts(by["column"], tuple(by["image_ids"]), tuple(by["values"]), rows)
 
 
 def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
