@@ -43,6 +43,11 @@ class Slicer:
             values = [self._known.get(number) for number in captions.numbers]
         self._rows.append((captions.image_ids, values, block.counts))
 
+    @property
+    def values(self) -> list[Any]:
+        """Returns the value of every caption; None where its record has none."""
+        return [value for _, values, _ in self._rows for value in values]
+
     def parts(self) -> Parts:
         """The counts by image and value, in the order in which they first occur."""
         sums: dict[tuple[str, Any], Any] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ..benchmarks.density import density_counts, density_metrics
 from ..benchmarks.facts import JudgedDescription, claim_rows
 from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
+from ..benchmarks.slicing import Slicer
 from ..files.files import read_text
 from ..files.json_text import iter_records
 from ..files.source import Input
@@ -60,6 +61,7 @@ class CaptionEvidence:
         uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
+        slices: value of each caption in the column by which the report is sliced; None where it is not.
     """
 
     scores: CaptionScores
@@ -71,6 +73,7 @@ class CaptionEvidence:
     uses: NDArray[np.uint8]
     counts: NDArray[np.bool_]
     rewards: RewardColumns
+    slices: Sequence[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -250,9 +253,14 @@ def caption_evidence(
     dagger: Truth | None = None,
     options: ScoringOptions,
     resampling: Resampling | None = None,
+    by: str | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionEvidence:
-    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`."""
+    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`.
+
+    With ``by`` also its counts by the values of a column, see :class:`scapo_eval.benchmarks.slicing.Slicer`.
+    """
+    slicer = None if by is None else Slicer(path, by)
     image_ids: list[str] = []
     texts: list[str] = []
     lines: list[int] = []
@@ -263,6 +271,8 @@ def caption_evidence(
         image_ids.extend(block.captions.image_ids)
         texts.extend(block.captions.captions)
         lines.extend(block.captions.numbers)
+        if slicer is not None:
+            slicer.add(block)
 
     scores = score_file(
         path,
@@ -280,7 +290,10 @@ def caption_evidence(
     mentions, counts = reward.matcher.find_all(texts)
     _, uses = reward.matcher.find_all_uses(texts)
     rewards = reward.batch(image_ids, texts)
-    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, uses, counts, rewards)
+    sliced = None
+    if slicer is not None:
+        scores, sliced = replace(scores, parts=slicer.parts()), slicer.values
+    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, uses, counts, rewards, sliced)
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:

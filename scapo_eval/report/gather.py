@@ -56,6 +56,7 @@ class Settings:
         given: file or folder -> the name that its only system was given with it.
         resampling: of every interval.
         allow_different: whether systems of one benchmark may have been scored differently.
+        by: column of the caption records (or ``length``) by whose values captions are sliced; None: by none.
     """
 
     truth: str | None = None
@@ -68,6 +69,7 @@ class Settings:
     given: dict[str, str] = field(default_factory=dict)
     resampling: Resampling = field(default_factory=Resampling)
     allow_different: bool = False
+    by: str | None = None
 
 
 def gather(
@@ -216,6 +218,7 @@ class _Judging:
                 dagger=self.dagger,
                 options=self.settings.scoring,
                 resampling=self.settings.resampling,
+                by=self.settings.by,
                 on_progress=on_progress,
             )
 

@@ -114,7 +114,7 @@ def test_few_events_have_poisson_s_lower_bound() -> None:
 def test_metrics_made_of_shares_rest_on_the_rarest_event() -> None:
     """Cap. Score on three inventions in two images; F1 on two errors, not on the thirty right answers."""
     metrics = capscore_metrics()
-    rows = np.array([dict(generated=4, covered=2, truth=4).get(name, 0) for name in metrics.columns])
+    rows = np.array([{"generated": 4, "covered": 2, "truth": 4}.get(name, 0) for name in metrics.columns])
     counts = np.tile(rows, (30, 1))
     counts[:2, metrics.columns.index("hallucinated")] = 1, 2
     found = few_events(table(counts, metrics), metrics)
