@@ -1,6 +1,6 @@
-"""The field table: every public output in ../shared/data under every metric and profile that applies (docs/field.md).
+"""The field table: every public output in ../shared/data under every metric and profile that applies (docs/lab/field.md).
 
-    NLTK_DATA=... python benchmarks/field.py -o docs/field.md [--data ../shared/data]
+    NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md [--data ../shared/data]
 
 Values with 95 % intervals, paired tests of every pair of systems on the same images, and beside
 them what was published and how far it is. No caption text is printed. Under two minutes of processor time.
@@ -24,7 +24,7 @@ from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallu
 from scapo_eval.benchmarks.mmhal import mmhal_run, read_ratings
 from scapo_eval.files.files import atomic_write
 from scapo_eval.readers.parsers import parser
-from scapo_eval.results.names import metric_name, reader_mark
+from scapo_eval.results.names import metric_name
 from scapo_eval.results.render import number, stars
 from scapo_eval.results.results import Resampling, Results, Run
 from scapo_eval.results.stats import holm
@@ -139,11 +139,11 @@ def page(data: Path, resamples: int) -> Iterable[str]:
     """The page, block by block."""
     yield "# The field table\n"
     yield (
-        "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/field.md` from the public outputs that the tests "
-        "use (sources and licenses: the READMEs of that data; no caption is printed here). Percent with 95 % "
-        "intervals (Wilson's, of the effective size, with images as units); the first system of a table is its "
-        "baseline, * and ** are p < 0.05 and p < 0.01 against it after Holm's correction over the systems. A "
-        "signature stands behind every row, as a comment.\n"
+        "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md` from the public outputs that the tests "
+        "use. Values are percentages with 95 % intervals (Wilson's, images as units). The first system of a table is its "
+        "baseline; "
+        "* and ** mean p < 0.05 and p < 0.01 against it after Holm's correction over the systems. A comment contains the "
+        "signature of every row.\n"
     )
     for each in CAPTIONS:
         yield from caption_set(each, data, resamples)
@@ -191,17 +191,17 @@ def caption_set(each: CaptionSet, data: Path, resamples: int) -> Iterable[str]:
 ORDERS = """\
 ## What changes the order
 
-**The reading.** Systems in the order of three metrics, best first, with `--claims all` (the default and the paper's) and
-`visual`; `=` where the two are not told apart (approximate randomization by image, p >= 0.05 after Holm's correction over
-the neighbors). No system changes its place; the values move by up to five points ([lab/closed_vocabulary.md](lab/closed_vocabulary.md#the-reading-of-claims)).
+**The reading.** Systems ordered by three metrics, best first, with `--claims all` (the default) and `visual`. `=` means no
+significant difference (approximate randomization by image, p >= 0.05 after Holm's correction over adjacent systems). No
+system changes its rank; values change by up to five points ([closed vocabulary](closed_vocabulary.md#the-reading-of-claims)).
 """
 
 PEOPLE = """\
-**The weighting, and what people say.** THumB: five systems on 500 images, rated by people (`benchmarks/people.py`;
-[validity.md](validity.md) has the agreement caption by caption). Truth: COCO's objects; references: four others of each
-image. Mean of captions and place. People put their own captions first, and then the systems in the order of their years.
-No count of objects does, weighted or not. `cap_people` does; half of these images were used to fit it, and on the other
-half it does, too (validity.md). So does length here, which agrees with nobody caption by caption.
+**The weighting.** THumB has five systems on 500 images, rated by people (`benchmarks/people.py`). [Validity](validity.md)
+contains the agreement caption by caption. Ground truth: COCO's objects; references: four other captions of each image. The
+table shows means of captions and ranks. People rank their own captions first, and then the systems by their year. No count
+of objects does, weighted or not. `cap_people` does; half of these images were used to fit it, and it does so on the other
+half too. Length also does, although it agrees with nobody caption by caption.
 """
 
 
@@ -220,8 +220,7 @@ def orders(data: Path, resamples: int) -> Iterable[str]:
         }
         for metric in ("cap_score", "hal_rate", "chair_s"):
             cells = [order(runs[claims], metric) for claims in ("all", "visual")]
-            marked = metric_name(metric) + reader_mark(metric, [str(run.signature) for run in runs["all"]])
-            yield f"| {each.title} | {marked} | {' | '.join(cells)} |"
+            yield f"| {each.title} | {metric_name(metric)} | {' | '.join(cells)} |"
     yield f"\n{PEOPLE}"
     yield from thumb_places(data / "human")
 
@@ -374,9 +373,7 @@ def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
         rows = {row["metric"]: row for row in scapo_eval.compare([first, second], allow_different=True).comparisons}
         found.append((f"{second.name} - {first.name}", rows))
     corrected = {name: holm([rows[name]["p_value"] for _, rows in found]) for name in metrics}
-    signatures = [str(run.signature) for run in runs]
-    heads = [metric_name(name) + reader_mark(name, signatures) for name in metrics]
-    yield f"| Pair | {' | '.join(heads)} | Images |\n| --- |{' ---: |' * (len(metrics) + 1)}"
+    yield f"| Pair | {' | '.join(map(metric_name, metrics))} | Images |\n| --- |{' ---: |' * (len(metrics) + 1)}"
     for k, (pair, rows) in enumerate(found):
         cells = []
         for name in metrics:

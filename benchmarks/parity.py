@@ -1,6 +1,6 @@
 """The parity matrix: every figure that an original script prints, beside what this project makes of the same inputs.
 
-    python benchmarks/parity.py ../shared [-o docs/parity.md]
+    python benchmarks/parity.py ../shared [-o docs/lab/parity.md]
 
 ``../shared/data`` holds the inputs and the originals' OWN output; nothing here is computed by a copy of an original.
 A cell is ``equal`` (to its tolerance), ``different`` (and then it says why) or ``not checked``; the state is computed,
@@ -697,18 +697,18 @@ def tables(shared: Path) -> list[Table]:
 HEAD = " ".join(
     """# Parity
 
-Every figure that an original script prints, beside what this project makes of the same inputs. The originals ran
-unmodified and elsewhere; what stands here are their own outputs, compared by `python benchmarks/parity.py SHARED`,
-which writes this page, and asserted in the tests. No transcription of a script is called parity.
+The figures that original scripts print, compared with scapo's on the same inputs. The originals ran unmodified on
+another machine. `python benchmarks/parity.py SHARED` compares their outputs and writes this page, and the tests check it.
 
-**equal**: to the tolerance named, on the inputs named. **different**: with the reason. **not checked**: no output of
-the original is at hand, or the figure is not offered. Inputs that are synthetic say nothing of how good a model is.
+**equal** means equal within the stated tolerance on the stated inputs. **different** states the reason. **not checked**
+means that no output of the original is available, or that scapo does not offer the figure. Synthetic inputs do not show
+how good a model is.
 """.replace("\n\n", "\0").split("\n")
 ).replace("\0", "\n\n")
 
 
 def page(found: Sequence[Table]) -> str:
-    """docs/parity.md."""
+    """docs/lab/parity.md."""
     every = [each for table in found for each in table.cells]
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
     parts = [
@@ -734,7 +734,7 @@ def page(found: Sequence[Table]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shared", type=Path)
-    parser.add_argument("-o", "--output", default="docs/parity.md")
+    parser.add_argument("-o", "--output", default="docs/lab/parity.md")
     given = parser.parse_args()
     found = tables(given.shared)
     with atomic_write(given.output) as stream:

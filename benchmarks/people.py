@@ -1,6 +1,6 @@
-"""Metrics against people on public sets of human judgements (docs/validity.md).
+"""Metrics against people on public sets of human judgments (docs/lab/validity.md).
 
-    PYTHONPATH=... python benchmarks/people.py -o docs/validity.md [--data ../shared/data/human]
+    PYTHONPATH=... python benchmarks/people.py -o docs/lab/validity.md [--data ../shared/data/human]
 
 Needs the extra ``ngrams``. Tables with 95 % bootstrap intervals by image; no caption is printed. What was chosen was
 chosen on the half 'fit' of a set's images, and is reported on the half 'report' (``scapo_eval/validation/halves.py``).
@@ -36,163 +36,90 @@ SYSTEMS = ("Human", "Up-Down", "Unified-VLP", "VinVL-base", "VinVL-large")
 NGRAMS = ("cider_d", "rouge_l", "bleu_4")
 RATINGS = ("precision", "recall", "total")
 
-INTRODUCTION = """# How well each number agrees with people
+INTRODUCTION = """# Agreement with people: the measurements
 
-Metrics of hallucination and coverage are held against human judgements of captions: which agrees, how well, with whom,
-and where it fails. Do the same with your own: `scapo-eval validate` (below). What a closed vocabulary cannot see at all
-is measured in [lab/closed_vocabulary.md](lab/closed_vocabulary.md).
+Metrics of hallucination and coverage are compared with human judgments of captions. [Validity](../validity.md) summarizes
+the results. Limits of a closed vocabulary: [closed vocabulary](closed_vocabulary.md).
 """
 
-WHEN = """## What to use when
+METHOD = """## Method
 
-| You want to know | You have | Use | It agrees with people |
-| --- | --- | --- | --- |
-| does it invent objects | a truth of objects | Hal. Rate, CHAIR | well, as far as objects go |
-| does it say what matters | reference captions | `cover_words`, `cover_weighted` | moderately; Cover Rate without weights hardly |
-| is it a good caption, in one number | references and a truth | `cap_people` | best of all here |
-| the same | references only | `cap_people` | as well as CIDEr-D, and does not put people's captions below machines' |
-| the same | a truth only | `cap_people` (`--people`) | better than Cap. Score |
-| the paper's numbers | its truth | Cap. Score | weakly: a fork counts as much as the person in the middle |
-| are attributes, counts, relations right | a judge | [`facts`](benchmarks.md) | no metric of objects sees them |
-| which of two strong models of 2026 describes better | | people, or a judge | not known: see [where they fail](#where-they-fail) |
-
-```bash
-scapo-eval captions.jsonl --references refs.jsonl                     # named_rate, cover_weighted, cover_words, cap_people
-scapo-eval captions.jsonl --references refs.jsonl --truth truth.json  # Hal. Rate, too, and the better cap_people
-scapo-eval captions.jsonl --truth truth.json --people                 # cap_people without references
-```
-"""
-
-METHOD = """## How it was measured
-
-Each set's images are split in two by a hash of the image's id, fixed before anything was fitted
-(`scapo_eval/validation/halves.py`): `fit` to choose and fit on, `report` for every figure of this page that does not say
-otherwise. Pearson's r, and Kendall's tau-c where others report it; intervals by image, 1,000 resamples; differences are
-paired, on the same captions and resamples. All metrics read the same captions in one run. Greater is better everywhere:
-`hal_rate` stands for 1 - Hal. Rate, and a caption that claims nothing has nothing wrong.
+The images of each set are split into two halves by a hash of the image id, before anything was fitted
+(`scapo_eval/validation/halves.py`). Choices and fits use the half `fit`. Figures use the half `report` unless stated
+otherwise. The statistics are Pearson's r and, if other publications report it, Kendall's tau-c. Intervals resample images
+(1,000 resamples). Differences are paired: same captions, same resamples. Greater is better everywhere: `hal_rate` means
+1 - Hal. Rate, and a caption without claims has no errors.
 
 Sets: THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite (Aditya et
 al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et al.,
 [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)), IIW-400 (Garg et al.,
-[arXiv 2405.02793](https://arxiv.org/abs/2405.02793)). COCO's truth here is CHAIR's: instances and the words of all five
-reference captions, so it knows what a reference says, too.
+[arXiv 2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is CHAIR's: instances and the objects in all
+five reference captions.
 
-The card without references was changed once after the report half of THumB had been looked at (one added above and below
-its cover; chosen by the fit halves of THumB and Composite). Its THumB figure is therefore not quite blind; Composite's is.
+The card without references was changed once after the report half of THumB had been inspected (adding one above and below
+its cover term; chosen on the fit halves of THumB and Composite). Its THumB figure is therefore not blind. Its Composite
+figure is.
 """
 
-THUMB = """## Captions of COCO, rated (THumB)
+THUMB = """## Rated COCO captions (THumB)
 
-{n} machine captions of {images} images (four systems), rated 1 to 5 for precision and recall by trained people; the total
-also counts fluency and brevity. Truth: COCO's objects; references: the four others of the image. Last column: r with the
-total, minus that of CIDEr-D.
+{n} machine captions of {images} images from four systems, rated 1 to 5 for precision and recall by trained people. The
+total also includes fluency and brevity. Ground truth: COCO's objects. References: the four other captions of the image.
+The last column is r with the total minus that of CIDEr-D.
 """
 
-PLACES = """## Which system people put first
+PLACES = """## Ranking of systems
 
-Mean of all five systems, and place. People's own captions (`Human`) are rated best by far. N-gram metrics put them last,
-or next to last, because a person says it in words of their own. COCO's truth was made from these captions, too, so Hal. Rate is 0.0 for them by
-construction: their place by `hal_rate`, and by `cap_people` with the truth, is no finding; with references alone it is.
+Means of all five systems, with their rank. People's captions (`Human`) are rated best by far. N-gram metrics rank them
+last or next to last, because people use their own words. COCO's ground truth includes these captions, so their Hal. Rate
+is 0.0 by construction: their rank by `hal_rate`, and by `cap_people` with the ground truth, is not a finding. Their rank
+by references alone is.
 """
 
-COMPOSITE = """## Captions of people and of two systems (Composite, COCO part)
+COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
 
-{n} captions, rated 1 to 5 for relevance, against COCO's objects alone. Published on the whole of Composite (other
-captions among them): tau-c CIDEr 37.7, SPICE 40.3, CLIPScore 53.8, RefFLEUR 64.2.
+{n} captions, rated 1 to 5 for relevance, compared with COCO's objects only. Published values for all of Composite (which
+contains other captions): tau-c CIDEr 37.7, SPICE 40.3, CLIPScore 53.8, RefFLEUR 64.2.
 """
 
-FACTS = """## True or not (FAITHSCORE)
+FACTS = """## True or false facts (FAITHSCORE)
 
-Facts of answers of vision-language models, marked true or false by people. An object fact ("There is a dog.") is called
-true where all labels it claims are present, with COCO's truth. Facts that say how many are left out. Few images, so wide
-intervals: both halves are shown. Most disagreements are objects that COCO's annotators did not mark.
+People marked facts in answers from vision-language models as true or false. An object fact ("There is a dog.") counts as
+true if all labels that it claims are present in COCO's ground truth. Facts with counts are omitted. There are few images,
+so intervals are wide and both halves are shown. Most disagreements are objects that COCO's annotators did not mark.
 """
 
 LONG = """## Long descriptions (HaELM, IIW-400)
 
-HaELM: {n} descriptions of 57 words against five references of 10, called accurate or not by people; AUC. References that
-short say nothing on most of what a long description claims, and nothing here sees whether it is accurate. IIW-400: people
-compared descriptions of 100 images by people and by PaLI-5B; the longer one was found more comprehensive in
-{comprehensive} of those that differ, and less hallucinated in {hallucination}: with nearly all answers on one side, agreement
-says little.
+HaELM has {n} descriptions of 57 words with five references of 10 words; people called them accurate or not (AUC). Short
+references do not mention most of the claims in a long description, and no metric here sees whether it is accurate.
+IIW-400 compares descriptions of 100 images by people and by PaLI-5B. The longer one was found more comprehensive in
+{comprehensive} of those that differ, and less hallucinated in {hallucination}. With nearly all answers on one side,
+agreement is uninformative.
 """
 
-CHOICES = """## What the evidence chose (half `fit`)
+CHOICES = """## Choices made on the half `fit`
 
 """
 
 CARD = """## The card of `cap_people`
 
-A product of terms in [0, 1], each to its power; per caption, then the mean. No model, no random number.
+The score of a caption is a product of terms in [0, 1], each raised to a power. The score of a system is the mean over its
+captions. It uses no model and no random numbers.
 
 | Term | What it is | References | References and truth | Truth |
 | --- | --- | ---: | ---: | ---: |
 {rows}
 
-The powers were fitted on the half `fit` with all five systems (machines for the correlation, people's captions for their
-place); the power of repetition was set higher than the best correlation wants (1 in place of 0.6), which puts people's
-captions first and costs .01 of r. Rarity is `log(1 + N / (n + 1))` over the images of the references given, so a value
-belongs to its references: they are in the signature. How it was found: [lab/people.md](lab/people.md).
+The powers were fitted on the half `fit` with all five systems. The power of repetition is higher than the best
+correlation requires (1, not 0.6): this ranks people's captions first and costs .01 of r. Rarity is
+`log(1 + N / (n + 1))` over the images of the given references, so a value depends on its references, and the signature
+contains them. How the card was found: [people](people.md).
 
-### Length does not help
+### Longer captions do not score higher
 
-Mean `cap_people` (references) of the captions as they are, and changed, on the half `report`:
+Mean `cap_people` (references) of unchanged and changed captions, on the half `report`:
 
-"""
-
-FAILS = """## Where they fail
-
-- **Strong captions, long descriptions.** The rated captions here are short, and of systems of 2015 to 2021. Nothing on
-  this page says how well any of these numbers orders the descriptions of two recent models.
-- **Attributes, counts, relations, actions.** Only `cover_words` and `cap_people` see their words at all, and do not know
-  whether "red" belongs to the car.
-- **Fluency.** Repeating even "a" costs, so leaving out articles gains up to a tenth (the table above); nothing here sees
-  that such text is not English.
-- **References of another length.** `cap_people` expects captions of about the references' length. Short references for
-  long descriptions make everything that they leave out look wrong or needless.
-- **A truth made from the very caption that is scored.** Then nothing is hallucinated. `--leave-out-self` holds a caption
-  that is one of the references against the others; a truth that was joined from captions cannot be taken apart.
-- **What nobody marked.** Hal. Rate calls what annotators missed hallucinated: most of its disagreements with people.
-"""
-
-YOURS = """## Your own judgements
-
-JSON Lines; `rating` or several `ratings`; `id` joins scores from elsewhere; with `rival` the rating says by how much
-`caption` is better than it; with `spans` the parts that people marked (text that is not marked is right).
-
-```json
-{"id": "7-a", "image_id": 7, "system": "a", "caption": "A dog on a couch.", "ratings": {"faithful": 5, "complete": 3}}
-{"id": "7-ab", "image_id": 7, "caption": "A dog on a couch.", "rival": "A cat.", "rating": 2}
-{"id": "8", "image_id": 8, "caption": "A cat and a horse.", "spans": [{"start": 10, "end": 17, "wrong": true}]}
-```
-
-One kind per file. Scores of another metric (a judge, CLIPScore) are a column: lines of `id` and `score`.
-
-```bash
-scapo-eval validate ratings.jsonl --truth truth.json --metric cap_score --metric hal_rate --scores clip=clip.jsonl
-scapo-eval validate ratings.jsonl --references refs.jsonl --metric cap_people --metric cider_d   # extra 'ngrams'
-scapo-eval validate mscoco_THumB-1.0.jsonl --references refs.jsonl --half report --without Human
-scapo-eval validate annotation.jsonl --truth instances_val2014.json --claims visual              # FAITHSCORE
-```
-
-The first metric is the baseline of the others: paired differences, p-values by the bootstrap, Holm's correction over the
-metrics. Refused by name: ratings that are constant or out of range, fewer than 30 items, scores whose ids match no item,
-items whose image has no references. THumB and FAITHSCORE are read as published; HaELM, Composite and IIW-400 with the
-fields `caption, references, accurate`; `row, image_id, caption, rating`; `image, human, p5b, sxs_p5b`. No set is shipped.
-
-## References of your data
-
-| Data | File | Command |
-| --- | --- | --- |
-| COCO captions | `captions_val2014.json` as it is | `scapo-eval captions.jsonl --references captions_val2014.json` |
-| DOCCI, DetailCaps, IIW, CompreCap | lines of `image_id` and `references` (one long one is enough) | `scapo-eval captions.jsonl --references refs.jsonl` |
-| captions that are among the references | the same | `--leave-out-self` |
-| references that are complete | the same | `--unnamed absent`: what no reference names is hallucinated |
-| a matrix to keep | the same | `scapo-eval oracle references refs.jsonl --vocabulary open400 -o truth.npz --weights weights.jsonl` |
-| salience by area | COCO's instances | `scapo-eval captions.jsonl --truth instances.json --weights instances.json` |
-
-A label that a reference names is present and weighs the share of references that name it; one that none names is unknown,
-so Hal. Rate has no value with references alone. `named_rate` is the share of claimed labels that a reference names.
 """
 
 
@@ -211,14 +138,13 @@ def main() -> None:
 
 def page(data: Path) -> Iterator[str]:
     """The page, block by block."""
-    yield from (INTRODUCTION, WHEN, METHOD)
+    yield from (INTRODUCTION, METHOD)
     yield from thumb(data)
     yield from composite(data)
     yield from facts(data)
     yield from long_descriptions(data)
     yield from choices(data)
     yield from card(data)
-    yield from (FAILS, YOURS.rstrip())
 
 
 def thumb(data: Path) -> Iterator[str]:
@@ -330,10 +256,9 @@ def choices(data: Path) -> Iterator[str]:
         judged = judged.without_systems(["Human"]) if name == "thumb" else judged
         yield _row([name, rating, *_readings(judged, truth, rating)])
     yield (
-        "\nThe rated captions hold hardly a negation, quotation or guess, so people's judgements do not tell the readings "
-        "apart. On annotated captions of recent models `visual` is nearer to the annotators "
-        "([lab/closed_vocabulary.md](lab/closed_vocabulary.md)); those are no people. `all` therefore stays the default, "
-        "`--claims visual` one option away.\n"
+        "\nThe rated captions contain hardly any negations, quotations or guesses, so people's judgments do not separate the "
+        "readings. On annotated captions from recent models, `visual` is closer to the annotators "
+        "([closed vocabulary](closed_vocabulary.md)), but those are language models. The default therefore remains `all`.\n"
     )
     yield "**Vocabulary and weights**, references as truth, THumB's machine captions:\n"
     yield _head(

@@ -21,10 +21,11 @@ author = "The scapo developers"
 copyright = "the scapo developers, Apache-2.0"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 myst_heading_anchors = 4  # as on code hosts: every link to a heading is checked
 suppress_warnings = ["misc.highlighting_failure"]  # csv has no lexer
 autodoc_member_order = "bysource"
+templates_path = ["_templates"]  # a page per public name (docs/api, not in the repository)
 autodoc_mock_imports = ["torch", "transformers"]
 napoleon_use_rtype = False
 maximum_signature_line_length = 88
@@ -39,18 +40,21 @@ ELSEWHERE = {"../examples/README.md": "examples.md", "../README.md": "index.md"}
 }
 """Links out of this folder -> the page in their place."""
 
+MOVED = {"field": "lab/field"}
+"""Former name of a page -> its present one: the site redirects."""
+
 
 def _complete(app: Sphinx, name: str, source: list[str]) -> None:
-    """Links out of this folder stay in the site; pages that index.md does not list come last in the navigation."""
+    """Keeps links within the site, and lists the pages that index.md does not name last in the navigation."""
     source[0] = _joined(source[0])
     if name == "index":
         listed = set(re.findall(r"^[\w/]+$", source[0], re.MULTILINE))
-        others = "\n".join(sorted(app.env.found_docs - listed - {name}))
+        others = "\n".join(sorted(each for each in app.env.found_docs - listed - {name} if not each.startswith("api/")))
         source[0] += f"\n```{{toctree}}\n:caption: More\n:hidden:\n\n{others}\n```\n" if others else ""
 
 
 def _joined(text: str) -> str:
-    """A page with the file that it includes, its links as they are from here."""
+    """Returns a page with its included file, and with links relative to this folder."""
     text = re.sub(r"```\{include\} \.\./(\S+)\n```", lambda found: _of_the_checkout(found[1]), text)
     for target, page in ELSEWHERE.items():
         text = text.replace(f"]({target})", f"]({page})")
@@ -63,26 +67,28 @@ def _of_the_checkout(name: str) -> str:
 
 
 def _as_markdown(name: str) -> str:
-    """A page for programs: its source; included files and docstrings in place of the directives."""
+    """Returns a page for programs: its source, with included files and docstrings instead of directives."""
+    if name.startswith("api/"):
+        module, _, member = name.removeprefix("api/").rpartition(".")
+        return _entry(getattr(import_module(module), member), member)
     text = _joined((HERE / f"{name}.md").read_text(encoding="utf-8"))
     text = re.sub(r"```\{toctree\}.*?```\n", "", text, flags=re.DOTALL)
     return re.sub(r"```\{eval-rst\}\n(.*?)```", lambda found: _docstrings(found[1]), text, flags=re.DOTALL)
 
 
 def _docstrings(directives: str) -> str:
-    """Signature and docstring of everything that autodoc directives name."""
+    """Returns signature and docstring of everything that autosummary and autodoc directives name."""
     module, out = "scapo_eval", []
-    for kind, name, members in re.findall(r"^\.\. (\w+):: (\S+)(?:\n   :members:([^\n]*))?", directives, re.MULTILINE):
-        if kind in ("currentmodule", "automodule"):
-            module = name
-        found = import_module(module)
-        if kind == "automodule":
-            out.append(f"### {module}\n\n{inspect.getdoc(found)}\n")
-            names = [each.strip() for each in members.split(",") if each.strip()]
-            names = names or [each for each, value in vars(found).items() if getattr(value, "__module__", "") == module]
-            out += [_entry(getattr(found, each), each) for each in names if each[0] != "_"]
-        elif kind != "currentmodule":
-            out.append(_entry(getattr(found, name), name))
+    for line in directives.splitlines():
+        if found := re.match(r"\.\. (currentmodule|automodule):: (\S+)", line):
+            module = found[2]
+            if found[1] == "automodule":
+                source = import_module(module)
+                out.append(f"### {module}\n\n{inspect.getdoc(source)}\n")
+                own = [each for each, value in vars(source).items() if getattr(value, "__module__", "") == module]
+                out += [_entry(getattr(source, each), each) for each in own if each[0] != "_"]
+        elif found := re.match(r"   (\w+)$", line):
+            out.append(_entry(getattr(import_module(module), found[1]), found[1]))
     return "\n".join(out)
 
 
@@ -101,7 +107,7 @@ def _entry(value: object, name: str) -> str:
 
 
 def _for_programs(app: Sphinx, failure: Exception | None) -> None:
-    """Every page as Markdown beside its HTML, and llms.txt, the list of them."""
+    """Writes every page as Markdown beside its HTML, llms.txt (the list of pages), and redirects."""
     if failure or app.builder.format != "html":
         return
     lines = [f"# {project}", "", f"> {_first_paragraph(app, 'index')}", "", "## Pages", ""]
@@ -111,6 +117,9 @@ def _for_programs(app: Sphinx, failure: Exception | None) -> None:
         target.write_text(_as_markdown(name), encoding="utf-8")
         lines.append(f"- [{app.env.titles[name].astext()}]({name}.md): {_first_paragraph(app, name)}")
     Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for former, present in MOVED.items():
+        redirect = f'<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={present}.html">'
+        Path(app.outdir, f"{former}.html").write_text(f"{redirect}<title>{present}</title>\n", encoding="utf-8")
 
 
 def _first_paragraph(app: Sphinx, name: str) -> str:
@@ -120,6 +129,6 @@ def _first_paragraph(app: Sphinx, name: str) -> str:
 
 
 def setup(app: Sphinx) -> None:
-    """Sphinx's hook."""
+    """Registers the handlers above with Sphinx."""
     app.connect("source-read", _complete)
     app.connect("build-finished", _for_programs)

@@ -30,6 +30,9 @@ class InputError(ScapoError):
         line: 1-based line number, None where a file has no lines.
     """
 
+    alike: str = ""
+    """What is said of faults of one kind after the first three, with their number; empty: each for itself."""
+
     def __init__(self, reason: str, *, path: str | os.PathLike[str] | None = None, line: int | None = None) -> None:
         self.reason = in_short(reason)
         self.path = None if path is None else str(path)
@@ -45,6 +48,10 @@ class InputError(ScapoError):
 
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[()]]:
         return partial(type(self), self.reason, path=self.path, line=self.line), ()
+
+
+class InputWarning(UserWarning):
+    """Input that can be used and was perhaps meant otherwise; the command line prints it in one line."""
 
 
 class OptionError(InputError):
@@ -79,6 +86,9 @@ MAX_FAULTS = 100_000
 """Faults of one input after which reading stops."""
 
 
+_ALIKE = 3
+
+
 class FaultList:
     """Collects faults, or hands each to a callback; raises what it collected, one fault per file and reason."""
 
@@ -104,6 +114,8 @@ class FaultList:
         if self._on_error is not None:
             self._on_error(error)
             return
+        if error.alike and sum(known.alike == error.alike for known in self._first) == _ALIKE:
+            error = InputError(error.alike, path=error.path, line=error.line)
         key = (error.path, error.reason)
         line = error.line or 0
         if known := self._lines.get(key):
@@ -135,9 +147,11 @@ class MissingExtra(ScapoError):
     """
 
     def __init__(self, extra: str, needed_for: str) -> None:
+        from .installed import install_command  # importlib.metadata takes 20 ms
+
         self.extra = extra
         self.needed_for = needed_for
-        super().__init__(f"{needed_for} needs the extra '{extra}': pip install 'scapo[{extra}]'")
+        super().__init__(f"{needed_for} needs the extra '{extra}': {install_command(extra)}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return type(self), (self.extra, self.needed_for)

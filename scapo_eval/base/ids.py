@@ -48,3 +48,11 @@ def canonical_image_id(value: object) -> str:
             return str(int(value))
         raise ValueError(f"must be a whole number, got {value}")
     raise ValueError(f"must be a number or a string, not {type(value).__name__}")
+
+
+_FOLDER_AND_ENDING = re.compile(r".*[/\\]|\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE | re.DOTALL)
+
+
+def file_name_of(image_id: str) -> str:
+    """An image id without folder and ending: ``val/cat.jpg`` and ``cat.png`` give ``cat``."""
+    return _FOLDER_AND_ENDING.sub("", image_id)

@@ -45,6 +45,23 @@ def lemma(word: str, pos: str = "n") -> str:
     return lemmatized
 
 
+def absent_data() -> list[str]:
+    """Returns the packages of :data:`NLTK_DATA` that NLTK does not find."""
+    from nltk.data import find
+
+    def is_there(name: str) -> bool:
+        for folder in ("tokenizers", "taggers", "corpora"):
+            for path in (f"{folder}/{name}", f"{folder}/{name}.zip"):
+                try:
+                    find(path)
+                except LookupError:
+                    continue
+                return True
+        return False
+
+    return [name for name in NLTK_DATA if not is_there(name)]
+
+
 def missing_data(error: LookupError) -> str:
     """What to tell the user when NLTK does not find its data."""
     wanted = next((name for name in NLTK_DATA if name in str(error)), "")

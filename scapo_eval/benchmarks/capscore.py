@@ -42,10 +42,11 @@ from .scoring import (
     Scorer,
     ScoringOptions,
     Tally,
+    ignored_lists,
     tally,
     truth_notes,
 )
-from .systems import Systems, drawn
+from .systems import Systems, drawn, naming_inputs
 
 COLUMNS = (
     "captions",
@@ -285,7 +286,8 @@ class CaptionScorer(Scorer):
         first, *daggers = [caption_counts(m, r, t) for m, r, t in zip(mentions, rows, self.truths, strict=True)]
         counts = [first, *self._further(captions, mentions[0], rows[0], first), *(more[:, 1:] for more in daggers)]
         mentioned = np.bincount(mentions[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
-        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions)
+        claims = mentions[0].caption, mentions[0].label_id
+        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions, claims=claims)
 
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
@@ -408,7 +410,7 @@ def score_file(
         oracle if isinstance(oracle, Truth) else Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
     )
     scorer = CaptionScorer.of(truth, dagger, options, people=people)
-    damage: list[str] = []
+    damage = ignored_lists(path)
     sums = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
@@ -599,6 +601,7 @@ def _score(
     return systems.each(partial(score_file, options=scoring, **how), per_caption)
 
 
+@naming_inputs
 def score(
     captions: Given,
     *,
@@ -621,6 +624,7 @@ def score(
     on_unknown_image: OnUnknownImage = "error",
     any_fingerprint: bool = False,
     drop_unfinished: bool = False,
+    any_ids: bool = False,
 ) -> CaptionScores:
     """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
@@ -649,6 +653,7 @@ def score(
         on_unknown_image: what becomes of captions whose image the truth does not know.
         any_fingerprint: accept a matrix that was made for another vocabulary.
         drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
+        any_ids: score captions that seem to belong to other images than their ids say, as shifted ones do.
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
@@ -664,7 +669,9 @@ def score(
         people=people,
         dopa=dopa,
         dopa_vocabulary=dopa_vocabulary,
-        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
+        scoring=ScoringOptions(
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+        ),
     )
     return run
 

@@ -188,7 +188,7 @@ def score_density(
             n_records=sums.n_records,
             other_counts=sums.other_counts,
             account=sums.account,
-            notes=reward.truth.notes if reward.config.rule == rules[0] else (),
+            notes=(*(sums.notes if not k else ()), *(reward.truth.notes if reward.config.rule == rules[0] else ())),
             resampling=resampling or Resampling(),
         )
         runs.append(run)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
+from ..files.account import counted
 from ..files.containers import NumberedRecord, Warn, open_rows
 from ..files.files import display_name
 from ..files.json_text import read_json
@@ -44,5 +45,4 @@ def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRec
     values: Any = read_json(source)
     if not isinstance(values, list) or not values:
         raise InputError("the file holds no record (an empty JSON array)", path=display_name(path))
-    for number, value in enumerate(values, 1):
-        yield number, value if isinstance(value, dict) else {key: value}
+    yield from counted(source, ((k, v if isinstance(v, dict) else {key: v}) for k, v in enumerate(values, 1)))

@@ -9,7 +9,7 @@ listed name as the reference does, see :class:`NameRuns`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -85,7 +85,7 @@ class ObjHalScorer(ChairScorer):
         block = super().count(captions, rows)
         block.counts[:, METRICS.columns.index("words")] = [len(text.strip().split(" ")) for text in captions.captions]
         named = block.counts[:, [COLUMNS.index("mentions")]] > 0
-        return ScoredBlock(captions, np.hstack([block.counts, named]), block.mentioned, block.evidence)
+        return replace(block, counts=np.hstack([block.counts, named]))
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """CHAIR's evidence, and the judge's own list where there is one."""

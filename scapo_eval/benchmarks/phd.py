@@ -29,7 +29,7 @@ from .join import ANSWERS_ON_ENGINE, Index, JoinedAnswers, Keyed, join, join_key
 from .prompts import with_context
 from .provenance import answers_to, benchmark_of, looks_like
 from .questions import OWN_LABELS, Question, plain_id, questions_of
-from .systems import Systems, drawn, sources_of
+from .systems import Systems, drawn, naming_inputs, sources_of
 from .yesno import (
     UNPARSED,
     Cells,
@@ -314,6 +314,7 @@ def _score(
     )
 
 
+@naming_inputs
 def phd(
     answers: Given,
     *,

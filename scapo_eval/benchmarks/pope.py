@@ -27,7 +27,7 @@ from .answered import READING, QuestionFiles
 from .join import Index, JoinedAnswers, Keyed, join, join_keyed
 from .provenance import answers_to, benchmark_of
 from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
-from .systems import Systems, drawn
+from .systems import Systems, drawn, naming_inputs
 from .yesno import FORMULAS, UNPARSED, Unparsed, YesNoBenchmark, mean, over, yesno_metrics
 
 CATEGORIES = ("adversarial", "popular", "random")
@@ -185,6 +185,7 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     )
 
 
+@naming_inputs
 def pope(
     answers: Given,
     *,

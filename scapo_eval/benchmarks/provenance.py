@@ -14,6 +14,7 @@ from ..files.files import display_name
 from ..files.records import Readable
 from ..files.source import Source
 from ..readers.answers import answers_of, read_answers
+from ..readers.captions import taken_keys
 from ..readers.formats import kind_of, open_layout, recognize_file
 from ..readers.kinds import Kind
 from ..results.benchmark import benchmark, benchmarks, has_benchmark
@@ -86,12 +87,28 @@ def file_looks_like(path: Readable) -> str | None:
 @contextmanager
 def caption_file(path: Source) -> Iterator[None]:
     """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    if reason := _answers_of_a_benchmark(path):
+        raise InputError(reason, path=path.name)
     try:
         yield
     except ScapoError as error:
         if reason := _no_captions(path):
             raise InputError(reason, path=path.name) from error
         raise
+
+
+def _answers_of_a_benchmark(path: Source) -> str | None:
+    """Whose answers these are where their ids would pass for those of images."""
+    try:
+        known = recognize_file(path)
+    except ScapoError:
+        return None
+    if known is None or known.layout is None or known.layout.format.name != "answers" or not taken_keys(known.layout):
+        return None
+    looks = file_looks_like(path) or ""
+    if "(scapo-eval" not in looks or looks.startswith("captions"):
+        return None
+    return f"no captions (image_id, caption) but {known.title}; they look like {looks}"
 
 
 def _no_captions(path: Source) -> str | None:
@@ -102,7 +119,7 @@ def _no_captions(path: Source) -> str | None:
     if (
         known is None
         or known.kind.name in benchmark("capscore").takes
-        or (known.layout and kind_of(known.layout) == "captions")
+        or (known.layout and (kind_of(known.layout) == "captions" or taken_keys(known.layout)))
     ):
         return None
     looks = file_looks_like(path) or ""

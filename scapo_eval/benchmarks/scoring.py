@@ -6,6 +6,7 @@ and only sums are kept.
 
 from __future__ import annotations
 
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, check_choice, short_repr
 from ..base.reprs import fields_in_short
-from ..files.account import Account
+from ..files.account import NOTHING, SHORT, Account
 from ..files.containers import ErrorHandler
 from ..files.mapped import Mapped
 from ..files.records import Readable
@@ -29,6 +30,7 @@ from ..readers.captions import Captions, FileChecks, bytes_behind
 from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
 from ..segmenting.unfinished import without_unfinished
 from ..truths.oracle import Truth
+from .agreement import LEAST, MANY, Claims, Fit, checked, likely_ids
 
 OnUnknownImage = Literal["error", "skip"]
 
@@ -46,6 +48,8 @@ class ScoringOptions:
         drop_unfinished: drop the last sentence of a text where it has no end
             (:mod:`scapo_eval.segmenting.unfinished`).
         strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
+        any_ids: score captions that belong to other images than their ids say, as far as their claims tell
+            (:mod:`scapo_eval.benchmarks.agreement`).
     """
 
     claims: Reading = "all"
@@ -55,6 +59,7 @@ class ScoringOptions:
     workers: int | None = None
     drop_unfinished: bool = False
     strict: bool = False
+    any_ids: bool = False
 
     def __post_init__(self) -> None:
         check_choice("claims", self.claims, READINGS)
@@ -81,6 +86,9 @@ class ScorableBlock(Protocol):
 class UnknownImage(InputError):
     """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
 
+    alike = "another image that is not in the truth; is it the truth of these images? --on-unknown-image skip leaves "
+    alike += "them out"
+
 
 BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
 """Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""
@@ -95,6 +103,9 @@ class BlockAccount:
         images: different rows of images in the first truth; captions: how many captions each has.
         empty: captions without text.
         cut: captions that a limit cut off.
+        rows: (captions,) row of each one's image in the first truth.
+        claims: of the first captions; None where labels do not count.
+        contradicting: captions whose record has an object that the first truth says is absent.
     """
 
     prints: NDArray[np.int64]
@@ -102,27 +113,40 @@ class BlockAccount:
     captions: NDArray[np.int64]
     empty: int
     cut: int
+    rows: NDArray[np.int32]
+    claims: Claims | None = None
+    contradicting: int = 0
 
     @classmethod
-    def of(
-        cls, captions: Captions, texts: Sequence[str], rows: NDArray[np.int64], number: Callable[[str], int]
-    ) -> BlockAccount:
+    def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int], truth: Truth) -> BlockAccount:
         """What there is to say of captions.
 
         Args:
             captions: of the block, whatever became of them.
-            texts: those that were scored.
-            rows: (texts,) row of each one's image.
+            scored: what was scored of them, caption by caption.
             number: of a text.
+            truth: what is in the images.
         """
+        texts, rows = scored.captions.captions, scored.images
         numbers = np.fromiter(map(number, texts), np.int64, len(texts))
         open_ended = [text for text in texts if not text.endswith(_ENDS)]
         cut = captions.cut
         if cut is None:
             cut = sum(without_unfinished(text) is not text for text in open_ended)
-        empty = sum(not text or text.isspace() for text in open_ended)
+        empty = sum(len(text) < SHORT and text.strip().casefold() in NOTHING for text in open_ended)
         images, counts = np.unique(rows, return_counts=True)
-        return cls(numbers ^ (rows.astype(np.int64) * _MIXED), images, counts, empty, cut)
+        claims = None if scored.claims is None else Claims.of_first(len(texts), *scored.claims)
+        prints = numbers ^ (rows.astype(np.int64) * _MIXED)
+        contradicting = _contradicting(scored.captions.objects, rows, truth)
+        return cls(prints, images, counts, empty, cut, rows.astype(np.int32), claims, contradicting)
+
+
+def _contradicting(objects: Sequence[Sequence[str] | None], rows: NDArray[np.int64], truth: Truth) -> int:
+    if objects.count(None) == len(objects):
+        return 0
+    ids = truth.vocabulary.label_ids
+    named = [[ids[name] for name in names or () if name in ids] for names in objects]
+    return sum(bool((truth.states[row, found] == 0).any()) for row, found in zip(rows.tolist(), named, strict=True))
 
 
 _ENDS = (".", "!", "?")
@@ -144,11 +168,13 @@ class ScoredBlock:
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         evidence: what was found in the captions, as the scorer keeps it.
         unknown_images: captions left out because a truth does not know their image.
+        strange: ids of the first captions of unknown images.
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
         n_captions: number of captions.
         said: what the account says of the captions; None where it was not asked for.
         by_image: whether rows are summed: one for each image, not one for each caption.
+        claims: (mentions,) caption and label of each mention of the first truth's labels; None where none counts.
     """
 
     captions: Captions
@@ -156,11 +182,13 @@ class ScoredBlock:
     mentioned: NDArray[np.int64]
     evidence: Any = None
     unknown_images: int = 0
+    strange: tuple[str, ...] = ()
     unfinished: int = 0
     images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     n_captions: int = 0
     said: BlockAccount | None = None
     by_image: bool = False
+    claims: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
 
     __repr__ = fields_in_short
 
@@ -172,7 +200,7 @@ class ScoredBlock:
         """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
         images, counts = map(in_few_bytes, self.sums())
         checks = self.captions.for_checks()
-        return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True)
+        return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True, claims=None)
 
 
 @dataclass(frozen=True)
@@ -211,8 +239,11 @@ class Scorer(ABC):
         rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
         known = np.logical_and.reduce([r >= 0 for r in rows])
         unknown_images = 0
+        strange: tuple[str, ...] = ()
         if not known.all():
-            for k in np.flatnonzero(~known).tolist():
+            unknown = np.flatnonzero(~known).tolist()
+            strange = tuple(dict.fromkeys(captions.image_ids[k] for k in unknown[:MANY]))
+            for k in unknown:
                 if self.skip_unknown_images:
                     unknown_images += 1
                     continue
@@ -222,7 +253,8 @@ class Scorer(ABC):
             captions = captions.only(known)
             rows = [r[known] for r in rows]
         counted = self.count(captions, rows)
-        return replace(counted, images=rows[0], n_captions=len(counted.counts), unknown_images=unknown_images)
+        n, images = len(counted.counts), rows[0]
+        return replace(counted, images=images, n_captions=n, unknown_images=unknown_images, strange=strange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +270,7 @@ class Tally:
         unfinished: captions whose last sentence was dropped; None where none was to be.
         bad_files: files that could not be read and were left out, each with its fault.
         account: what became of every record.
+        strangers: one sentence where most captions were of unknown images.
     """
 
     table: CountTable
@@ -248,6 +281,7 @@ class Tally:
     unfinished: int | None = None
     bad_files: Sequence[InputError] = ()
     account: Account | None = None
+    strangers: str | None = None
 
     __repr__ = fields_in_short
 
@@ -267,7 +301,8 @@ class Tally:
     @property
     def notes(self) -> list[str]:
         """What is unusual in the file, one sentence each."""
-        return [*bad_file_notes(self.bad_files), *(self.account.notes if self.account else ())]
+        said = [self.strangers] if self.strangers else []
+        return [*bad_file_notes(self.bad_files), *said, *(self.account.notes if self.account else ())]
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -321,9 +356,13 @@ class Sums:
         self.checks = FileChecks(source)
         self.lines = 0
         self._prints: list[NDArray[np.int64]] = []
-        self._said = dict.fromkeys(("empty", "cut"), 0)
+        self._said = dict.fromkeys(("empty", "cut", "contradicting"), 0)
         self._captions = np.zeros(0, dtype=np.int64)
-        self._known = scorer.truths[0].oracle.image_ids
+        self._truth = scorer.truths[0]
+        self._known = self._truth.oracle.image_ids
+        self._fit = Fit()
+        self._strange: list[str] = []
+        self._n_strange = 0
         self._options = options
         self._source = source
 
@@ -342,6 +381,8 @@ class Sums:
         self.lines += outcome.lines
         self.totals["scored"] += block.n_captions
         self.totals["unknown_images"] += block.unknown_images
+        self._n_strange += block.unknown_images
+        self._strange.extend(block.strange[: MANY - len(self._strange)])
         self.totals["unfinished"] += block.unfinished
         self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
 
@@ -355,9 +396,16 @@ class Sums:
         self._prints.append(said.prints)
         self._said["empty"] += said.empty
         self._said["cut"] += said.cut
+        self._said["contradicting"] += said.contradicting
+        if said.claims is not None:
+            self._fit.add(said.rows, said.claims)
 
     def account(self, given: Readable | None) -> Account:
-        """What became of every record of the whole file that was read."""
+        """What became of every record of the whole file that was read.
+
+        Raises:
+            InputError: the captions belong to other images than their ids say.
+        """
         file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self._prints])
         per_image = self._captions[self._captions > 0]
@@ -371,6 +419,7 @@ class Sums:
             duplicates=len(prints) - len(np.unique(prints)),
             unmatched_ids=self.totals["unknown_images"],
             captions_per_image=(int(per_image.min()), int(per_image.max())) if len(per_image) else (0, 0),
+            agreement=checked(self._fit, self._truth, self._source, any_ids=self._options.any_ids),
             **self._said,
         )
 
@@ -378,8 +427,23 @@ class Sums:
         """Takes the fault of a record: it is counted where bad records are skipped, else kept."""
         if self._options.skip_bad and not isinstance(error, UnknownImage):
             self.totals["skipped"] += 1
-        else:
-            self.faults.add(error)
+            return
+        self._n_strange += isinstance(error, UnknownImage)
+        self.faults.add(error)
+
+    @property
+    def strangers(self) -> str | None:
+        """One sentence where most captions are of images that no truth knows; None where most are known."""
+        if not self._strange or self._n_strange <= self.totals["scored"]:
+            return None
+        known, hint = self._truth.oracle, likely_ids(self._strange, self._truth.oracle.image_ids)
+        if not hint and self._n_strange + self.totals["scored"] < LEAST:
+            return None
+        n = self.totals["scored"] + self._n_strange
+        return (
+            f"only {self.totals['scored']:,} of {n:,} captions have the id of an image in {known.source}{hint or ''}"
+            f" (unknown, for example: '{self._strange[0]}'; known: '{known.image_ids[0]}')"
+        )
 
     def tally(self, bad_files: Sequence[InputError] = ()) -> Tally:
         """The sums of a whole file.
@@ -390,10 +454,14 @@ class Sums:
         Raises:
             InputErrors, InputError: faults by file and line, or nothing is left to score.
         """
+        few = self.strangers
+        if few and self._n_strange == self.faults.total:  # nothing else is wrong
+            first = self.faults.errors[0].line
+            raise InputError(f"{few}; --on-unknown-image skip leaves the others out", path=self._source, line=first)
         self.faults.raise_if_any()
         self.checks.check()
         if not self.totals["scored"] or self.mentioned is None:
-            raise InputError("no caption is left to score", path=self._source)
+            raise InputError(few or "no caption is left to score", path=self._source)
         return Tally(
             self.counts.table(),
             self.totals["scored"],
@@ -402,7 +470,18 @@ class Sums:
             self.mentioned,
             self.totals["unfinished"] if self._options.drop_unfinished else None,
             bad_files,
+            strangers=few,
         )
+
+
+_LISTS = re.compile(rb'"extracted"\s*:')
+
+
+def ignored_lists(given: Readable) -> list[str]:
+    """A sentence where records carry a judge's lists of objects, for benchmarks that read the texts alone."""
+    if not isinstance(given, Source) or given.is_folder or not _LISTS.search(given.head):
+        return []
+    return ["the judge's lists of objects ('extracted') are not read here, only the captions; objhal scores the lists"]
 
 
 def tally(
@@ -415,7 +494,7 @@ def tally(
     on_progress: Callable[[int], None] | None = None,
     given: Readable | None = None,
 ) -> Tally:
-    """Scores every block of a file, in memory that grows with images, and by 8 bytes a caption.
+    """Scores every block of a file, in memory that grows with images, and by 12 bytes a caption.
 
     Args:
         read: opens the file.
@@ -427,7 +506,8 @@ def tally(
         given: what is read, for the account.
 
     Raises:
-        InputErrors, InputError: faults by file and line; with ``strict`` whatever is unusual in the account.
+        InputErrors, InputError: faults by file and line; captions of other images than their ids say; with ``strict``
+            whatever is unusual in the account.
         ScapoError: a process was killed.
     """
     if isinstance(given, Source):
@@ -444,7 +524,7 @@ def tally(
             if on_progress is not None:
                 on_progress(size)
     totals = replace(sums.tally(), account=sums.account(given))
-    if options.strict and totals.account is not None and (unusual := totals.account.notes):
+    if options.strict and totals.account is not None and (unusual := totals.notes):
         raise InputError(f"{'; '.join(unusual)} (--strict)", path=source)
     return totals
 
@@ -485,7 +565,7 @@ class Work:
             unfinished = sum(a is not b for a, b in zip(texts, captions.captions, strict=True))
             scored = replace(scored, unfinished=unfinished)
         if self.number is not None:
-            said = BlockAccount.of(captions, scored.captions.captions, scored.images, self.number)
+            said = BlockAccount.of(captions, scored, self.number, self.scorer.truths[0])
             scored = replace(scored, said=said)
         return BlockOutcome(scored, sorted(errors, key=lambda error: error.line or 0), captions.lines)
 

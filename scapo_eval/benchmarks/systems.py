@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..base.errors import OptionError
 from ..base.reprs import fields_in_short
@@ -16,6 +18,7 @@ from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..files.records import Given, Readable, Records, readable
 from ..files.source import Source
+from ..readers.data_set import DataSet, input_at, naming_files
 from ..results.benchmark import Benchmark
 from ..results.results import Resampling, Run, system_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
@@ -28,6 +31,8 @@ Advance = Callable[[int], None]
 ProgressContext = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
 """Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 R = TypeVar("R", bound=Run)
 
 Write = Callable[[Iterable[Mapping[str, Any]]], None]
@@ -72,10 +77,13 @@ class Systems:
         Raises:
             InputError: neither a path nor records.
         """
-        source = readable(given)
-        if isinstance(source, Records):
-            return cls([(name or otherwise, source)], resampling)
-        return cls([(name, Source.of(source))], resampling)
+        readable_input = readable(given)
+        if isinstance(readable_input, Records):
+            return cls([(name or otherwise, readable_input)], resampling)
+        source = input_at(readable_input)
+        if (inputs := _inputs.get()) is not None:
+            inputs.append(source)
+        return cls([(source.system if name is None and isinstance(source, DataSet) else name, source)], resampling)
 
     def named(self) -> dict[str, Readable]:
         """The systems by name; without one of its own a system has its file's.
@@ -89,6 +97,18 @@ class Systems:
             if names.count(name) > 1:
                 raise OptionError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
         return {name: source for name, (_, source) in zip(names, self.given, strict=True)}
+
+    def count(self) -> None:
+        """Has the records of every file counted as they are read, for :meth:`accounted`."""
+        for _, source in self.given:
+            if isinstance(source, Source):
+                source.count()
+
+    def accounted(self, runs: Sequence[R]) -> list[R]:
+        """The runs with the accounts of their files, where each is of one file and has none yet."""
+        if len(runs) != len(self.given):
+            return list(runs)
+        return [_accounted(run, source) for run, (_, source) in zip(runs, self.given, strict=True)]
 
     def alone(self, option: str, path: str | None, what: str) -> None:
         """Refuses evidence of several systems in one file.
@@ -155,6 +175,25 @@ def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any],
     return keep
 
 
+_inputs: ContextVar[list[Source] | None] = ContextVar("_inputs", default=None)
+
+
+def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
+    """Around a function of Python users: a fault in a folder or pattern is said to be in one of its files."""
+
+    @wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> T:
+        inputs: list[Source] = []
+        token = _inputs.set(inputs)
+        try:
+            with naming_files(inputs):
+                return function(*args, **kwargs)
+        finally:
+            _inputs.reset(token)
+
+    return named
+
+
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
     """One source, or each path of a list of paths; none of None, or of an option that was not given."""
     if given is None or (isinstance(given, tuple) and not given):
@@ -209,6 +248,7 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         parameters=[first, *parameters], return_annotation="Run" if record.several else "list[Run]"
     )
 
+    @naming_inputs
     def function(*args: Any, **kwargs: Any) -> Any:
         bound = shape.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -217,13 +257,29 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         resampling = drawn(*(values.pop(key) for key in ("resamples", "seed", "bootstrap")))
         if record.scoring:
             values["scoring"] = ScoringOptions(**{key: values.pop(key) for key in scoring})
-        runs = score(Systems.of(given, name, record.files, resampling), **values)
+        systems = Systems.of(given, name, record.files, resampling)
+        if not record.scoring:
+            systems.count()
+        runs = systems.accounted(score(systems, **values))
         return runs[0] if record.several else runs
 
     function.__name__ = function.__qualname__ = record.name
     function.__signature__ = shape  # type: ignore[attr-defined]
     function.__doc__ = _docstring(record, options)
     return function
+
+
+def _accounted(run: R, source: Readable) -> R:
+    if run.account is not None or not isinstance(source, Source) or not source.counts or not source.counts.records:
+        return run
+    skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
+    account = source.counts.account(source.taken, source.crc32, skipped, unknown)
+    notes = list(run.notes)
+    if account.duplicates and "duplicate" not in run.other_counts:  # whose notes say so
+        notes.append(f"{account.duplicates:,} of {account.records:,} records repeat an earlier one word for word")
+    if account.empty:
+        notes.append(f"{account.empty:,} of {account.records:,} records have an empty text (or 'nan', 'None')")
+    return replace(run, account=account, notes=tuple(notes))
 
 
 def _docstring(record: Benchmark, options: Iterable[str]) -> str:

@@ -44,7 +44,7 @@ from .join import (
 )
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
-from .systems import Systems, drawn, sources_of
+from .systems import Systems, drawn, naming_inputs, sources_of
 
 Unparsed = Literal["wrong", "drop"]
 """What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
@@ -318,6 +318,7 @@ class YesNoBenchmark(AnsweredBenchmark):
         parse = parser_of(parser, yes=yes, no=no)
         asked = sources_of(questions)
         truth = self.read_questions(asked) if asked else None
+        systems.count()
         answers = {
             name: self.read_answers(source, truth, parse, model=model, warn=systems.warn)
             for name, source in systems.named().items()
@@ -326,7 +327,7 @@ class YesNoBenchmark(AnsweredBenchmark):
             if write:
                 write(evidence(next(iter(answers.values())).graded))
         identity = parser_identity(parser, yes=yes, no=no)
-        return self.runs(answers, parser=identity, unparsed=unparsed, resampling=systems.resampling)
+        return systems.accounted(self.runs(answers, parser=identity, unparsed=unparsed, resampling=systems.resampling))
 
     def _view(
         self, files: Mapping[str, Source], resampling: Resampling, warn: Warn
@@ -458,6 +459,7 @@ def _run(
     )
 
 
+@naming_inputs
 def yesno(
     answers: Given,
     *,

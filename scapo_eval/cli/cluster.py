@@ -71,7 +71,9 @@ class Cluster:
 def skipping(scoring: ScoringOptions) -> Skipping:
     """What of captions counts, as an engine takes it: workers are an argument of their own, accounts are not kept."""
     arguments: Any = {
-        field.name: getattr(scoring, field.name) for field in fields(scoring) if field.name not in ("workers", "strict")
+        field.name: getattr(scoring, field.name)
+        for field in fields(scoring)
+        if field.name not in ("workers", "strict", "any_ids")
     }
     return arguments  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from ..base.errors import ScapoError
 from ..files.files import refuse_replacing
 from ..files.source import STDIN, Source
-from ..readers.data_set import DataSet, files_at, is_data_set, naming_files
+from ..readers.data_set import DataSet, files_at, input_at, naming_files
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
 
@@ -96,19 +96,15 @@ def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
 def source_of(path: str) -> Source:
     """The input at a path: one for everything that a command does with it."""
     context = click.get_current_context(silent=True)
-    return _opened(path) if context is None else shared_source(path, context)
+    return input_at(path) if context is None else shared_source(path, context)
 
 
 def shared_source(path: str, context: click.Context) -> Source:
     """As :func:`source_of`, where the command's own context is still to be made."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     if path not in known:
-        known[path] = _opened(path)
+        known[path] = input_at(path)
     return known[path]
-
-
-def _opened(path: str) -> Source:
-    return DataSet(path) if is_data_set(path) else Source(path)
 
 
 def naming_inputs(context: click.Context) -> AbstractContextManager[None]:

@@ -11,11 +11,12 @@ import click
 from ..base.types import Answer
 from ..benchmarks.join import join
 from ..benchmarks.questions import read_questions
+from ..files.containers import open_rows
 from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json
 from ..readers.answers import answers_of, unique
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import ForeignCaption, kind_of, open_layout
+from ..readers.formats import OTHER_KEYS, ForeignCaption, Recognized, captions_under, kind_of, open_layout
 from ..results.harness import handed_over, is_results, results_object
 from .echo import echo
 from .files import INPUT, OUTPUT, source_of
@@ -34,6 +35,8 @@ from .files import INPUT, OUTPUT, source_of
 @click.option(
     "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
 )
+@click.option("--image-key", metavar="KEY", help="The key of the image ids, where none of the usual ones.")
+@click.option("--caption-key", metavar="KEY", help="The key of the captions, likewise.")
 @click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (a benchmark's files), joined by id.")
 @click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
@@ -42,6 +45,8 @@ def command(
     files: tuple[str, ...],
     output: str,
     kind: str | None,
+    image_key: str | None,
+    caption_key: str | None,
     labels: str | None,
     model: str | None,
     name: str | None,
@@ -62,7 +67,13 @@ def command(
         say(f"warning: {text}")
 
     inputs = [source_of(path) for path in files]
-    sources = [open_layout(path, warn=warn) for path in inputs]
+    if image_key or caption_key:
+        if kind == "answers" or labels or name:
+            raise click.UsageError("--image-key and --caption-key are for captions")
+        layout = replace(OTHER_KEYS, captions=captions_under(image_key or "image_id", caption_key or "caption"))
+        kind, sources = "captions", [Recognized(layout, open_rows(path, warn=warn)) for path in inputs]
+    else:
+        sources = [open_layout(path, warn=warn) for path in inputs]
     if all(is_results(source) for source in sources):
         if kind or labels or model:
             raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")

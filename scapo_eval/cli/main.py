@@ -6,6 +6,7 @@ import difflib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from ..base.errors import ScapoError
+from ..base.errors import InputWarning, ScapoError
 from ..base.version import __version__
 from ..results.benchmark import SUMMARIES, benchmark, benchmarks, other_benchmarks
 from .codes import BAD_INPUT, INTERRUPTED
@@ -42,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "merge": "Put the shards of describe, answer, judge and annotate coarse (--shard 3/64) together.",
     },
     "Look": {
+        "doctor": "What of the installation is there, what is missing, and the command that adds it.",
         "example": "Write the shipped example: two systems' captions and their truth.",
         "show": "Captions with colored mentions, verdicts and missed objects: one image's, or the worst.",
         "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
@@ -113,6 +115,8 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the default verb before a first word that is none."""
+        if args and args[0] == "help" and not Path("help").exists():
+            args = [*args[1:], "--help"]
         if args and not _is_verb(args[0]) and args[0] not in ("--help", "-h", "--version"):
             word = args[0]
             close = [] if ctx.resilient_parsing else difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
@@ -176,10 +180,24 @@ def main() -> None:
     if instruction := os.environ.get(COMPLETE):
         sys.exit(shell_complete(cli, {}, "scapo-eval", COMPLETE, instruction))
     try:
-        sys.exit(_run())
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", InputWarning)
+            warnings.showwarning = _show_warning
+            sys.exit(_run())
     except BrokenPipeError:  # the reader of our output has left (| head): nothing to say, nothing to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+_show = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Prints the project's own warnings as every other of the command line."""
+    if not issubclass(category, InputWarning):
+        _show(message, category, *where, **more)
+    elif not {"-q", "--quiet"} & set(sys.argv):
+        echo(f"scapo-eval: warning: {message}", err=True)
 
 
 def _run() -> int:
@@ -192,8 +210,13 @@ def _run() -> int:
     except click.exceptions.Exit as leaving:  # --help, --version
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as help_text:
-        echo(help_text.format_message())
-        return BAD_INPUT
+        if len(sys.argv) > 1:
+            echo(help_text.format_message())
+            return BAD_INPUT
+        from .here import what_next
+
+        echo("\n".join(what_next(Path.cwd())))
+        return 0
     except click.ClickException as error:
         error.show()
         return BAD_INPUT

@@ -215,6 +215,11 @@ def scoring_options(command: Command) -> Command:
             is_flag=True,
             help="Refuse files with repeated, empty or cut off captions, or more of some images than of others.",
         ),
+        click.option(
+            "--any-ids",
+            is_flag=True,
+            help="Score captions that seem to belong to other images than their ids say.",
+        ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)
 

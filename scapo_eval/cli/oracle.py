@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from ..base.errors import FaultList, InputError
+from ..benchmarks.capscore import score_file
 from ..benchmarks.chair import PROFILES
 from ..benchmarks.chair import profile as chosen_profile
 from ..benchmarks.chair.truth import joined_truth
@@ -21,7 +21,7 @@ from ..files.json_text import dump_json
 from ..inference.sources import image_ids
 from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies
-from ..readers.captions import caption_blocks, parsed
+from ..results.results import Resampling
 from ..truths.oracle import PresenceOracle, Truth
 from ..truths.references import (
     REFERENCE_VOCABULARY,
@@ -314,8 +314,9 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     "--captions", type=INPUT, multiple=True, metavar="FILE", help="Caption files whose images the truth must have."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:
-    """Says whether TRUTH fits a vocabulary and the images of caption files; exits with 2 if it does not."""
+@click.option("--any-ids", is_flag=True, help="Accept captions that seem to belong to other images than their ids say.")
+def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
+    """Says whether TRUTH fits a vocabulary and caption files: their images and what they say; exits with 2 if not."""
     labels = Vocabulary.load(vocabulary)
     fitted = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
     if fitted.warning:
@@ -329,17 +330,8 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
     if never:
         echo(f"present nowhere: {', '.join(never)}")
     for path in captions:
-        faults = FaultList()
-        missing: dict[str, int] = {}
-        for part in parsed(caption_blocks(path, on_error=faults.add), faults):
-            for image, number in zip(part.image_ids, part.numbers, strict=True):
-                if image not in fitted.oracle.index:
-                    missing.setdefault(image, number)
-        faults.raise_if_any()
-        if missing:
-            image, number = next(iter(missing.items()))
-            raise InputError(
-                f"unknown image id '{image}' ({len(missing):,} images are not in {truth})", path=path, line=number
-            )
+        for note in score_file(path, labels, fitted, ScoringOptions(any_ids=any_ids), resampling=Resampling(0)).notes:
+            if note not in fitted.notes:
+                echo(f"warning: {path}: {note}")
     sizes = f"{len(fitted.oracle.image_ids):,} images, {int(fitted.n_present.sum()):,} present labels"
     echo(f"{truth}: fits '{labels.name}': {sizes}")

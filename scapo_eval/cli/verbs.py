@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..base.errors import OptionError
+from ..base.errors import InputError, OptionError, ScapoError
 from ..benchmarks.protocol import Protocol
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
@@ -19,7 +19,7 @@ from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import refuse_replacing
 from ..files.records import Readable
 from ..files.source import Input, Source
-from ..readers.formats import recognize
+from ..readers.formats import recognize, recognize_file
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
@@ -39,7 +39,11 @@ def command_of(record: Benchmark) -> click.Command:
     """
 
     def run(
-        output: Output, scoring: ScoringOptions | None = None, cluster: Cluster | None = None, **values: Any
+        output: Output,
+        scoring: ScoringOptions | None = None,
+        cluster: Cluster | None = None,
+        strict: bool = False,
+        **values: Any,
     ) -> int:
         files = values.pop(record.files)
         given = sources_given([files] if isinstance(files, str) else files)
@@ -49,6 +53,8 @@ def command_of(record: Benchmark) -> click.Command:
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if record.captions and "truth" in values and not values["truth"]:
+                _refuse_truths(given)
             if output.protocol:
                 values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
@@ -57,6 +63,8 @@ def command_of(record: Benchmark) -> click.Command:
                 runs = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
+        if strict and (noted := next((run for run in runs if run.notes), None)):
+            raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)
         if not runs:
             return 0
         paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
@@ -68,6 +76,9 @@ def command_of(record: Benchmark) -> click.Command:
     decorated: Any = output_options(run)
     if record.scoring:
         decorated = scoring_options(decorated)
+    else:
+        strict = click.option("--strict", is_flag=True, help="Refuse files of which there is anything to warn.")
+        decorated = strict(decorated)
     if record.engine is not None:
         decorated = cluster_options(decorated)
     for name, parameter in reversed(options_of(record).items()):
@@ -82,6 +93,17 @@ def command_of(record: Benchmark) -> click.Command:
     command: click.Command = click.command(record.verb, help=record.help or record.summary)(argument(decorated))
     refuse_engine(command, record.one_process)
     return command
+
+
+def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
+    """A truth among the captions, where none is given as such."""
+    for _, source in given[1:]:
+        try:
+            known = recognize_file(source)
+        except ScapoError:
+            continue
+        if known is not None and known.kind.name == "truth":
+            raise InputError(f"no captions but a truth; give it as one: --truth {source.name}", path=source.name)
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,8 +172,9 @@ def _here(
 
     systems = Systems(list(given), output.resampling, output.warn, reading, output.by)
     more = {"scoring": scoring} if record.scoring else {}
-    runs = record.score(systems, **values, **more)
-    return systems.sliced(runs)
+    if not record.scoring:
+        systems.count()
+    return systems.sliced(systems.accounted(record.score(systems, **values, **more)))
 
 
 def _on_engine(
@@ -167,11 +190,12 @@ def _on_engine(
     Raises:
         OptionError: an option is missing that the engine needs, or one is given that it does not take.
     """
-    if any(values[name] for name in engine.refuses) or not all(values[name] for name in engine.needs):
-        needs = [f"needs {_flag(name)}" for name in engine.needs]
-        refused = list(map(_flag, engine.refuses))
-        takes = f"takes {'no ' + refused[0] if len(refused) == 1 else 'neither ' + ' nor '.join(refused)}"
-        raise OptionError(f"--engine {', and '.join([*needs, takes])}")
+    missing = [_flag(name) for name in engine.needs if not values[name]]
+    refused = [_flag(name) for name in engine.refuses if values[name]]
+    if missing or refused:
+        conditions = (("needs", missing), ("takes no", refused))
+        unmet = [f"{verb} {', '.join(options)}" for verb, options in conditions if options]
+        raise OptionError(f"--engine {' and '.join(unmet)}")
     if scoring is not None and scoring.strict:
         raise OptionError("--engine takes no --strict: a cluster keeps no account of single records")
     from ..distributed import ray

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from ..base.errors import InputError, MissingExtra
+from .account import counted
 from .files import decoding, not_utf8, read_bytes
 from .json_text import iter_records, read_json
 from .limits import check_decoded
@@ -108,6 +109,8 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
         rows = iter_records(source, on_error=on_error)
     else:
         container, rows = "table", table_rows(read_bytes(source), name)
+    if container in ("parquet", "xlsx workbook", "table"):
+        rows = counted(source, rows)
     first = next(rows, None)
     if first is None:
         raise InputError("the file holds no record", path=name)

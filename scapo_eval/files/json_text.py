@@ -17,6 +17,7 @@ import msgspec
 import orjson
 
 from ..base.errors import FaultList, InputError
+from .account import counted
 from .files import iter_lines, not_utf8, read_bytes
 from .limits import check_values
 from .records import Readable, Records
@@ -164,7 +165,7 @@ def iter_records(
     if isinstance(path, Records):
         yield from _objects(name, _nonempty(path), faults)
     else:
-        yield from _objects(name, _values(name, iter_lines(path), faults), faults)
+        yield from counted(path, _objects(name, _values(name, iter_lines(path), faults), faults))
 
 
 def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:

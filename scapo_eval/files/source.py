@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ..base.errors import InputError, MissingExtra
+from ..base.errors import InputError, MissingExtra, in_short
+from .account import RecordCount
 from .limits import MAX_LINE, check_decoded
 
 STDIN = "-"
@@ -83,9 +84,11 @@ class Source:
     Attributes:
         path: the path.
         name: what messages call it.
+        counts: of its records, after :meth:`count`.
     """
 
     _bytes: _Bytes | None = None
+    counts: RecordCount | None = None
 
     def __init__(self, path: Input) -> None:
         self.path = os.fspath(path)
@@ -161,6 +164,11 @@ class Source:
         self._hash = True
         if self._bytes is not None and self._bytes.digest is None:
             self._bytes.digest = _Digest()
+
+    def count(self) -> None:
+        """Has its records counted as they are read, and its bytes hashed."""
+        self.counts = RecordCount()
+        self.hash()
 
     @property
     def crc32(self) -> str | None:
@@ -634,7 +642,12 @@ def open_remote(uri: str) -> BinaryIO:
         MissingExtra: pyarrow is not installed.
     """
     system, path = file_system(uri)
-    stream: BinaryIO = system.open_input_file(path)
+    try:
+        stream: BinaryIO = system.open_input_file(path)
+    except OSError:
+        raise
+    except Exception as error:  # of a file system in Python, such as Hugging Face's: any library's
+        raise InputError(f"cannot be opened ({in_short(str(error) or type(error).__name__)})", path=uri) from None
     return stream
 
 
@@ -652,6 +665,8 @@ def file_system(uri: str) -> tuple[Any, str]:
         raise MissingExtra("formats", f"{uri} (a URI)") from None
     try:
         found: tuple[Any, str] = FileSystem.from_uri(uri)
+    except ImportError:
+        raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
         raise InputError(f"not a URI that can be read ({error})", path=uri) from None
     return found

@@ -6,14 +6,16 @@ The data of the project's own vocabularies lies in ``vocab/`` (in a wheel: insid
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import InputError, InputErrors, short_repr
+from ..base.errors import InputError, InputErrors, InputWarning, short_repr
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short, one_line
 from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_parts
@@ -385,9 +387,19 @@ def _conflicts(
 def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
     """A vocabulary from its file and those that it includes, which ``read`` gives by name."""
     document = load_yaml(data, name)
+    if (listed := _words_only(document, data)) is not None:
+        document = {"labels": listed}
+        warnings.warn(
+            f"{name}: {len(listed)} labels without the keys of a vocabulary; each matches only as written, so list "
+            f"plurals, too: scapo-eval vocab expand {shlex.quote(name)} prints them",
+            InputWarning,
+            stacklevel=4,
+        )
     if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
         raise InputError(
-            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name
+            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore', a list of words, or "
+            "{label: [aliases]}",
+            path=name,
         )
     if not document["labels"]:
         raise InputError("not a valid vocabulary: 'labels' is empty", path=name)
@@ -444,6 +456,31 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
         raise InputErrors([InputError(fault.reason, path=name) for fault in errors.errors], errors.total) from None
     except InputError as error:
         raise InputError(error.reason, path=error.path or name, line=error.line) from None
+
+
+_KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "lists", "heads", "kin", "senses"})
+
+
+def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
+    """Label -> aliases of a file that only lists words, a line or an element each, or maps labels to aliases."""
+    if isinstance(document, str):
+        document = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
+        document = document[1:] if document[0].lower() in ("label", "labels", "word", "words", "name") else document
+        if any(len(alias.split()) > _MAX_WORDS_OF_A_LABEL for alias in document):
+            return None
+    if isinstance(document, list) and document and all(isinstance(word, str) and word for word in document):
+        return {word: [word] for word in document}
+    if isinstance(document, dict) and document and not document.keys() & _KEYS:
+        listed = all(isinstance(value, list) and all(isinstance(v, str) for v in value) for value in document.values())
+        return (
+            {str(label): [*dict.fromkeys([str(label), *aliases])] for label, aliases in document.items()}
+            if listed
+            else None
+        )
+    return None
+
+
+_MAX_WORDS_OF_A_LABEL = 5
 
 
 def _reviewed(reviewed: object) -> dict[str, list[str]]:

@@ -29,7 +29,8 @@ from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
 from .captions_foreign import captions_of as foreign_captions_of
-from .formats import Recognized, kind_of, layout_of, open_layout, wrong_kind
+from .formats import Recognized, keys_of_captions, kind_of, layout_of, open_layout, wrong_kind
+from .parsers import first_word
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
@@ -293,7 +294,9 @@ def caption_blocks(
     file = open_layout(source, on_error=on_error, warn=warn)
     if file.format.captions is None:
         raise wrong_kind(file, "captions")
-    if not rollouts and kind_of(file) == "answers":
+    if keys := taken_keys(file):
+        warn(f"{file.rows.path}: image ids are taken from '{keys[0]}', captions from '{keys[1]}'")
+    elif not rollouts and kind_of(file) == "answers":
         raise InputError(
             f"recognized as {file.format.title}: they seem to be answers to questions, not captions; if they are "
             f"captions, convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl",
@@ -303,6 +306,14 @@ def caption_blocks(
         yield from parquet_blocks(source)
     else:
         yield from _converted_blocks(file, on_error, warn)
+
+
+def taken_keys(source: Recognized) -> tuple[str, str] | None:
+    """Returns the keys of ids and captions that stand under other names than the project's; None if they do not."""
+    name, first = source.format.name, source.rows.first
+    if name == "captions-other-keys" or (name == "answers" and set(first) <= {"id", "response", "model", "prompt"}):
+        return keys_of_captions(first) if first_word(str(first.get("response", ""))) is None else None
+    return None
 
 
 def is_own_parquet(source: Recognized) -> bool:
@@ -488,14 +499,25 @@ def _record_reason(record: Any, error: Exception) -> str:
     if not isinstance(record, Mapping):
         return f"expected a JSON object, found {json_type(record)}"
     found = ", ".join(map(str, list(record)[:8])) or "nothing"
+    inside = next(
+        (key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)),
+        None,
+    )
+    if inside is not None and len(record) <= 3:
+        return f"the records are inside '{inside}'; take them out: jq -c '.{inside}[]' FILE > captions.jsonl"
     for key in ("image_id", "caption"):
         if key not in record:
             rollout = key == "caption" and "response" in record
-            hint = "is it a rollout? use scapo-eval reward" if rollout else "convert with scapo-eval import"
+            hint = (
+                "is it a rollout? use scapo-eval reward"
+                if rollout
+                else "name the keys: scapo-eval import --image-key, --caption-key"
+            )
             return f"missing key '{key}' (found: {found}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
-    return f"'caption' must be a string, found {json_type(record['caption'])}"
+    several = "; give each caption a record of its own" if isinstance(record["caption"], list) else ""
+    return f"'caption' must be a string, found {json_type(record['caption'])}{several}"
 
 
 class FileChecks:

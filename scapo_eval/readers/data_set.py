@@ -52,6 +52,13 @@ def _unpacked_name(name: str) -> str:
     return next((name.removesuffix(ending) for ending in _PACKED if name.endswith(ending)), name)
 
 
+def input_at(path: Input) -> Source:
+    """The input at a path: a file, or the files of a folder or pattern as one. A source is returned as it is."""
+    if isinstance(path, Source):
+        return path
+    return DataSet(path) if is_data_set(os.fspath(path)) else Source.of(path)
+
+
 class DataSet(Source):
     """JSON Lines, JSON arrays and parquet files of one kind as one input of JSON Lines.
 

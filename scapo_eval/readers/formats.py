@@ -19,6 +19,7 @@ from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
 from ..files.fields import (
+    IMAGE_KEYS,
     Record,
     find_image,
     id_in,
@@ -146,6 +147,8 @@ def kind_of(source: Recognized) -> Literal["captions", "answers"]:
             return "answers"
     except ValueError:
         pass
+    if layout.name == "answers" and find_image(source.rows.first) is None:
+        return "answers"
     try:
         return "captions" if any(layout.captions(source.rows.first, 1)) else "answers"
     except ValueError:
@@ -236,7 +239,62 @@ def _objects(row: Record) -> list[str] | None:
 
 def _answer_as_caption(row: Record, line: int) -> Iterator[ForeignCaption]:
     prompt = optional_text(row.get("prompt")) or optional_text(row.get("question"))
-    yield ForeignCaption(line, image_id_in(row), text_in(row, "response"), optional_text(row.get("model")), prompt)
+    image = image_id_in(row, fallback=None if row.keys() & _ASKED else id_in(row, "id"))
+    yield ForeignCaption(line, image, text_in(row, "response"), optional_text(row.get("model")), prompt)
+
+
+_ASKED = frozenset({"question", "label", "benchmark", "category", "mode", "task"})  # an id with these is no image's
+
+_IMAGE_KEYS = (*IMAGE_KEYS, "img", "img_id", "imgid", "image_name", "img_name", "imageId")
+_ID_KEYS = ("id", "question_id", "key", "uid", "index")  # of the image where no key says so
+_TEXT_KEYS = (
+    "caption", "response", "description", "text", "answer", "output", "outputs", "prediction", "pred", "generation",
+    "generated_caption", "generated_text", "model_output", "model_response", "model_answer", "completion",
+    "pred_caption", "predicted_caption", "content",
+)  # fmt: skip
+
+
+def keys_of_captions(record: Record) -> tuple[str, str] | None:
+    """Returns the keys under which a record has an image id and a caption, None unless there is one of each."""
+    texts = [key for key in _TEXT_KEYS if isinstance(record.get(key), str)]
+    images = [key for key in _IMAGE_KEYS if record.get(key) is not None and image_of(record[key]) is not None]
+    images = images or [key for key in _ID_KEYS if key in record]
+    same_image = len({canonical_image_id(image_of(record[key]) or "-") for key in images}) == 1
+    return (images[0], texts[0]) if len(texts) == 1 and (len(images) == 1 or same_image) else None
+
+
+def captions_under(image_key: str, caption_key: str) -> CaptionsOf:
+    """Returns what reads captions whose records have other keys than ``image_id`` and ``caption``."""
+
+    def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+        image = image_of(required(row, image_key))
+        if image is None:
+            raise ValueError(f"{image_key!r} is no image's id or name")
+        model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
+        yield ForeignCaption(line, canonical_image_id(image), text_in(row, caption_key), model, prompt)
+
+    return captions
+
+
+def _captions_under_other_keys(row: Record, line: int) -> Iterator[ForeignCaption]:
+    keys = keys_of_captions(row)
+    if keys is None:
+        raise ValueError(f"not one image id and one caption ({_listed(list(row))})")
+    yield from captions_under(*keys)(row, line)
+
+
+_IMAGE_NAME = re.compile(r"\d+|.*\.(?:jpe?g|png|webp|bmp|gif|tiff?)", re.IGNORECASE | re.ASCII)
+
+
+def _is_by_image(record: Record) -> bool:
+    return bool(record) and all(
+        isinstance(text, str) and _IMAGE_NAME.fullmatch(str(image)) for image, text in record.items()
+    )
+
+
+def _captions_by_image(row: Record, line: int) -> Iterator[ForeignCaption]:
+    for image in row:
+        yield ForeignCaption(line, canonical_image_id(image), text_in(row, image), None, None)
 
 
 AMBER_DESCRIPTIONS = 1004
@@ -527,6 +585,20 @@ LMMS_EVAL_RESULTS = Format(
     kind=KINDS["harness results"],
 )
 VLMEVALKIT_SCORES = Format("vlmevalkit-scores", "VLMEvalKit scores", _is_score_table, kind=KINDS["harness results"])
+OTHER_KEYS = Format(
+    "captions-other-keys",
+    "captions under other keys (image and text, file_name and description, id and output...)",
+    lambda rows, found: keys_of_captions(rows.first) is not None,
+    captions=_captions_under_other_keys,
+    kind=KINDS["captions"],
+)
+BY_IMAGE = Format(
+    "captions-by-image",
+    "captions by image ({image id: caption})",
+    lambda rows, found: _is_by_image(rows.first),
+    captions=_captions_by_image,
+    kind=KINDS["captions"],
+)
 FORMATS: tuple[Format, ...] = (
     LMMS_EVAL_LOG,
     LMMS_EVAL_RESULTS,
@@ -634,6 +706,8 @@ FORMATS: tuple[Format, ...] = (
         lambda rows, found: {"question", "answer"} <= found <= {"question", "answer", "image"},
         _pope_answer,
     ),
+    OTHER_KEYS,
+    BY_IMAGE,
 )
 
 

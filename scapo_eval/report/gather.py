@@ -18,6 +18,7 @@ from ..benchmarks.scoring import ScoredBlock, ScoringOptions
 from ..files.containers import Warn, warn_user
 from ..files.source import Input, Source
 from ..matching.vocabulary import Vocabulary
+from ..readers.data_set import DataSet, input_at, naming_files
 from ..readers.formats import KnownFile, recognize_file
 from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
@@ -93,11 +94,17 @@ def gather(
     Raises:
         InputError, InputErrors: as the readers do.
     """
-    sources = [Source.of(path) for path in inputs]
+    sources = [input_at(path) for path in inputs]
+    with naming_files(sources):
+        return _gathered(sources, settings, progress, stage, warn)
+
+
+def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress, stage: Stage, warn: Warn) -> Report:
     recognized = {source: recognize_file(source) for source in sources}
     folders = [source for source in sources if _is_training_run(source, recognized[source])]
     files = [source for source in sources if source not in folders]
-    usual = system_names([file.path for file in files]) if files else []
+    short = iter(system_names([file.path for file in files if not isinstance(file, DataSet)]))
+    usual = [file.system if isinstance(file, DataSet) else next(short) for file in files]
     names = [
         settings.given.get(file.path) or settings.names.get(name, name) for file, name in zip(files, usual, strict=True)
     ]
@@ -172,7 +179,7 @@ def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
 
 def _is_training_run(source: Source, known: KnownFile | None) -> bool:
     """Whether an input is the folder of one; other folders are refused, unless the readers of files take them."""
-    if not os.path.isdir(source):
+    if isinstance(source, DataSet) or not os.path.isdir(source):
         return False
     name = known.kind.name if known else ""
     if name not in ("a training run", "claims"):

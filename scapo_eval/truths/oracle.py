@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, file_name_of
 from ..base.reprs import one_line
 from ..base.types import State
 from ..files.records import Given, Readable, readable
@@ -151,16 +151,34 @@ class PresenceOracle(TruthColumns):
             InputError: the id is not valid, or the oracle does not know it.
         """
         try:
-            return self.index[canonical_image_id(image_id)]
-        except KeyError:
-            raise InputError(f"unknown image id {image_id!r}", path=self.source) from None
+            image = canonical_image_id(image_id)
         except ValueError as error:
             raise InputError(f"image id {error}") from None
+        row = self.index.get(image, -1)
+        if row < 0 and (row := self._by_file_name(image)) < 0:
+            raise InputError(f"unknown image id {image_id!r}", path=self.source)
+        return row
+
+    @cached_property
+    def _rows_of_files(self) -> Mapping[str, int]:
+        """File name without folder and ending -> row, -1 where several images share it."""
+        rows: dict[str, int] = {}
+        for k, image in enumerate(self.image_ids):
+            name = file_name_of(image)
+            rows[name] = -1 if name in rows else k
+        return rows
+
+    def _by_file_name(self, image: str) -> int:
+        """Row of an image whose id is written with another folder or ending (``val/cat.jpg``, ``cat``); -1 for none."""
+        return self._rows_of_files.get(file_name_of(image), -1)
 
     def find_rows(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
         """(n,) row of each canonical image id, -1 for an image that the oracle does not know."""
         index = self.index
-        return np.fromiter((index.get(image, -1) for image in image_ids), dtype=np.int64, count=len(image_ids))
+        rows = np.fromiter((index.get(image, -1) for image in image_ids), dtype=np.int64, count=len(image_ids))
+        for k in np.flatnonzero(rows < 0).tolist():
+            rows[k] = self._by_file_name(image_ids[k])
+        return rows
 
     def state(self, image_id: object, label: str) -> State:
         """1 present, 0 absent, -1 unknown.

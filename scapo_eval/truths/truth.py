@@ -44,7 +44,10 @@ def read_truth(path: Readable) -> TruthColumns:
         raise
 
 
-_NO_TRUTH = ("captions", "rollouts", "answers", "AMBER responses", "object lists", "ratings", "claims", "results")
+_NO_TRUTH = (
+    *("captions", "rollouts", "answers", "AMBER responses", "object lists", "ratings", "claims", "results"),
+    *("questions", "PhD questions", "prompts", "references", "vocabulary", "judgements"),
+)
 
 
 def _no_truth(file: Source) -> str | None:

@@ -6,10 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import FaultList, InputError
+from ..base.errors import FaultList, InputError, short_repr
+from ..files.fields import IMAGE_KEYS
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, json_fault, json_type, parse_json, records_of
 from .truth_columns import TruthColumns, TruthRows
+
+OBJECT_KEYS = ("objects", "labels", "classes", "categories", "object_list")
+"""Keys under which people list what is in an image."""
 
 
 def read_json_truth(data: bytes, source: str) -> TruthColumns:
@@ -23,8 +27,10 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         InputError: the data is none of these, with the reason; InputErrors: faults by line.
     """
     text = data.lstrip()
-    first_line = text[: text.find(b"\n") if b"\n" in text else None].strip()
-    if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
+    first_line, _, rest = text.partition(b"\n")
+    first_line = first_line.strip()
+    complete = first_line[:1] == b"{" and first_line.endswith(b"}")
+    if text[:1] == b"[" or (complete and (b"image_id" in first_line or rest.lstrip()[:1] == b"{")):
         faults = FaultList()
         return read_truth_records(records_of(data, source, on_error=faults.add, unique=True), source, faults)
     try:
@@ -41,9 +47,11 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
         raise InputError("'labels' must be a list of strings", path=source)
     if objects is document and any(not isinstance(value, list) for value in document.values()):
+        key, value = next((key, value) for key, value in document.items() if not isinstance(value, list))
         keys = ", ".join(list(document)[:5])
         known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
-        raise InputError(f"not a valid truth file: expected {known} (found keys: {keys})", path=source)
+        reason = f"{short_repr(key)} has {json_type(value)} where a list of labels is expected"
+        raise InputError(f"not a valid truth file: expected {known} (found keys: {keys}; {reason})", path=source)
     rows = TruthRows(source, FaultList())
     for image_id, present in objects.items():
         rows.add(None, image_id, present)
@@ -77,6 +85,11 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
                 else:
                     faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
         else:
+            image = next((key for key in (*IMAGE_KEYS, "img", "id") if key in record), None)
+            listed = [key for key in OBJECT_KEYS if isinstance(record.get(key), list)]
+            if image is not None and len(listed) == 1:
+                rows.add(number, record[image], record[listed[0]])
+                continue
             _refuse_captions(record, source)
             keys = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
@@ -86,7 +99,9 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
 
 def _refuse_captions(document: dict[str, Any], source: str) -> None:
     if {"images", "annotations"} <= document.keys():
-        hint = "COCO's captions are joined with its instances by scapo-eval oracle chair"
+        hint = (
+            "COCO's captions are references (--references FILE), or joined with its instances: scapo-eval oracle chair"
+        )
         raise InputError(f"not a valid COCO instances file: missing key 'categories'; {hint}", path=source)
 
 

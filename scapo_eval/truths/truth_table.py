@@ -15,9 +15,11 @@ import numpy as np
 from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.ids import canonical_image_id
 from ..files.containers import NumberedRecord, table_rows
+from ..files.fields import IMAGE_KEYS
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
-from .truth_columns import TruthColumns, TruthRows, columns_of_cells, sorted_unique
+from .truth_columns import TruthColumns, TruthRows, columns_of_cells, columns_of_matrix, sorted_unique
+from .truth_json import OBJECT_KEYS
 
 _PRESENT = {
     **dict.fromkeys(("1", "1.0", "true", "yes"), 1),
@@ -93,7 +95,41 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
         raise InputError(reason, path=source)
     if first is None:
         raise InputError("the truth has no images (a header and no row)", path=source)
+    image = next((key for key in (*IMAGE_KEYS, "img", "id") if key in columns), None)
+    if image is not None and "label" not in columns:
+        if listed := [key for key in OBJECT_KEYS if key in columns]:
+            return _read_lists(table_rows(data, source), source, image, listed[0])
+        if all(
+            _PRESENT.get(str(value).strip().casefold()) is not None for key, value in first[1].items() if key != image
+        ):
+            return _read_wide(table_rows(data, source), source, image)
     return _read_cells(table_rows(data, source), source, columns)
+
+
+def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> TruthColumns:
+    """A column of 1, 0 or -1 for every label: a matrix in which every cell is given."""
+    faults, matrix, images, labels = FaultList(), [], [], list[str]()
+    for number, record in rows:
+        labels = labels or [column for column in record if column != image]
+        try:
+            row = [_state(record.get(label)) for label in labels]
+            canonical_image_id(record.get(image))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=source, line=number))
+            continue
+        images.append(record[image])
+        matrix.append(row)
+    faults.raise_if_any()
+    return columns_of_matrix(np.array(matrix, dtype=np.int8), images, labels, "", source)
+
+
+def _read_lists(rows: Iterable[NumberedRecord], source: str, image: str, column: str) -> TruthColumns:
+    """The labels of an image in one cell, between commas, semicolons or bars."""
+    read = TruthRows(source, FaultList())
+    for number, record in rows:
+        labels = [label.strip() for label in re.split(r"[;,|]", record.get(column) or "")]
+        read.add(number, record.get(image), [label for label in labels if label])
+    return read.columns(None)
 
 
 def read_frame(frame: Any, source: str) -> TruthColumns:
@@ -143,7 +179,10 @@ def _values(column: Any) -> list[Any]:
 def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) -> TruthColumns:
     missing = [column for column in ("image_id", "label") if column not in columns]
     if missing:
-        expected = "expected image_id,label[,present], or Open Images' ImageID,Source,LabelName,Confidence"
+        expected = (
+            "expected image_id,label[,present], image_id,objects, image_id and a column of 0 and 1 per label, or Open "
+            "Images' ImageID,Source,LabelName,Confidence"
+        )
         shown = ", ".join(sorted(columns)[:8])
         raise InputError(f"not a valid truth: missing column '{missing[0]}' (found: {shown}); {expected}", path=source)
     cells = _Cells(source)

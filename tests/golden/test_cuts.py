@@ -1,4 +1,4 @@
-"""The annotated cuts are those of the texts, and the rules as good on them as docs/specification.md says."""
+"""The annotated cuts are those of the texts, and the rules as good on them as docs/lab/segmentation.md says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_annotations(shared: Path) -> None:
 
 
 def test_documented_figures(shared: Path) -> None:
-    page = (ROOT / "docs" / "specification.md").read_text()
+    page = (ROOT / "docs" / "lab" / "segmentation.md").read_text()
     gold = benchmark.read_cuts("cuts", shared / "data")
     for model in ("GPT-4o", "Qwen3-VL-4B"):
         held_out = [text for text in gold if text.model == model and not text.tuned]

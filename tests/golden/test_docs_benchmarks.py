@@ -1,4 +1,4 @@
-"""Every command of ``docs/benchmarks.md`` runs, on the shared data under the names that the page uses."""
+"""Every command of the pages on benchmarks and protocols runs, on the shared data under the names that they use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from scapo_eval.results.benchmark import SUMMARIES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PAGE = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+PAGE = "".join((CHECKOUT / "docs" / name).read_text() for name in ("benchmarks.md", "protocols.md"))
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 LINKS = {
     "base.jsonl": "coco_chair/captions/llava-1.5_greedy.jsonl",

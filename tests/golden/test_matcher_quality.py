@@ -1,4 +1,4 @@
-"""The gold set is the captions that were annotated, and the matcher is as good on it as docs/vocabulary.md says."""
+"""The gold set is the captions that were annotated, and the matcher is as good on it as docs/lab/vocabulary.md says."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import parity
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "lab" / "parity.md"
 
 
 @pytest.fixture(scope="module")

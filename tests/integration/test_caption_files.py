@@ -183,7 +183,7 @@ def test_rollouts_may_say_yes_and_captions_may_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (table("image_id text", [[1, "A dog."]], ","), "unknown layout: table with the keys image_id, text"),
+        (table("image_id words", [[1, "A dog."]], ","), "unknown layout: table with the keys image_id, words"),
         (parquet({"image_id": [1.0, float("nan")], "caption": ["a", "b"]}), "x:2: 'image_id' must be a number"),
         (parquet({"image_id": [1, 2], "caption": ["a", None]}), "x:2: 'caption' must be a string, found null"),
         (table("image_id caption", [["", "A dog."]], ","), "x:2: 'image_id' is an empty string"),
@@ -213,7 +213,40 @@ def test_faults_are_named_by_file_and_place(run: Run, verb: str, data: bytes, sa
 
 
 def test_show_names_a_file_without_captions(run: Run) -> None:
-    Path("x").write_bytes(table("image_id text", [[1, "A dog."]], ","))
+    Path("x").write_bytes(table("image_id words", [[1, "A dog."]], ","))
     code, out, err = run("show", "x", "--truth", "truth.json", "--image", "1")
     assert (code, out) == (2, "")
-    assert err.startswith("scapo-eval: x: unknown layout: table with the keys image_id, text")
+    assert err.startswith("scapo-eval: x: unknown layout: table with the keys image_id, words")
+
+
+@pytest.mark.parametrize("image", ["image", "img_id", "file_name", "image_path", "id", "question_id", "key"])
+@pytest.mark.parametrize("text", ["caption", "response", "text", "description", "output", "generated_caption", "pred"])
+def test_keys_as_people_write_them(run: Run, image: str, text: str) -> None:
+    """Of 7 x 7 pairs each gives the figures of image_id and caption, or is another layout that says so."""
+    Path("own.jsonl").write_bytes(lines(RECORDS))
+    names = {"file_name": "COCO_val2014_{:012}.jpg", "image_path": "images/{}.png"}
+    records = [{image: names.get(image, "{}").format(k), text: caption, "seed": 1} for k, caption in TEXTS.items()]
+    if (image, text) == ("id", "response"):
+        records = [{key: value for key, value in record.items() if key != "seed"} for record in records]
+    Path("x").write_bytes(lines(records))
+    scored = [run("score", path, "--truth", "truth.json", "--json", "--resamples", "0") for path in ("own.jsonl", "x")]
+    assert [code for code, _, _ in scored] == [0, 0], scored[1][2]
+    own, other = (json.loads(out)["systems"][0] for _, out, _ in scored)
+    assert other["counts"] == own["counts"]
+    assert f"image ids are taken from '{image}', captions from '{text}'" in scored[1][2]
+
+
+def test_any_other_keys_are_named_at_the_import(run: Run) -> None:
+    Path("x").write_bytes(lines([{"pic": f"{k}.jpg", "words": text} for k, text in TEXTS.items()]))
+    code, _, err = run("score", "x", "--truth", "truth.json")
+    assert code == 2
+    assert "missing key 'image_id' (found: pic, words); name the keys: scapo-eval import --image-key" in err
+    code, out, _ = run("import", "x", "--image-key", "pic", "--caption-key", "words")
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"image_id": str(k), "caption": text} for k, text in TEXTS.items()
+    ]
+    code, _, err = run("import", "x", "--image-key", "pic", "--caption-key", "word")
+    assert (code, "missing key 'word'" in err) == (2, True)
+    code, _, err = run("import", "x", "--image-key", "pic", "--as", "answers")
+    assert (code, "--image-key and --caption-key are for captions" in err) == (2, True)

@@ -39,7 +39,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     for name, said in (("base", "a dog, a cat and a car"), ("ours", "a dog and a cat")):
         lines = [
-            {"image_id": k, "caption": said, "objects": ["dog", "cat", "car"][: 1 + k % 2 + k // 39]}
+            {
+                "image_id": k,
+                "caption": said if k % 2 else "a dog and a car",
+                "objects": ["dog", "cat", "car"][: 1 + k % 2 + k // 39],
+            }
             for k in range(1, 41)
         ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -96,14 +100,16 @@ def test_the_same_input_gives_the_same_bytes(run: Callable[..., Said], world: Pa
 
 
 def plots_of_the_docs() -> list[str]:
-    """The commands ``scapo-eval plot`` of docs/report.md."""
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text("utf-8")
+    """The commands ``scapo-eval plot`` of docs/plots.md."""
+    text = (Path(__file__).parents[2] / "docs" / "plots.md").read_text("utf-8")
     return [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("scapo-eval plot")]
 
 
 @pytest.mark.parametrize("command", plots_of_the_docs())
 def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, command: str) -> None:
-    (world / "truth.json").write_text(json.dumps({k: ["dog", "cat", "car"][: 1 + k % 3] for k in range(1, 41)}))
+    (world / "truth.json").write_text(
+        json.dumps({k: ["dog", "cat", "car"][: 1 + k % 2 + k // 39] for k in range(1, 41)})
+    )
     for name in ("scapo", "grpo"):
         (world / "runs" / name).mkdir(parents=True, exist_ok=True)
         (world / "runs" / name / "metrics.jsonl").write_bytes((world / "run" / "metrics.jsonl").read_bytes())
@@ -117,7 +123,7 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["report", "empty", "-o", "r.html"], "empty: not a training run's folder: metrics.jsonl not found in it"),
+        (["report", "empty", "-o", "r.html"], "empty: the folder holds no file in .jsonl, .json or .parquet"),
         (
             ["report", "results.json", "--name", "x=y"],
             "system 'x' not found, so it cannot be renamed (there are base, ours)",

@@ -381,7 +381,7 @@ def test_twenty_different_faults_are_shown_in_order_and_all_counted(world: Path,
         assert [line.rpartition(" (")[2] for line in shown] == [
             "17 records, lines 2-50)", "17 records, lines 3-51)", "16 records, lines 4-49)",
         ]  # fmt: skip
-    lines = b"".join(b'{"image_id": %d, "caption": "x"}\n' % k for k in range(1000, 1050))
+    lines = b"".join(b'{"image_id": -%d, "caption": "x"}\n' % k for k in range(1000, 1050))
     (tmp_path / "bad.jsonl").write_bytes(GOOD + lines)
     shown = refused(run(tmp_path / "bad.jsonl", *OPTIONS, cwd=world)).splitlines()
     assert [line.split(":")[1] for line in shown[:20]] == [str(k) for k in range(2, 22)]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.base.errors import InputError
+import scapo_eval
+from scapo_eval.base.errors import InputError, InputErrors
 from scapo_eval.readers.data_set import DataSet
 
 Run = Callable[..., tuple[int, str, str]]
@@ -165,3 +166,27 @@ def test_other_verbs_read_a_data_set_too(run: Run) -> None:
         code, _, said = run(*words)
         assert code == 2
         assert "parts/4.jsonl:1: missing key 'caption'" in said
+
+
+@pytest.mark.parametrize("given", ["parts", "parts/[0-9]*"])
+def test_python_and_the_report_take_them_too(run: Run, given: str) -> None:
+    write(CAPTIONS)
+    one, parts = (scapo_eval.score(path, truth="truth.json", resamples=0) for path in ("all.jsonl", given))
+    assert (parts.name, parts.values) == ("parts", one.values)
+    assert scapo_eval.chair(given, truth="truth.json", resamples=0).values["chair_s"] == one.values["chair_s"]
+    code, out, err = run("report", given, "named=all.jsonl", "--truth", "truth.json", "--format", "csv", "-q")
+    assert (code, err) == (0, "")
+    assert [line.split(",")[0] for line in out.splitlines()[1:3]] == ["parts", "named"]
+    write(ANSWERS)
+    answered = scapo_eval.yesno(given, resamples=0)
+    assert (answered.name, answered.values) == ("parts", scapo_eval.yesno("all.jsonl", resamples=0).values)
+
+
+def test_a_fault_is_named_in_its_file_in_python_and_in_the_report_too(run: Run) -> None:
+    write(CAPTIONS)
+    Path("parts/4.jsonl").write_text('{"image_id": 3}\n')
+    with pytest.raises(InputErrors, match=r"^parts/4\.jsonl:1: missing key 'caption'"):
+        scapo_eval.score("parts", truth="truth.json")
+    code, _, err = run("report", "parts", "--truth", "truth.json", "--format", "csv")
+    assert code == 2
+    assert "parts/4.jsonl:1: missing key 'caption'" in err

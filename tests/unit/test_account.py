@@ -18,6 +18,7 @@ from scapo_eval import PresenceOracle
 from scapo_eval.base.errors import InputError
 from scapo_eval.benchmarks.capscore import score_file
 from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.cli.main import main
 from scapo_eval.files.source import Source
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.readers.captions import LIMITS
@@ -200,3 +201,42 @@ def test_captions_of_several_lines_in_a_table(tmp_path: Path) -> None:
         'image_id,caption\n1,"A dog, here\nand there, too.\n\nOn 2, a cat."\n2,"A ""dog"""\n'
     )
     assert account(tmp_path / "b.csv")["records"] == 2
+
+
+def test_objects_of_records_that_the_truth_says_are_absent_are_said(tmp_path: Path) -> None:
+    records = [{**record, "objects": ["dog"] if k % 4 else ["cat"]} for k, record in enumerate(PLAIN)]
+    found = run(write(tmp_path / "c.jsonl", records))
+    assert found.account is not None
+    assert found.account.contradicting == 50
+    assert any("50 of 200 records have 'objects' that are absent by the truth" in note for note in found.notes)
+    with pytest.raises(InputError, match=r"absent by the truth.*--strict"):
+        run(tmp_path / "c.jsonl", strict=True)
+
+
+def test_lists_of_a_judge_that_are_not_scored_are_said(tmp_path: Path) -> None:
+    records = [{**record, "extracted": ["cat"]} for record in PLAIN]
+    assert any("'extracted'" in note and "objhal" in note for note in run(write(tmp_path / "c.jsonl", records)).notes)
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "nan", "NaN", "None", "null"])
+def test_what_a_table_writes_for_nothing_is_an_empty_caption(tmp_path: Path, nothing: str) -> None:
+    path = write(tmp_path / "c.jsonl", [*PLAIN, {"image_id": 250, "caption": nothing}])
+    assert account(path)["empty"] == 1
+
+
+def test_accounts_of_answers_and_their_strictness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = [{"id": k, "response": "Yes", "label": "yes", "question": f"Is it {k}?"} for k in range(30)]
+    path = write(tmp_path / "a.jsonl", [*answers, answers[0], {**answers[1], "id": 40, "response": "nan"}])
+    found = scapo_eval.yesno(path, resamples=0)
+    assert found.account is not None
+    assert found.account.to_dict() == {
+        "bytes": Path(path).stat().st_size, "lines": 32, "records": 32, "skipped": 0, "duplicates": 1, "empty": 1,
+        "cut": 0, "unmatched_ids": 0, "captions_per_image": [0, 0], "crc32": crc_of(Path(path).read_bytes()),
+    }  # fmt: skip
+    assert any("1 of 32 records have an empty text" in note for note in found.notes)
+    for arguments, code in (["yesno", path], 0), (["yesno", path, "--strict"], 2):
+        with pytest.raises(SystemExit) as ended, pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["scapo-eval", *arguments])
+            main()
+        assert (ended.value.code or 0) == code
+    assert "(--strict)" in capsys.readouterr().err

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FIELD = (CHECKOUT / "docs" / "field.md").read_text(encoding="utf-8")
+FIELD = (CHECKOUT / "docs" / "lab" / "field.md").read_text(encoding="utf-8")
 VALIDITY = (CHECKOUT / "docs" / "lab" / "closed_vocabulary.md").read_text(encoding="utf-8")
-PEOPLE = (CHECKOUT / "docs" / "validity.md").read_text(encoding="utf-8")
+PEOPLE = (CHECKOUT / "docs" / "lab" / "validity.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,8 +77,7 @@ def test_the_page_of_the_closed_vocabulary_has_its_tables() -> None:
 def test_the_validity_page_has_its_tables() -> None:
     import people
 
-    for text in (people.INTRODUCTION, people.WHEN, people.METHOD, people.PLACES, people.FACTS, people.FAILS,
-                 people.YOURS):  # fmt: skip
+    for text in (people.INTRODUCTION, people.METHOD, people.PLACES, people.FACTS):  # fmt: skip
         assert text.strip() in PEOPLE
     for name, card in people.CARDS.items():
         for term, power in card.powers.items():

@@ -52,7 +52,9 @@ def test_the_table_of_contents_names_pages() -> None:
 
 
 def test_every_public_name_is_on_the_api_page() -> None:
-    documented = re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", (DOCS / "api.md").read_text(), re.M)
+    page = (DOCS / "api.md").read_text()
+    lists = re.findall(r"currentmodule:: scapo_eval\n(.*?)(?:\.\. currentmodule|```)", page, re.DOTALL)
+    documented = [name for each in lists for name in re.findall(r"^   (\w+)$", each, re.MULTILINE)]
     assert sorted(documented) == sorted({*scapo_eval.__all__} - {"__version__"})
 
 

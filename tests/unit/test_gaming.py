@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 def test_page() -> None:
-    page = (ROOT / "docs" / "gaming.md").read_text()
+    page = (ROOT / "docs" / "lab" / "gaming.md").read_text()
     for table in (*gaming.tables().split("\n\n"), gaming.worst_finds()):
         assert table in page
 

@@ -18,6 +18,7 @@ import zstandard
 
 from scapo_eval.base.errors import FaultList, InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.base.hashes import digest
+from scapo_eval.base.installed import install_command
 from scapo_eval.files.files import atomic_write, iter_lines
 from scapo_eval.files.json_text import dump_json, iter_records, read_json
 from scapo_eval.readers import captions as caption_files
@@ -26,6 +27,8 @@ from scapo_eval.results.signature import Signature
 
 RECORDS = [{"image_id": 1, "caption": "a dog"}, {"image_id": "2", "caption": "caf\u00e9 \u732b \U0001f436 \0 \ud800"}]
 LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
+
+NAME_THEM = "name the keys: scapo-eval import --image-key, --caption-key"
 
 
 def read_captions(path: Path) -> Captions:
@@ -189,9 +192,9 @@ def test_a_line_of_50_megabytes(tmp_path: Path) -> None:
 
 
 RECORD_FAULTS = [
-    ({}, "missing key 'image_id' (found: nothing); convert with scapo-eval import"),
-    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); convert with scapo-eval import"),
-    ({"image_id": 1}, "missing key 'caption' (found: image_id); convert with scapo-eval import"),
+    ({}, "missing key 'image_id' (found: nothing); " + NAME_THEM),
+    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); " + NAME_THEM),
+    ({"image_id": 1}, "missing key 'caption' (found: image_id); " + NAME_THEM),
     (
         {"image_id": 1, "response": "x"},
         "missing key 'caption' (found: image_id, response); is it a rollout? use scapo-eval reward",
@@ -372,7 +375,7 @@ def test_an_error_names_file_line_and_reason() -> None:
     assert str(InputError("why")) == "why"
     assert str(InputErrors([InputError("x", path="a", line=1), InputError("y", path="a", line=2)])) == "a:1: x\na:2: y"
     assert str(InputErrors([InputError("x", path="a", line=1)], total=1)) == "a:1: x"
-    assert "pip install 'scapo[plot]'" in str(MissingExtra("plot", "drawing"))
+    assert install_command("plot") in str(MissingExtra("plot", "drawing"))
     assert issubclass(ScapoError, ValueError)
 
 

@@ -259,7 +259,7 @@ def test_a_scheme_of_ones_own(tokenizer: object, tmp_path: Path) -> None:
 
 
 def test_the_scheme_of_the_documentation_runs(tokenizer: object, tmp_path: Path) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "schemes.md").read_text()
     file = tmp_path / "mine.py"
     file.write_text(text.split("```python\n")[1].split("```")[0])
     found = credited(tokenizer, config(scheme=f"{file}:fading"), responses(tokenizer))

@@ -74,12 +74,13 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         confidence: least probability with which each interval, on its own, holds after any number of rounds.
 
     Returns:
-        ``rounds``: one record each; ``second``: how far two people agree, by round (pairs on which they differ count as
-        unsure in the round and in all bounds); ``overall``: intervals of all cells (``error``), of the cells called
-        present that are absent (``false_positive``) and of the cells called absent that are present (``false_negative``), or null
-        with ``overall_missing`` saying why; ``labels``: the last two per label; ``stale``: labels that a judge has
-        changed since their last draw; ``refine``: labels with errors in the last round; ``errors``: all cells found
-        wrong; ``judges``: whose verdicts were checked. Bounds are fractions of the cells that the matrix has now.
+        ``rounds``: one record each; ``second``: how far two people agree, by round (pairs on which they differ count
+        as unsure in the round and in all bounds); ``overall``: intervals of all cells (``error``), of the cells
+        called present that are absent (``false_positive``) and of the cells called absent that are present
+        (``false_negative``), or null with ``overall_missing`` saying why; ``labels``: the last two per label;
+        ``stale``: labels that a judge has changed since their last draw; ``refine``: labels with errors in the last
+        round; ``errors``: all cells found wrong; ``judges``: whose verdicts were checked. Bounds are fractions of the
+        cells that the matrix has now.
     """
     rounds = read_rounds(store)
     seconds = [agreement(rounds[second.number - 1], second) for second in read_seconds(store)]

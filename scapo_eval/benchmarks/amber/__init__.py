@@ -25,7 +25,7 @@ from ...results.results import Resampling, Run
 from ...results.signature import Signature
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..scoring import bad_file_notes
-from ..systems import Systems, drawn
+from ..systems import Systems, drawn, naming_inputs
 from .data import KINDS, AmberData, AmberItem, Description, Query
 from .formulas import (
     COLUMNS,
@@ -411,6 +411,7 @@ def _augmented(
     return [scorer.score(read_responses(path, data), name, resampling=resampling).run for name, path in answers.items()]
 
 
+@naming_inputs
 def amber(
     responses: Given,
     *,
@@ -441,8 +442,10 @@ def amber(
         InputErrors, InputError: faults, by file and line or by row.
         MissingExtra: parity mode without NLTK.
     """
-    [run] = _score(
-        Systems.of(responses, name, "responses", drawn(resamples, seed, bootstrap)),
+    systems = Systems.of(responses, name, "responses", drawn(resamples, seed, bootstrap))
+    systems.count()
+    runs = _score(
+        systems,
         data=data,
         mode=mode,
         similarity=similarity,
@@ -451,6 +454,7 @@ def amber(
         skip_bad=skip_bad,
         workers=workers,
     )
+    [run] = systems.accounted(runs)
     return run
 
 

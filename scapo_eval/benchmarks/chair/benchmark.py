@@ -18,7 +18,7 @@ from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ...truths.oracle import PresenceOracle, TruthGiven
 from ..protocol import Protocol
 from ..scoring import OnUnknownImage, ScoringOptions
-from ..systems import Systems, drawn
+from ..systems import Systems, drawn, naming_inputs
 from .choice import DEFAULT_VOCABULARY
 from .choice import profile as chosen_profile
 from .profiles import PROFILES, Native
@@ -109,6 +109,7 @@ def _score(
     )
 
 
+@naming_inputs
 def chair(
     captions: Given,
     *,
@@ -128,6 +129,7 @@ def chair(
     on_unknown_image: OnUnknownImage = "error",
     any_fingerprint: bool = False,
     drop_unfinished: bool = False,
+    any_ids: bool = False,
 ) -> Run:
     """CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
 
@@ -141,7 +143,7 @@ def chair(
         synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
-        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see
+        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: see
             :func:`scapo_eval.score`.
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
@@ -159,7 +161,9 @@ def chair(
         native=bool(options["native"]),
         synonyms=synonyms,
         vocabulary=vocabulary,
-        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
+        scoring=ScoringOptions(
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+        ),
     )
     return run if followed is None else followed.followed_by(run, captions)
 

@@ -22,7 +22,7 @@ from ...results.signature import Signature
 from ...results.stats import values
 from ...truths.oracle import PresenceOracle, Truth
 from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
-from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
+from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, ignored_lists, tally, truth_notes
 from .profiles import Native, Profile
 
 _hal_rate = ratio("hallucinated", "generated")
@@ -132,7 +132,8 @@ class ChairScorer(Scorer):
             second = caption_counts(self.native.find_batch(captions.captions), rows[1], self.truths[1])
             counts = np.column_stack([counts, second])
         mentioned = np.bincount(objects.label_id, minlength=len(self.profile.vocabulary.labels))
-        return ScoredBlock(captions, counts, mentioned, objects)
+        claims = objects.caption, objects.label_id
+        return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per caption: objects in text order with multiplicity, those hallucinated, and those missed."""
@@ -183,7 +184,7 @@ def score_chair(
     options = options or ScoringOptions()
     source = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)
-    damage: list[str] = []
+    damage = ignored_lists(path)
     scorer = ChairScorer.of(profile, oracle, options, native)
     sums = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),

