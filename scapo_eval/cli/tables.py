@@ -62,6 +62,12 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
             console.print(Text(part, style="dim"), soft_wrap=True)
 
 
+def _first(names: Sequence[str], most: int = 4) -> str:
+    """A list that is cut short."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 @dataclass(frozen=True)
 class _Table:
     found: Mapping[str, Any]
@@ -206,7 +212,7 @@ class _Table:
                     rare.setdefault((name, value["events"], value["event_images"]), []).append(metric)
         if rare:
             listed = [
-                f"{', '.join(metrics)} of {name} {events} in {images} image{'' if images == 1 else 's'}"
+                f"{_first(metrics)} of {name} {events} in {images} image{'' if images == 1 else 's'}"
                 for (name, events, images), metrics in rare.items()
             ]
             yield f"Few events: {'; '.join(listed)}."

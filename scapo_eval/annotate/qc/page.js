@@ -402,8 +402,8 @@
     const line = round.people
       ? round.people.join("; ") + "."
       : errors.length
-      ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.`
-      : "Free of errors.";
+        ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.`
+        : "Free of errors.";
     byId("verdict").replaceChildren(
       el("span", { class: errors.length ? "found" : round.people ? "" : "clean" }, line),
       unsure ? ` ${unsure} unsure.` : "",
