@@ -14,7 +14,7 @@ from ..matching.matcher import AliasMatcher
 from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.metric import MetricSet
-from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name
+from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name, reader_mark
 from ..results.render import is_better, stars
 from ..results.results import Results
 from ..results.stats import MIN_SHARED_IMAGES, Comparison, holm
@@ -50,6 +50,7 @@ def _of_systems(metric_set: MetricSet) -> bool:
 def _argument(group: Results, report: Report) -> dict[str, Any]:
     metric_set = group.metric_set
     names = list(metric_set.formulas)
+    signatures = [str(run.signature) for run in group.runs]
     captions = {run.name: run for run in report.captions} if metric_set.name == "capscore" else {}
     groups = [group]
     if 2 < len(group.runs) <= MOST_BASELINES and metric_set.counted:
@@ -71,7 +72,8 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
         "data": _data_set(list(captions.values())),
         "counted": metric_set.counted,
         "metrics": [
-            [name, metric_name(name), metric_set.higher_is_better.get(name), name in metric_set.plain_numbers,
+            [name, metric_name(name) + reader_mark(name, signatures), metric_set.higher_is_better.get(name),
+             name in metric_set.plain_numbers,
              metric_meaning(metric_set.name, name)]
             for name in names
         ],
@@ -160,6 +162,7 @@ def _against(
         baseline,
     )
     verdicts = {row["system"]: row for row in group.verdicts}
+    signatures = [str(run.signature) for run in group.runs]
     made: list[dict[str, Any] | None] = []
     for name in order:
         rows = [row for row in group.comparisons if row["system"] == name]
@@ -172,6 +175,7 @@ def _against(
             lengths.get(name),
             same_images=images[name] == images[baseline],
             verdict=verdicts.get(name),
+            named=lambda metric: metric_name(metric) + reader_mark(metric, signatures),
         )
         entry: dict[str, Any] = {
             "verdict": said.verdict,
