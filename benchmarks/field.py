@@ -2,7 +2,7 @@
 
     NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md [--data ../shared/data]
 
-Values with 95 % bootstrap intervals by image, paired tests of every pair of systems on the same images, and beside
+Values with 95 % intervals, paired tests of every pair of systems on the same images, and beside
 them what was published and how far it is. No caption text is printed. Under two minutes of processor time.
 """
 
@@ -140,7 +140,8 @@ def page(data: Path, resamples: int) -> Iterable[str]:
     yield "# The field table\n"
     yield (
         "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md` from the public outputs that the tests "
-        "use. Values are percentages with 95 % bootstrap intervals by image. The first system of a table is its baseline; "
+        "use. Values are percentages with 95 % intervals (Wilson's, images as units). The first system of a table is its "
+        "baseline; "
         "* and ** mean p < 0.05 and p < 0.01 against it after Holm's correction over the systems. A comment contains the "
         "signature of every row.\n"
     )

@@ -191,8 +191,10 @@ def chair(data: Path) -> Iterator[Table]:
             yield pai(data, ours)
     yield Table(
         "lmms-eval's coco_cap_chair", "EvolvingLMMs-Lab/lmms-eval",
-        (unchecked("CHAIRs, CHAIRi, Recall", "chair_s, chair_i, recall", "no output of it is at hand; its "
-                   "lemmatizer and its truth are its own, so equality is not claimed with any profile"),),
+        (unchecked("CHAIRs, CHAIRi, Recall", "chair_s, chair_i, recall", "no output of it is at hand. Its "
+                   "script (commit 0124da0), as read: OPERA's steps (tokenizer, tagger, lemmatizer, pairs of words, the "
+                   "toilet's seat) with its own copy of the words, so `--profile opera` is the nearest; the truth is the "
+                   "list in its data set; equality is not claimed"),),
     )  # fmt: skip
 
 

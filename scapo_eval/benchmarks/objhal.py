@@ -22,6 +22,7 @@ from ..base.errors import FaultList, InputError, check_choice
 from ..base.hashes import digest
 from ..base.nltk_tools import lemma, tagger
 from ..base.reprs import fields_in_short
+from ..base.verdicts import ABSENT, PRESENT
 from ..files.containers import ErrorHandler, Warn, open_rows
 from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
@@ -190,12 +191,46 @@ class Listed:
 
     def _by_words(self, lists: Sequence[Sequence[str]]) -> list[list[int]]:
         ends = [0, *accumulate(map(len, lists))]
-        objects = self._profile.find_batch([name for names in lists for name in names])
-        named = [list(dict.fromkeys(objects.label_id[objects.row(k)].tolist())) for k in range(ends[-1])]
+        named = self._read([name for names in lists for name in names])
         return [
             [label for labels in named[begin:end] for label in labels]
             for begin, end in zip(ends, ends[1:], strict=False)
         ]
+
+    def _read(self, names: Sequence[str]) -> list[list[int]]:
+        objects = self._profile.find_batch(names)
+        return [list(dict.fromkeys(objects.label_id[objects.row(k)].tolist())) for k in range(len(names))]
+
+    def of_name(self, name: str) -> list[int]:
+        """The label ids of one listed name."""
+        return self._read([_plain(name)])[0] if self._runs is None else self._runs.objects([_plain(name)])
+
+
+def listed_objects(
+    scorer: ObjHalScorer, block: ScoredBlock
+) -> Iterator[tuple[str, str, list[tuple[str, bool | None]]]]:
+    """Says of every name that a judge listed whether it is in the image.
+
+    Args:
+        scorer: of a judge's lists.
+        block: what it scored.
+
+    Yields:
+        ``(image id, caption, names)`` per caption; a name's verdict is None where it is no object of the profile, or
+        the truth does not know.
+    """
+    profile, truth = scorer.profile, scorer.truths[0]
+    assert isinstance(profile, Listed)
+    known: dict[str, list[int]] = {}
+    for image, caption in zip(block.captions.image_ids, block.captions.captions, strict=True):
+        place = truth.oracle.index.get(image)
+        rows: list[tuple[str, bool | None]] = []
+        for name in {_plain(name): name for name in profile.lists[caption]}.values():
+            labels = known[name] if name in known else known.setdefault(name, profile.of_name(name))
+            states = [] if place is None else [int(truth.states[place][label]) for label in labels]
+            absent, present = ABSENT in states, PRESENT in states
+            rows.append((name, False if absent else True if present else None))
+        yield image, caption, rows
 
 
 _ARTICLES = ("a ", "an ", "the ")

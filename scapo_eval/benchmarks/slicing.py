@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,11 @@ import numpy as np
 from ..base.errors import InputError, short_repr
 from ..files.json_text import iter_records
 from ..files.records import Readable
-from ..results.counts import CountBuilder, CountTable
+from ..results.parts import Parts
 from .scoring import ScoredBlock
 
 LENGTH = "length"
 """The column that every caption has: its number of words (white-space chunks)."""
-
-MOST_VALUES = 8
-"""Numbers of more different values than this are cut into quarters of about equal size."""
-
-MOST_SLICES = 50
 
 
 class Slicer:
@@ -50,47 +45,18 @@ class Slicer:
 
     @property
     def values(self) -> list[Any]:
-        """The value of every caption; None where its record has none."""
+        """Returns the value of every caption; None where its record has none."""
         return [value for _, values, _ in self._rows for value in values]
 
-    def tables(self, columns: Sequence[str], label: Callable[[Any], str]) -> dict[str, CountTable]:
-        """Slice -> counts per image, in the order of the labels."""
-        builders: dict[str, CountBuilder] = {}
+    def parts(self) -> Parts:
+        """The counts by image and value, in the order in which they first occur."""
+        sums: dict[tuple[str, Any], Any] = {}
         for images, values, counts in self._rows:
-            labels = np.array([label(value) for value in values], dtype=object)
-            for name in dict.fromkeys(labels.tolist()):
-                rows = np.flatnonzero(labels == name)
-                builders.setdefault(name, CountBuilder(columns)).add([images[k] for k in rows], counts[rows])
-        if len(builders) > MOST_SLICES:
-            raise InputError(f"column '{self.column}' has {len(builders):,} values; {MOST_SLICES} slices at most")
-        return {name: builders[name].table() for name in sorted(builders, key=_natural)}
-
-
-def labels_of(slicers: Sequence[Slicer]) -> Callable[[Any], str]:
-    """How values are named, the same for all systems: as they are, or the quarter that a number falls into."""
-    values = [value for slicer in slicers for value in slicer.values if value is not None]
-    numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-    if len(numbers) < len(values) or len(set(numbers)) <= MOST_VALUES:
-        return lambda value: "(none)" if value is None else str(value)
-    cuts = sorted({float(cut) for cut in np.quantile(numbers, [0.25, 0.5, 0.75], method="higher")})
-    names = [f"below {cuts[0]:g}", *(f"{a:g} to below {b:g}" for a, b in zip(cuts, cuts[1:], strict=False))]
-    names.append(f"{cuts[-1]:g} and more")
-
-    def label(value: Any) -> str:
-        return "(none)" if value is None else names[int(np.searchsorted(cuts, value, side="right"))]
-
-    return label
-
-
-def _natural(name: str) -> tuple[int, float, str]:
-    """Numbers by their size, quarters in order, words by the alphabet."""
-    words = name.split()
-    if name.startswith("below "):
-        return 0, float("-inf"), name
-    try:
-        return 0, float(words[0]), name
-    except (ValueError, IndexError):
-        return 1, 0.0, name
+            for key, row in zip(zip(images, values, strict=True), counts, strict=True):
+                sums[key] = sums[key] + row if key in sums else row
+        keys = list(sums)
+        rows = np.array(list(sums.values()), dtype=np.int64) if sums else np.zeros((0, 0), dtype=np.int64)
+        return Parts(self.column, tuple(image for image, _ in keys), tuple(value for _, value in keys), rows)
 
 
 def _column(path: Readable, column: str) -> Mapping[int, Any]:

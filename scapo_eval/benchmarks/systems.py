@@ -23,10 +23,9 @@ from ..files.source import Source
 from ..readers.data_set import DataSet, input_at, naming_files
 from ..results.benchmark import Benchmark
 from ..results.results import Resampling, Run, system_names
-from ..results.slices import Sliced
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .scoring import ScoringOptions
-from .slicing import Slicer, labels_of
+from .slicing import Slicer
 
 Advance = Callable[[int], None]
 """Takes how much more is done."""
@@ -159,16 +158,9 @@ class Systems:
                     runs.append(score(source, name=name, on_progress=advance, **how))
         return runs
 
-    def sliced(self, columns: Sequence[str]) -> Sliced | None:
-        """The scored systems by the column's values; None where nothing was sliced.
-
-        Args:
-            columns: of the systems' counts.
-        """
-        if self.by is None or not self.slicers:
-            return None
-        label = labels_of(list(self.slicers.values()))
-        return Sliced(self.by, {name: slicer.tables(columns, label) for name, slicer in self.slicers.items()})
+    def sliced(self, runs: Sequence[Run]) -> list[Run]:
+        """The scored systems with their counts by the column's values, where there is a column."""
+        return [replace(run, parts=self.slicers[run.name].parts()) if run.name in self.slicers else run for run in runs]
 
 
 def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from ..annotate.qc.draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, PRESENT_PER_LABEL
 from ..annotate.qc.exchange import pairs_table, read_answers
-from ..annotate.qc.rounds import ask_undecided, close_round, draw_round, open_round
+from ..annotate.qc.rounds import ask_undecided, check_person, close_round, draw_round, draw_second, open_round
 from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
 from ..annotate.qc.summary_tables import SummaryTable as Content
-from ..annotate.qc.summary_tables import labels_table, overall_table, rounds_table
+from ..annotate.qc.summary_tables import labels_table, overall_table, people_lines, rounds_table
 from ..annotate.store import Store
 from ..base.errors import ScapoError
 from ..base.text import guarded
@@ -33,6 +33,8 @@ CONFIDENCE = click.option(
     help="Confidence of each bound, after any number of rounds.",
 )  # fmt: skip
 BY = click.option("--by", metavar="NAME", help="Name of the person who answers.  [default: your user name]")
+
+SECOND = click.option("--second", is_flag=True, help="The second person's share (draw --second).")
 
 
 @click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,6 +60,10 @@ def command() -> None:
 @click.option("--labels", metavar="A,B", help="Only these: checks a refinement; the overall bounds need all labels.")
 @click.option("--failing", is_flag=True, help="Only the labels with errors in the last finished round.")
 @click.option("--undecided", is_flag=True, help="Ask instead for every cell without a readable verdict.")
+@click.option(
+    "--second", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
+    help="Instead: a share of the last round's pairs, for a second person (serve --second).",
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Recorded in the round.")
 def draw(
     run: str,
@@ -67,12 +73,18 @@ def draw(
     labels: str | None,
     failing: bool,
     undecided: bool,
+    second: float | None,
     seed: int,
 ) -> None:
     """Draws the next round, without pairs that a person has seen."""
-    if sum(map(bool, (labels, failing, undecided))) > 1:
-        raise click.UsageError("--labels, --failing and --undecided exclude each other")
+    if sum(map(bool, (labels, failing, undecided, second))) > 1:
+        raise click.UsageError("--labels, --failing, --undecided and --second exclude each other")
     store = Store.open(run)
+    if second:
+        share = draw_second(store, share=second, seed=seed)
+        echo(f"round {share.number}: {len(share.answers):,} pairs for a second person; seed {seed}", err=True)
+        echo(f"answer them: scapo-eval annotate qc serve {run} --second --by NAME", err=True)
+        return
     if undecided:
         asked_for = ask_undecided(store)
         echo(f"round {asked_for.number}: {len(asked_for.answers):,} undecided cells", err=True)
@@ -98,8 +110,9 @@ def draw(
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: any free one]")
 @click.option("--open", "browse", is_flag=True, help="Open the page in the browser.")
 @BY
+@SECOND
 @CONFIDENCE
-def serve(run: str, port: int, browse: bool, by: str | None, confidence: float) -> None:
+def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confidence: float) -> None:
     """Serves the page for the open round.
 
     On this machine only, until Ctrl-C; every answer is on disk at the key press.
@@ -109,7 +122,8 @@ def serve(run: str, port: int, browse: bool, by: str | None, confidence: float) 
     from ..annotate.qc.server import QcServer
 
     store = Store.open(run)
-    with open_round(store, write=True) as current:
+    with open_round(store, write=True, second=second) as current:
+        check_person(store, current, by or _user())
 
         def finished(summary: dict[str, Any]) -> None:
             show(summary, run)
@@ -159,45 +173,49 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
 @command.command()
 @click.argument("run")
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="CSV, or - for standard output.")
-def export(run: str, output: str) -> None:
+@SECOND
+def export(run: str, output: str, second: bool) -> None:
     """The open round's pairs as CSV.
 
     For answering them with another tool; the judge's verdicts stay hidden.
     """
     store = Store.open(run)
     with atomic_write(output) as stream:
-        stream.write(pairs_table(open_round(store), store))
+        stream.write(pairs_table(open_round(store, second=second), store))
 
 
 @command.command("import")
 @click.argument("run")
 @click.argument("answers", type=INPUT)
 @BY
-def import_(run: str, answers: str, by: str | None) -> None:
+@SECOND
+def import_(run: str, answers: str, by: str | None, second: bool) -> None:
     """Takes answers from CSV or JSON Lines.
 
     Of the open round: image_id, label, verdict (yes, no, unsure, missing). Lines without a verdict are passed over.
     """
     store = Store.open(run)
-    with open_round(store, write=True) as current:
+    with open_round(store, write=True, second=second) as current:
+        check_person(store, current, by or _user())
         taken = read_answers(answers, current, store)
         current.answer_many(taken, by=by or _user())
         left = len(current.open_pairs)
     echo(f"round {current.number}: {len(taken):,} answers taken, {left:,} pairs still open", err=True)
     if not left:
-        echo(f"finish it: scapo-eval annotate qc close {run}", err=True)
+        echo(f"finish it: scapo-eval annotate qc close {run}{' --second' if second else ''}", err=True)
 
 
 @command.command()
 @click.argument("run")
 @click.option("--abandon", is_flag=True, help="End the round with pairs still open: answers are kept, no bounds.")
+@SECOND
 @CONFIDENCE
-def close(run: str, abandon: bool, confidence: float) -> None:
+def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
     """Finishes the open round.
 
     As the page's button does: writes people's verdicts into the run and lists the errors.
     """
-    with Store.open(run, write=True) as store, open_round(store, write=True) as current:
+    with Store.open(run, write=True) as store, open_round(store, write=True, second=second) as current:
         close_round(store, current, abandon=abandon)
         summary = write_summary(store, confidence=confidence)
     show(summary, run)
@@ -207,6 +225,8 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
     """The summary for people: rounds, bounds, and what to do next."""
     console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
+    for line in people_lines(summary):
+        console.print(Text(line), soft_wrap=True)
     if labels and summary["labels"]:
         console.print()
         _table(console, labels_table(summary))

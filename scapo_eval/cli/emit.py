@@ -22,7 +22,6 @@ from ..results.comparison import compare
 from ..results.names import metric_name, reader_mark
 from ..results.render import chosen_metrics, latex, markdown, number, render
 from ..results.results import Results, Run, same_metrics
-from ..results.slices import Sliced
 from .echo import echo
 from .gates import check_gates, check_worse
 from .options import Output, OutputFormat
@@ -36,7 +35,6 @@ def emit(
     *,
     allow_different: bool = False,
     files: Sequence[Input | None] = (),
-    sliced: Sliced | None = None,
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 
@@ -45,13 +43,12 @@ def emit(
         output: the options.
         allow_different: whether the verb itself sets different readings side by side.
         files: what each run was scored from, where it may tell prompts.
-        sliced: the systems by the values of a column.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
     """
     metric_set = same_metrics(runs)[0].metric_set
-    if output.by and sliced is None:
+    if output.by and not any(run.parts and run.parts.column == output.by for run in runs):
         raise click.UsageError("--by belongs to verbs that score caption files: score, chair")
     for gate in output.gates:
         gate.check(metric_set)
@@ -77,8 +74,6 @@ def emit(
         margin=None if output.equivalence is None else output.equivalence / 100,
         allow_different=allow_different or output.allow_different,
     )
-    if sliced is not None:
-        results = replace(results, sliced=sliced.to_dict(metric_set, results.runs[0].resampling))
     if output.output:
         results.save(output.output)
     for run in runs:

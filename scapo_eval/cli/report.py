@@ -38,6 +38,7 @@ class Inputs:
     resamples: int
     seed: int
     bootstrap: Bootstrap | None
+    by: str | None
     allow_different: bool
     quiet: bool
 
@@ -55,6 +56,7 @@ class Inputs:
             given={path: name for name, path in split if name is not None},
             resampling=Resampling(self.resamples, self.seed, bootstrap=self.bootstrap),
             allow_different=self.allow_different,
+            by=self.by,
         )
         screen = Screen(quiet=self.quiet)
         return gather(
@@ -107,6 +109,11 @@ def input_options(command: Command) -> Command:
         click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True),
         click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True),
         bootstrap_option,
+        click.option(
+            "--by",
+            metavar="COLUMN",
+            help="Captions also by the values of a column of their records (prompt, scene...), or by length.",
+        ),
         click.option("--allow-different", is_flag=True, help="Compare systems that were scored differently."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
@@ -173,9 +180,9 @@ def command(
     """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects'), verdicts on claims (judge facts), ratings (judge mmhal), yes/no answers with labels (answer, plain or
-    --describe) and folders of training runs, in any mixture, recognized by content. The first system of each benchmark
-    is its baseline.
+    'objects'), verdicts on claims (judge facts), objects that a judge listed (judge objhal), ratings (judge mmhal),
+    yes/no answers with labels (answer, plain or --describe) and folders of training runs, in any mixture, recognized
+    by content. The first system of each benchmark is its baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")

@@ -62,6 +62,12 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
             console.print(Text(part, style="dim"), soft_wrap=True)
 
 
+def _first(names: Sequence[str], most: int = 4) -> str:
+    """A list that is cut short."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 @dataclass(frozen=True)
 class _Table:
     found: Mapping[str, Any]
@@ -199,15 +205,17 @@ class _Table:
             yield f"{absent} more without a value (--json lists them)."
 
     def _few_events(self) -> Iterator[str]:
-        rare = [
-            f"{metric} of {name} {value['events']} in {value['event_images']} image"
-            + ("" if value["event_images"] == 1 else "s")
-            for name, system in self.systems.items()
-            for metric, value in system["metrics"].items()
-            if metric in self.metrics and "events" in value
-        ]
+        rare: dict[tuple[str, int, int], list[str]] = {}
+        for name, system in self.systems.items():
+            for metric, value in system["metrics"].items():
+                if metric in self.metrics and "events" in value:
+                    rare.setdefault((name, value["events"], value["event_images"]), []).append(metric)
         if rare:
-            yield "Few events: " + "; ".join(rare) + "."
+            listed = [
+                f"{_first(metrics)} of {name} {events} in {images} image{'' if images == 1 else 's'}"
+                for (name, events, images), metrics in rare.items()
+            ]
+            yield f"Few events: {'; '.join(listed)}."
 
     def _differences(self, resamples: int) -> Iterator[str]:
         rows = list(self.rows.values())

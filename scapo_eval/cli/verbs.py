@@ -22,7 +22,6 @@ from ..files.source import Input, Source
 from ..readers.formats import recognize, recognize_file
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
-from ..results.slices import Sliced
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
 from .emit import emit
 from .files import INPUT, OUTPUT, sources_given
@@ -51,7 +50,6 @@ def command_of(record: Benchmark) -> click.Command:
         if output.protocol or (output.by and output.by != LENGTH):
             for _, source in given:
                 source.keep()
-        sliced = None
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
@@ -62,7 +60,7 @@ def command_of(record: Benchmark) -> click.Command:
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
-                runs, sliced = _here(record, given, values, scoring, output)
+                runs = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
         if strict and (noted := next((run for run in runs if run.notes), None)):
@@ -70,7 +68,7 @@ def command_of(record: Benchmark) -> click.Command:
         if not runs:
             return 0
         paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
-        code = emit(runs, output, allow_different=not record.several, files=paths, sliced=sliced)
+        code = emit(runs, output, allow_different=not record.several, files=paths)
         if record.advice and (line := record.advice(values)):
             output.note(line)
         return code
@@ -157,7 +155,7 @@ def _here(
     values: Mapping[str, Any],
     scoring: ScoringOptions | None,
     output: Output,
-) -> tuple[Sequence[Run], Sliced | None]:
+) -> Sequence[Run]:
     """The runs of all systems, scored in this process, and by the values of a column where one is asked for."""
     assert record.score is not None
     if record.own_files is not None:
@@ -176,8 +174,7 @@ def _here(
     more = {"scoring": scoring} if record.scoring else {}
     if not record.scoring:
         systems.count()
-    runs = systems.accounted(record.score(systems, **values, **more))
-    return runs, systems.sliced(runs[0].metric_set.columns) if runs else None
+    return systems.sliced(systems.accounted(record.score(systems, **values, **more)))
 
 
 def _on_engine(

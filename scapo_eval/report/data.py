@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from ..base.ids import canonical_image_id
 from ..base.verdicts import Verdict
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..benchmarks.density import density_counts, density_metrics
-from ..benchmarks.facts import JudgedDescription
+from ..benchmarks.facts import JudgedDescription, claim_rows
 from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
+from ..benchmarks.slicing import Slicer
 from ..files.files import read_text
 from ..files.json_text import iter_records
 from ..files.source import Input
@@ -60,6 +61,7 @@ class CaptionEvidence:
         uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
+        slices: value of each caption in the column by which the report is sliced; None where it is not.
     """
 
     scores: CaptionScores
@@ -71,6 +73,7 @@ class CaptionEvidence:
     uses: NDArray[np.uint8]
     counts: NDArray[np.bool_]
     rewards: RewardColumns
+    slices: Sequence[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -144,6 +147,37 @@ class TrainingAlarm:
     setting: str
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedText:
+    """A description whose claims, or objects, have verdicts.
+
+    Attributes:
+        image: its image.
+        rows: ``(claim, true, descriptive, reference)`` of each claim; ``true`` is None without a verdict.
+        text: the description itself, where it is at hand.
+        unread: whether a verdict could not be read.
+        references: reference claims with what the description says of them.
+    """
+
+    image: str
+    rows: Sequence[tuple[str, bool | None, bool, str | None]]
+    text: str = ""
+    unread: bool = False
+    references: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of_claims(cls, judged: JudgedDescription) -> JudgedText:
+        """The evidence of ``judge facts``."""
+        rows = [(row["claim"], row["true"], row["descriptive"], row["reference"]) for row in claim_rows(judged)]
+        references = list(zip(judged.references or (), judged.answers or (), strict=False))
+        return cls(judged.image or f"line {judged.line}", rows, unread=judged.unread, references=references)
+
+    @classmethod
+    def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
+        """The evidence of ``judge objhal``: the names that a judge listed."""
+        return cls(image, [(name, true, True, None) for name, true in names], text)
+
+
 @dataclass(frozen=True)
 class ClaimEvidence:
     """One system's descriptions with the verdicts on their claims.
@@ -154,11 +188,11 @@ class ClaimEvidence:
     """
 
     name: str
-    descriptions: tuple[JudgedDescription, ...]
+    descriptions: tuple[JudgedText, ...]
 
-    def worst(self, most: int) -> list[JudgedDescription]:
+    def worst(self, most: int) -> list[JudgedText]:
         """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
-        return sorted(self.descriptions, key=lambda judged: -sum(not true for true in judged.true or ()))[:most]
+        return sorted(self.descriptions, key=lambda judged: -sum(row[1] is False for row in judged.rows))[:most]
 
 
 @dataclass(frozen=True)
@@ -219,9 +253,14 @@ def caption_evidence(
     dagger: Truth | None = None,
     options: ScoringOptions,
     resampling: Resampling | None = None,
+    by: str | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionEvidence:
-    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`."""
+    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`.
+
+    With ``by`` also its counts by the values of a column, see :class:`scapo_eval.benchmarks.slicing.Slicer`.
+    """
+    slicer = None if by is None else Slicer(path, by)
     image_ids: list[str] = []
     texts: list[str] = []
     lines: list[int] = []
@@ -232,6 +271,8 @@ def caption_evidence(
         image_ids.extend(block.captions.image_ids)
         texts.extend(block.captions.captions)
         lines.extend(block.captions.numbers)
+        if slicer is not None:
+            slicer.add(block)
 
     scores = score_file(
         path,
@@ -249,7 +290,10 @@ def caption_evidence(
     mentions, counts = reward.matcher.find_all(texts)
     _, uses = reward.matcher.find_all_uses(texts)
     rewards = reward.batch(image_ids, texts)
-    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, uses, counts, rewards)
+    sliced = None
+    if slicer is not None:
+        scores, sliced = replace(scores, parts=slicer.parts()), slicer.values
+    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, uses, counts, rewards, sliced)
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:

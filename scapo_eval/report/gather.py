@@ -10,9 +10,11 @@ from functools import cached_property
 from itertools import groupby
 
 from ..base.errors import InputError
+from ..benchmarks.chair.profiles import Native
 from ..benchmarks.facts import facts_run, read_descriptions
+from ..benchmarks.objhal import ObjHalScorer, listed_objects, score_objhal
 from ..benchmarks.provenance import caption_file
-from ..benchmarks.scoring import ScoringOptions
+from ..benchmarks.scoring import ScoredBlock, ScoringOptions
 from ..files.containers import Warn, warn_user
 from ..files.source import Input, Source
 from ..matching.vocabulary import Vocabulary
@@ -23,7 +25,16 @@ from ..results.comparison import compare
 from ..results.results import Resampling, Run, load_results, system_names, unique_names
 from ..truths.oracle import PresenceOracle, Truth
 from .answers import answers_in, read_answer_evidence
-from .data import METRICS_FILE, CaptionEvidence, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
+from .data import (
+    METRICS_FILE,
+    CaptionEvidence,
+    ClaimEvidence,
+    JudgedText,
+    Report,
+    TrainingLog,
+    caption_evidence,
+    read_training_log,
+)
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
 """``(what, bytes)`` -> context whose value is called with the bytes that are done."""
@@ -46,6 +57,7 @@ class Settings:
         given: file or folder -> the name that its only system was given with it.
         resampling: of every interval.
         allow_different: whether systems of one benchmark may have been scored differently.
+        by: column of the caption records (or ``length``) by whose values captions are sliced; None: by none.
     """
 
     truth: str | None = None
@@ -58,6 +70,7 @@ class Settings:
     given: dict[str, str] = field(default_factory=dict)
     resampling: Resampling = field(default_factory=Resampling)
     allow_different: bool = False
+    by: str | None = None
 
 
 def gather(
@@ -68,8 +81,8 @@ def gather(
     stage: Stage = lambda text: nullcontext(),
     warn: Warn = warn_user,
 ) -> Report:
-    """Reads every input: a training run's folder, a results file, verdicts on claims, answers with labels or ratings,
-    or captions.
+    """Reads every input: a training run's folder, a results file, verdicts on claims, objects that a judge listed,
+    answers with labels or ratings, or captions.
 
     Args:
         inputs: paths; systems come in the order given, the first of each benchmark is its baseline.
@@ -105,8 +118,14 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
         if kind == "results":
             runs += _named(load_results(file), settings, file.path)
         elif kind == "claims":
-            claims.append(ClaimEvidence(name, tuple(read_descriptions(file, warn=warn))))
-            runs.append(facts_run(name, claims[-1].descriptions, settings.resampling))
+            descriptions = read_descriptions(file, warn=warn)
+            claims.append(ClaimEvidence(name, tuple(map(JudgedText.of_claims, descriptions))))
+            runs.append(facts_run(name, descriptions, settings.resampling))
+        elif kind == "object lists":
+            with progress(name, file.size) as advance:
+                run, lists = judging.listed(file, name, advance)
+            runs.append(run)
+            claims.append(lists)
         elif benchmark_name is None:
             with progress(name, file.size) as advance:
                 captions.append(judging.evidence(file, name, advance))
@@ -206,8 +225,31 @@ class _Judging:
                 dagger=self.dagger,
                 options=self.settings.scoring,
                 resampling=self.settings.resampling,
+                by=self.settings.by,
                 on_progress=on_progress,
             )
+
+    def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
+        """Object HalBench's values by the lists of a judge, and the lists."""
+        if self.oracle is None:
+            raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
+        found: list[JudgedText] = []
+
+        def keep(scorer: ObjHalScorer, block: ScoredBlock) -> None:
+            found.extend(JudgedText.of_objects(*each) for each in listed_objects(scorer, block))
+
+        run = score_objhal(
+            file,
+            Native(self.vocabulary, self.settings.scoring.claims),
+            self.oracle,
+            self.settings.scoring,
+            source="judge",
+            name=name,
+            resampling=self.settings.resampling,
+            on_block=keep,
+            on_progress=on_progress,
+        )
+        return run, ClaimEvidence(name, tuple(found))
 
 
 def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:

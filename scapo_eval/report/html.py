@@ -25,7 +25,6 @@ from .. import __version__
 from ..base.errors import InputError, MissingExtra
 from ..base.ids import canonical_image_id
 from ..base.verdicts import Verdict
-from ..benchmarks.facts import claim_rows
 from ..benchmarks.labels import label_rows, together
 from ..files.json_text import dump_json
 from ..matching.matcher import AliasMatcher
@@ -33,6 +32,7 @@ from ..matching.uses import USES
 from ..matching.vocabulary import Vocabulary
 from ..results.metric import MetricSet
 from ..results.names import benchmark_name, metric_meaning, metric_name, reader_mark
+from ..results.parts import labels_of
 from ..results.render import (
     MANY_METRICS,
     Cell,
@@ -105,7 +105,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     scripts, style = [bundle.script()], bundle.style()
     payloads = {
         "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
-        "captions": _packed(_captions(report.captions)),
+        "captions": _packed(_captions(report.captions, *_slices(report))),
         "answers": _packed(columns_of(report.answers)),
         "pictures": _packed(dict(images)),
         "boxes": _packed(boxes_of(report, images) if images else {}),
@@ -313,14 +313,13 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
         "name": evidence.name,
         "descriptions": [
             {
-                "image": description.image or f"line {description.line}",
-                "rows": [
-                    [row[k] for k in ("claim", "true", "descriptive", "reference")] for row in claim_rows(description)
-                ],
-                "unread": description.unread,
-                "references": list(zip(description.references or (), description.answers or (), strict=False)),
+                "image": judged.image,
+                "text": judged.text,
+                "rows": judged.rows,
+                "unread": judged.unread,
+                "references": judged.references,
             }
-            for description in evidence.worst(CLAIMS_SHOWN)
+            for judged in evidence.worst(CLAIMS_SHOWN)
         ],
     }
 
@@ -349,6 +348,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "names": names,
         "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "captions": [run.name for run in report.captions],
+        "sliced": bool(_slices(report)[0]),
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
             {
@@ -404,7 +404,21 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
 # The packed captions
 
 
-def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
+def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
+    """The slices' names as the scores have them, and the places of each system's captions among them."""
+    group = next((group for group in report.groups if group.metric_set.name == "capscore" and group.sliced), None)
+    sliced = [run.slices for run in report.captions if run.slices is not None]
+    if group is None or len(sliced) < len(report.captions):
+        return [], []
+    label = labels_of([run.parts for run in group.runs if run.parts is not None])
+    found = group.sliced or {}
+    places = {name: k for k, name in enumerate(dict.fromkeys(entry["slice"] for entry in found["slices"]))}
+    return list(places), [[places[label(value)] for value in values] for values in sliced]
+
+
+def _captions(
+    runs: Iterable[CaptionEvidence], slices: Sequence[str], places: Sequence[Sequence[int]]
+) -> dict[str, Any]:
     """Columns of every caption; images in the order in which they first occur.
 
     ``texts`` holds the captions image by image, then system by system: captions of one image share phrases, and so they
@@ -417,7 +431,7 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
     present: list[list[int]] = [[] for _ in images]
     texts: list[list[str]] = [[] for _ in images]
     systems = []
-    for run in runs:
+    for at, run in enumerate(runs):
         for image in dict.fromkeys(run.image_ids):
             states = run.truth.states[run.truth.oracle.index[image]]
             present[images[image]] = np.flatnonzero(states == 1).tolist()
@@ -434,6 +448,7 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
                 "line": _steps(run.lines),
                 "forms": list(forms),
                 "form": [forms[pair] for pair in pairs],
+                "slice": places[at] if slices else [],
                 **columns,
             }
         )
@@ -441,6 +456,7 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
         "labels": labels,
         "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
         "uses": USES,
+        "slices": slices,
         "images": list(images),
         "present": present,
         "texts": [text for of_image in texts for text in of_image],

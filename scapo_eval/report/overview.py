@@ -14,7 +14,7 @@ from ..matching.matcher import AliasMatcher
 from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.metric import MetricSet
-from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name
+from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name, reader_mark
 from ..results.render import is_better, stars
 from ..results.results import Results
 from ..results.stats import MIN_SHARED_IMAGES, Comparison, holm
@@ -50,6 +50,7 @@ def _of_systems(metric_set: MetricSet) -> bool:
 def _argument(group: Results, report: Report) -> dict[str, Any]:
     metric_set = group.metric_set
     names = list(metric_set.formulas)
+    signatures = [str(run.signature) for run in group.runs]
     captions = {run.name: run for run in report.captions} if metric_set.name == "capscore" else {}
     groups = [group]
     if 2 < len(group.runs) <= MOST_BASELINES and metric_set.counted:
@@ -71,7 +72,8 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
         "data": _data_set(list(captions.values())),
         "counted": metric_set.counted,
         "metrics": [
-            [name, metric_name(name), metric_set.higher_is_better.get(name), name in metric_set.plain_numbers,
+            [name, metric_name(name) + reader_mark(name, signatures), metric_set.higher_is_better.get(name),
+             name in metric_set.plain_numbers,
              metric_meaning(metric_set.name, name)]
             for name in names
         ],
@@ -84,6 +86,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
         "against": [*against, *rest],
         "natural": natural_baselines(list(images.values())),
         "worst": _worst(alone, texts) if alone else None,
+        "sliced": _sliced(group) if group.sliced else None,
         "texts": texts.columns(next(iter(captions.values()))) if captions else None,
         "labels": next(iter(captions.values())).truth.vocabulary.labels if captions else (),
     }  # fmt: skip
@@ -94,6 +97,41 @@ def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[tuple[str
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)
     order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))
     return [(run.image_ids[k], texts.add(run, k)) for k in order[:most]]
+
+
+def _sliced(group: Results) -> dict[str, Any]:
+    """The group's slices by the places of systems, slices and spoken metrics.
+
+    ``cells`` holds ``[system, slice, images, metrics]``; a metric is ``[value, low, high]`` and, of the others than the
+    baseline, the difference with its bounds and the images shared. ``tests`` holds ``[system, baseline
+    or null, metric, p]``.
+    """
+    found = group.sliced or {}
+    systems = {run.name: k for k, run in enumerate(group.runs)}
+    metrics = {name: k for k, name in enumerate(group.metric_set.formulas)}
+    spoken = spoken_metrics(group.metric_set)
+    slices = {name: k for k, name in enumerate(dict.fromkeys(entry["slice"] for entry in found["slices"]))}
+
+    def numbers(entry: Mapping[str, Any], name: str) -> list[float | None]:
+        value, change = entry["metrics"][name], entry.get("differences", {}).get(name)
+        difference = [] if change is None else [change[key] for key in ("difference", "ci_low", "ci_high", "n_images")]
+        return [value["value"], value["ci_low"], value["ci_high"], *difference]
+
+    return {
+        "by": found["by"],
+        "slices": list(slices),
+        "cells": [
+            [systems[entry["system"]], slices[entry["slice"]], entry["n_images"],
+             [numbers(entry, name) for name in spoken]]
+            for entry in found["slices"]
+        ],
+        "tests": [
+            [systems[row["system"]], None if row["baseline"] is None else systems[row["baseline"]],
+             metrics[row["metric"]], row["p_value"]]
+            for row in found["interactions"]
+            if row["metric"] in spoken and row["p_value"] is not None
+        ],
+    }  # fmt: skip
 
 
 def natural_baselines(images: Sequence[frozenset[str]]) -> list[int]:
@@ -124,6 +162,7 @@ def _against(
         baseline,
     )
     verdicts = {row["system"]: row for row in group.verdicts}
+    signatures = [str(run.signature) for run in group.runs]
     made: list[dict[str, Any] | None] = []
     for name in order:
         rows = [row for row in group.comparisons if row["system"] == name]
@@ -136,6 +175,7 @@ def _against(
             lengths.get(name),
             same_images=images[name] == images[baseline],
             verdict=verdicts.get(name),
+            named=lambda metric: metric_name(metric) + reader_mark(metric, signatures),
         )
         entry: dict[str, Any] = {
             "verdict": said.verdict,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError, MissingExtra
 from ..benchmarks.labels import wilson
-from ..results.names import metric_name
+from ..results.names import metric_name, reader_mark
 from ..results.render import is_better
 from ..results.results import Results
 from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, shared_images
@@ -434,7 +434,8 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
                     axes.hlines(y, scale * row["ci_low"], scale * row["ci_high"], color=color, lw=1)
                 axes.plot(value, y, "o", ms=4, color=color, mfc=style.paper if better is None else color)
             arrow = "" if higher is None else " (right is better)" if higher else " (left is better)"
-            axes.set(title=metric_name(name), xlabel="points" + arrow, ylim=(-0.6, len(names) - 0.4))
+            title = metric_name(name) + reader_mark(name, [str(run.signature) for run in group.runs])
+            axes.set(title=title, xlabel="points" + arrow, ylim=(-0.6, len(names) - 0.4))
             shown = names if n % columns == 0 else [""] * len(names)
             axes.set_yticks(range(len(names)), shown)
             axes.tick_params(axis="y", length=0)

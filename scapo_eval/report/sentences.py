@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,9 @@ from ..results.verdict import CAP_SCORE, component_rates
 
 Tone = Literal["better", "worse", "untested"]
 """What a color stands for on every page: the test says better, it says worse, or it says nothing."""
+
+Named = Callable[[str], str]
+"""What a metric is called."""
 
 LENGTH = "len"
 """The mean length of captions, good in no direction."""
@@ -87,6 +90,7 @@ def sentence(
     *,
     same_images: bool,
     verdict: ComparisonRow | None = None,
+    named: Named = metric_name,
 ) -> Sentence:
     """The sentence of one system against one baseline.
 
@@ -96,6 +100,7 @@ def sentence(
         length: comparison of their caption lengths (words), where there are captions.
         same_images: whether both were scored on exactly the same images.
         verdict: the joint test of "better in one, worse in none", where there is one.
+        named: what a metric is called, with its reader where that is the project's own.
     """
     row_of = {row["metric"]: row for row in rows}
     first = rows[0]
@@ -123,22 +128,26 @@ def sentence(
         return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
     tones = {name: _tone(row_of[name], metric_set) for name in names}
     paid = _paid(tones, metric_set)
-    parts = [_changed(row_of[name], metric_set, tones[name], name in paid) for name in names if stars(row_of[name])]
+    parts = [
+        _changed(row_of[name], metric_set, tones[name], name in paid, named) for name in names if stars(row_of[name])
+    ]
     if undecided := [n for n in names if row_of[n]["difference"] is not None and not stars(row_of[n])]:
-        parts.append(Clause(f"no difference shown in {_or([_with_power(row_of[n], metric_set) for n in undecided])}"))
+        parts.append(
+            Clause(f"no difference shown in {_or([_with_power(row_of[n], metric_set, named) for n in undecided])}")
+        )
     if alone := [
-        metric_name(n) for n in names if (row_of[n]["system_value"] is None) != (row_of[n]["baseline_value"] is None)
+        named(n) for n in names if (row_of[n]["system_value"] is None) != (row_of[n]["baseline_value"] is None)
     ]:
         parts.append(Clause(f"{_or(alone)} not compared: one of the two has no value"))
     if length is not None and LENGTH not in names and stars(length):
         parts.append(_changed(length, metric_set, "untested"))
-    conclusion, tone = _verdict(tones, metric_set, verdict)
+    conclusion, tone = _verdict(tones, metric_set, verdict, named)
     return Sentence(first["system"], first["baseline"], conclusion, tone, tuple(parts), n)
 
 
-def _with_power(row: ComparisonRow, metric_set: MetricSet) -> str:
+def _with_power(row: ComparisonRow, metric_set: MetricSet, named: Named) -> str:
     """A metric's name, with the difference that the sample would have shown."""
-    name = metric_name(row["metric"])
+    name = named(row["metric"])
     if row["detectable"] is None:
         return name
     return f"{name} (80 % power from {number(row['detectable'], row['metric'] in metric_set.plain_numbers)} on)"
@@ -158,7 +167,9 @@ def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
     return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
 
 
-def _changed(row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False) -> Clause:
+def _changed(
+    row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False, named: Named = metric_name
+) -> Clause:
     """A tested change in words; ``paid``: a loss beside a gain that is larger."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
@@ -173,10 +184,12 @@ def _changed(row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool =
         words = PRICES[name] if paid else CHANGES[name][change > 0]
         return Clause(words.format(amount), tone, name, change < 0)
     lower = " (lower is better)" if metric_set.higher_is_better.get(name) is False else ""
-    return Clause(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
+    return Clause(f"{named(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
 
 
-def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: ComparisonRow | None) -> tuple[str, Tone]:
+def _verdict(
+    tones: Mapping[str, Tone], metric_set: MetricSet, joint: ComparisonRow | None, named: Named
+) -> tuple[str, Tone]:
     """A decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
 
     Then every metric that is good in one direction counts.
@@ -193,7 +206,7 @@ def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: Comparison
     if len(decided) == len(judged):
         return f"{tone} overall" if _paid(tones, metric_set) else tone, tone
     none_worse = ", worse in none" if better and joint is not None and joint["p_value"] < 0.05 else ""
-    return f"{tone} in {_and(map(metric_name, decided))}{none_worse}", tone
+    return f"{tone} in {_and(map(named, decided))}{none_worse}", tone
 
 
 def _or(names: Sequence[str]) -> str:

@@ -130,6 +130,24 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
         if len(cells) != len(ids) or not all(isinstance(cell, str) and _CELL.fullmatch(cell) for cell in cells):
             raise InputError(f"{place}.truth: must be 16 hexadecimal digits for each of {len(ids):,} image_ids")
     _check_verdicts(evidence.get("verdicts", {}), f"{place}.verdicts")
+    if "by" in evidence:
+        _check_parts(_object(evidence["by"], f"{place}.by"), f"{place}.by", columns, counts.sum(axis=0))
+
+
+def _check_parts(by: Mapping[str, Any], place: str, columns: list[str], total: NDArray[np.int64]) -> None:
+    """Counts by image and value of a column add up to those by image."""
+    _typed(by, "column", str, place)
+    ids, values, rows = (_typed(by, key, list, place) for key in ("image_ids", "values", "rows"))
+    if not len(ids) == len(values) == len(rows):
+        raise InputError(f"{place}: {len(ids):,} image_ids, {len(values):,} values and {len(rows):,} rows")
+    for key, given, kinds in (("image_ids", ids, (str,)), ("values", values, (str, int, float, bool, type(None)))):
+        for k, value in enumerate(given):
+            if not isinstance(value, kinds):
+                raise InputError(f"{place}.{key}[{k}]: must not be {json_type(value)}")
+    sums = _matrix(rows, columns, ids, f"{place}.rows").sum(axis=0)
+    if (sums != total).any():
+        k = int(np.flatnonzero(sums != total)[0])
+        raise InputError(f"{place}.rows: {columns[k]} adds up to {sums[k]:,}, but that of the images to {total[k]:,}")
 
 
 def _strings(record: Mapping[str, Any], key: str, place: str) -> list[str]:

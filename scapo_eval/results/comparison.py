@@ -11,6 +11,7 @@ from ..base.types import Interval
 from .families import holm
 from .results import Resampling, Results, Run, same_metrics
 from .signature import TRUTH
+from .slices import Sliced
 from .stats import Comparison, Test, paired_differences
 from .verdict import joint_verdict
 
@@ -61,7 +62,13 @@ def compare(
         rows = [row for row in comparisons if row["system"] == run.name]
         if rows and not rows[0].get("differing") and (verdict := joint_verdict(rows, baseline.metric_set, margin)):
             verdicts.append(verdict)
-    return Results((baseline, *others), tuple(comparisons), tuple(verdicts))
+    sliced = Sliced.of([baseline, *others])
+    return Results(
+        (baseline, *others),
+        tuple(comparisons),
+        tuple(verdicts),
+        sliced=None if sliced is None else sliced.to_dict(baseline.metric_set, drawn),
+    )
 
 
 def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:

@@ -131,7 +131,7 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
         return value, above / formula.unit, below, float(share)
     at = _inside(sums, metrics, position)
     slopes = _slopes(formula, at, metrics.columns)
-    active = [k for k in range(len(slopes)) if abs(slopes[k]) * max(at[k], 1.0) > _EDGE]
+    active = _active(slopes, at)
     parts = [(position[few], position[many]) for few, many in metrics.at_most]
     parts = [(few, many) for few, many in parts if few in active and many in active]
     named = {k for pair in parts for k in pair} | {position[column] for column in metrics.cells}
@@ -148,6 +148,35 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
     volume = float(volumes.sum())
     numerators = (influences * volume - influences.sum() * volumes) + value * volumes
     return value, np.asarray(numerators), np.asarray(volumes), max(0.0, trials)
+
+
+def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[tuple[NDArray[np.int64], ...]]:
+    """Pairs of (images,) counts: events and their opposites, of every share that a formula is made of.
+
+    No pair where the columns that move it are neither parts of one another nor cells of a table.
+    """
+    position = {column: k for k, column in enumerate(metrics.columns)}
+    rows = table.rows
+    if isinstance(formula, Ratio):
+        hits = rows[:, position[formula.numerator]]
+        return [(hits, rows[:, position[formula.denominator]] - hits)]
+    at = _inside(rows.sum(axis=0), metrics, position)
+    slopes = _slopes(formula, at, metrics.columns)
+    active = _active(slopes, at)
+    parts = [(position[few], position[many]) for few, many in metrics.at_most]
+    parts = [(few, many) for few, many in parts if few in active and many in active]
+    cells = [position[column] for column in metrics.cells if position[column] in active]
+    if not {k for pair in parts for k in pair}.union(cells).issuperset(active):
+        return []
+    sides = (
+        [tuple(rows[:, [k for k in cells if slopes[k] * sign > 0]].sum(axis=1) for sign in (1, -1))] if cells else []
+    )
+    return [*((rows[:, few], rows[:, many] - rows[:, few]) for few, many in parts), *sides]
+
+
+def _active(slopes: Floats, at: Floats) -> list[int]:
+    """The columns that move a formula."""
+    return [k for k in range(len(slopes)) if abs(slopes[k]) * max(at[k], 1.0) > _EDGE]
 
 
 def _inside(sums: Floats, metrics: MetricSet, position: dict[str, int]) -> Floats:

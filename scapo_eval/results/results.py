@@ -25,6 +25,7 @@ from .check import check_results
 from .counts import CountTable
 from .harness import FINISHED, GENERAL
 from .metric import Floats, MetricSet, Sums
+from .parts import Parts
 from .signature import Signature
 from .stats import (
     CONFIDENCE,
@@ -122,6 +123,7 @@ class Run:
         resampling: how intervals are drawn.
         account: what became of every record of the file; None where nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
+        parts: the counts by the values of a column; None where none was asked for.
     """
 
     name: str
@@ -136,6 +138,7 @@ class Run:
     resampling: Resampling = Resampling()
     account: Account | None = None
     finished: Mapping[str, MetricValue] | None = None
+    parts: Parts | None = None
 
     def __post_init__(self) -> None:
         if self.finished is not None:
@@ -256,6 +259,13 @@ class Run:
             record["truth"] = [f"{cell:016x}" for cell in self.table.cells.tolist()]
         if self.verdicts:
             record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
+        if self.parts is not None:
+            record["by"] = {
+                "column": self.parts.column,
+                "image_ids": list(self.parts.image_ids),
+                "values": list(self.parts.values),
+                "rows": self.parts.rows.tolist(),
+            }
         return record
 
     def save(self, path: str | Path) -> None:
@@ -443,6 +453,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         notes=(*entry.get("notes", ()), *([f"{CHANGED}: {', '.join(changed)}"] if changed else [])),
         resampling=resampling or Resampling.of(signature),
         account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
+        parts=_parts(evidence["by"], len(columns)) if "by" in evidence else None,
     )
 
 
@@ -450,6 +461,11 @@ def _cells(evidence: Mapping[str, Any]) -> NDArray[np.uint64] | None:
     if "truth" not in evidence:
         return None
     return np.array([int(cell, 16) for cell in evidence["truth"]], dtype=np.uint64)
+
+
+def _parts(by: Mapping[str, Any], columns: int) -> Parts:
+    rows = np.asarray(by["rows"], dtype=np.int64).reshape(-1, columns)
+    return Parts(by["column"], tuple(by["image_ids"]), tuple(by["values"]), rows)
 
 
 def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:

@@ -18,7 +18,8 @@ from .counts import CountTable
 from .intervals import chi2_tail, null_variance
 from .linear import Linear, correlations, linearized
 from .metric import Floats, MetricSet
-from .results import Resampling
+from .parts import labels_of
+from .results import Resampling, Run
 from .stats import MIN_SHARED_IMAGES, confidence_intervals, paired_differences, values
 
 Slices = Mapping[str, CountTable]
@@ -36,6 +37,20 @@ class Sliced:
 
     column: str
     systems: Mapping[str, Slices]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Sliced | None:
+        """The runs by the column that all of them were scored by; None where there is none.
+
+        Raises:
+            InputError: the column has too many values.
+        """
+        parts = [run.parts for run in runs if run.parts is not None]
+        if len(parts) < len(runs) or len({each.column for each in parts}) != 1:
+            return None
+        label = labels_of(parts)
+        tables = [each.tables(run.metric_set.columns, label) for each, run in zip(parts, runs, strict=True)]
+        return cls(parts[0].column, {run.name: each for run, each in zip(runs, tables, strict=True)})
 
     def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
         """``slices`` (values and intervals, differences to the baseline) and ``interactions`` (tests)."""

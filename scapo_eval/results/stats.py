@@ -29,7 +29,7 @@ from ..base.types import Interval
 from .counts import CountTable
 from .families import holm as holm  # its former home
 from .intervals import difference_intervals, intervals, null_variance, t_quantile, t_tail
-from .linear import Linear, correlations, linearized
+from .linear import Linear, correlations, linearized, opposites
 from .metric import Floats, MetricSet, Ratio
 from .permutation import permutation_p_values
 from .poisson import image_hashes, poisson_sums
@@ -429,16 +429,21 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions)."""
-    position = {name: k for k, name in enumerate(metrics.columns)}
+    """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions).
+
+    A metric made of several shares rests on the rarest event of all of them, one made of the cells of a table on what
+    raises it or on what lowers it, whichever is rarer.
+    """
     few = {}
     for name, formula in metrics.formulas.items():
-        if not isinstance(formula, Ratio) or formula.unit != 1 or name in metrics.plain_numbers:
+        if name in metrics.plain_numbers or (isinstance(formula, Ratio) and formula.unit != 1):
             continue
-        hits = table.rows[:, position[formula.numerator]]
-        misses = table.rows[:, position[formula.denominator]] - hits
-        events = min(hits, misses, key=lambda column: int(column.sum()))
-        if (hits + misses).any() and 0 <= events.sum() < fewer_than:
+        found = [
+            min(sides, key=lambda column: int(column.sum()))
+            for sides in opposites(table, metrics, formula)
+            if sum(sides).any() and all(side.sum() >= 0 for side in sides)  # type: ignore[union-attr]
+        ]
+        if found and (events := min(found, key=lambda column: int(column.sum()))).sum() < fewer_than:
             few[name] = int(events.sum()), int(np.count_nonzero(events))
     return few
 

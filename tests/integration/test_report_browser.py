@@ -136,7 +136,8 @@ def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     }
     (folder / "run" / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
     names = [f"{name}.jsonl" for name in REAL]
-    return make(folder, *names, "run", "--truth", data / "gt" / "coco_chair_gt.jsonl"), captions
+    truth = data / "gt" / "coco_chair_gt.jsonl"
+    return make(folder, *names, "run", "--truth", truth, "--by", "length"), captions
 
 
 def charts(path: Path) -> dict[str, Any]:

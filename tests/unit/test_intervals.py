@@ -111,6 +111,22 @@ def test_few_events_have_poisson_s_lower_bound() -> None:
     assert few_events(table(np.array([[2, 5]] * 40)), RATE) == {}
 
 
+def test_metrics_made_of_shares_rest_on_the_rarest_event() -> None:
+    """Cap. Score on three inventions in two images; F1 on two errors, not on the thirty right answers."""
+    metrics = capscore_metrics()
+    rows = np.array([{"generated": 4, "covered": 2, "truth": 4}.get(name, 0) for name in metrics.columns])
+    counts = np.tile(rows, (30, 1))
+    counts[:2, metrics.columns.index("hallucinated")] = 1, 2
+    found = few_events(table(counts, metrics), metrics)
+    assert (found["hal_rate"], found["cap_score"]) == ((3, 2), (3, 2))
+    assert "cover_rate" not in found
+    answers = yesno_metrics([""])
+    right = np.zeros((32, len(answers.columns)), dtype=np.int64)
+    right[:15, answers.columns.index("tp")] = right[15:30, answers.columns.index("tn")] = 1
+    right[30, answers.columns.index("fp")] = right[31, answers.columns.index("fn")] = 1
+    assert few_events(table(right, answers), answers)["f1"] == (2, 2)
+
+
 def test_a_plain_number_has_student_s_interval() -> None:
     words = MetricSet("words", ("words", "texts"), {"len": ratio("words", "texts")}, {}, frozenset({"len"}))
     rng = np.random.default_rng(1)

@@ -202,3 +202,9 @@ def test_the_score_is_recounted_under_marks_with_bounds(javascript: Javascript) 
     assert found["hal"] == [1 / 6, 2 / 6]
     assert found["cover"] == 4 / 6  # the tree is in image 2 for both of its captions
     assert javascript("recount", "return m.pointsBefore('a\\ud83d\\udc36b', 3)") == 2
+
+
+def test_an_axis_of_differences_is_even_around_zero_and_one_of_values_is_not(javascript: Javascript) -> None:
+    rows = [{"value": 0.3, "low": 0.2, "high": 0.4}, {"value": 0.1, "low": None, "high": None}]
+    assert javascript("axes", "return m.axisOf(v.rows, 0.005)", rows=rows) == [-0.4, 0.4]
+    assert javascript("axes", "return m.axisOf(v.rows, null)", rows=rows) == pytest.approx([0.085, 0.415])

@@ -31,6 +31,7 @@ from scapo_eval.annotate.qc.rounds import (
     ask_undecided,
     close_round,
     draw_round,
+    draw_second,
     open_round,
     read_rounds,
 )
@@ -648,6 +649,72 @@ def test_a_round_without_a_browser(tmp_path: Path, truth: Truth, qc: Callable[..
         2,
         "scapo-eval: nothing to draw: no cell of these labels has a verdict that no person has seen\n",
     )
+
+
+def test_a_second_person(tmp_path: Path, truth: Truth) -> None:
+    """Kappa by hand; what two people see otherwise is in doubt, whoever is right, and goes into no cell."""
+    store = make_run(tmp_path, truth)
+    with pytest.raises(ScapoError, match="the last round has none"):
+        draw_second(store)
+    one_round(store, truth, random=20)
+    before = summarize(store)
+    share = draw_second(store, share=0.5)
+    asked = share.draw.pairs
+    n = len(asked.rows)
+    assert n == round(len(read_rounds(store)[0].answers) / 2)
+    with pytest.raises(ScapoError, match="has been drawn already"):
+        draw_second(store)
+    present = truth[asked.rows, asked.label_ids] == 1
+    odd = [int(np.flatnonzero(present)[0]), *np.flatnonzero(~present)[:2].tolist()]
+    others: dict[int, PersonAnswer] = {k: "no" if present[k] else "yes" for k in odd}
+    matrix = store.matrix.copy()
+    with open_round(store, write=True, second=True) as second:
+        honest(second, truth, {**others, int(np.flatnonzero(~present)[3]): "unsure"}, by="bob")
+        assert close_round(store, second) == []
+    assert (store.matrix == matrix).all()
+    (record,) = summarize(store)["second"]
+    yes, m = int(present.sum()), n - 1
+    chance = (yes * (yes + 1) + (m - yes) * (m - yes - 1)) / m**2
+    assert (record["both"], record["agree"], record["disputed"]) == (m, m - 3, 3)
+    assert record["people"] == (("ann",), ("bob",))
+    assert record["kappa"] == pytest.approx(((m - 3) / m - chance) / (1 - chance))
+    after = summarize(store)
+    assert after["rounds"][0]["unsure"] == before["rounds"][0]["unsure"] + 3
+    sides = [
+        (after["labels"][name][side], before["labels"][name][side]) for name in LABELS for side in ("present", "absent")
+    ]
+    assert sum(now["unsure"] for now, _ in sides) == 3
+    assert all(now["high"] > was["high"] for now, was in sides if now["unsure"])
+    assert all(now["high"] == was["high"] for now, was in sides if not now["unsure"])
+
+
+def test_the_first_person_is_no_second_one(
+    tmp_path: Path, truth: Truth, qc: Callable[..., tuple[int, str, str]]
+) -> None:
+    make_run(tmp_path, truth).close()
+    run, table = tmp_path / "run", tmp_path / "a.csv"
+    assert qc("draw", run, "--random", 10)[0] == 0
+
+    def answered(*second: str) -> list[str]:
+        _, text, _ = qc("export", run, "-o", "-", *second)
+        rows = [row | {"verdict": "no"} for row in csv.DictReader(io.StringIO(text))]
+        table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return [*map(str, rows)]
+
+    first = answered()
+    assert qc("import", run, table, "--by", "ann")[0] == 0
+    assert qc("close", run)[0] == 0
+    assert "exclude each other" in qc("draw", run, "--second", "0.2", "--labels", "cat")[2]
+    assert "pairs for a second person" in qc("draw", run, "--second", "0.2")[2]
+    assert len(answered("--second")) == round(0.2 * len(first))
+    assert qc("import", run, table, "--by", "ann", "--second")[::2] == (
+        2, "scapo-eval: 'ann' answered round 1 as the first person; the second must be another (--by)\n",
+    )  # fmt: skip
+    assert qc("import", run, table, "--by", "bob", "--second")[0] == 0
+    code, text, _ = qc("close", run, "--second")
+    assert code == 0
+    n = round(0.2 * len(first))
+    assert f"second person bob: {n} of {n} answers agree, Cohen's kappa n/a" in text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -105,11 +106,30 @@ def test_the_option(files: tuple[str, str, str], tmp_path: Path) -> None:
     assert "kitchen: ours" in shown.output
     assert "hal_rate: difference of ours to base equal in all slices? p = 0.000" in shown.output
     again = CliRunner().invoke(cli, ["compare", str(tmp_path / "r.json"), "--json"])
-    assert again.exit_code == 0
+    assert json.loads(again.stdout)["sliced"] == found | {"slices": ANY, "interactions": ANY}
+    assert len(json.loads(again.stdout)["sliced"]["interactions"]) > len(found["interactions"])  # of all metrics
     one = CliRunner().invoke(cli, ["score", base, "--truth", truth, "--by", "length", "--width", "100"])
     assert "by length" in one.output
     assert "equal in all slices" not in one.output  # 30 images a slice is the least
     assert "hal_rate: base equal in all slices? p = " in CliRunner().invoke(cli, [*command, "--width", "90"]).output
+
+
+def test_files_of_one_system_each_are_sliced_alike(files: tuple[str, str, str], tmp_path: Path) -> None:
+    """Numbers are cut into quarters over all systems, wherever these were scored."""
+    base, ours, truth = files
+    together = CliRunner().invoke(cli, ["score", base, ours, "--truth", truth, "--by", "image_id", "--json"])
+    for name, path in (("base", base), ("ours", ours)):
+        CliRunner().invoke(
+            cli, ["score", path, "--truth", truth, "--by", "image_id", "-o", str(tmp_path / f"{name}.json")]
+        )
+    results = [str(tmp_path / "base.json"), str(tmp_path / "ours.json")]
+    apart = CliRunner().invoke(cli, ["compare", *results, "--json"])
+    assert json.loads(apart.stdout)["sliced"] == json.loads(together.stdout)["sliced"]
+    document = json.loads((tmp_path / "base.json").read_text())
+    document["per_image"][0]["by"]["rows"][3][0] += 1
+    (tmp_path / "base.json").write_text(json.dumps(document))
+    said = CliRunner().invoke(cli, ["compare", *results])
+    assert "per_image[0].by.rows: captions adds up to 121, but that of the images to 120" in str(said.exception)
 
 
 def test_what_cannot_be_sliced(files: tuple[str, str, str]) -> None:

@@ -399,11 +399,13 @@
     kept = Infinity;
     const unsure = round.answers.filter((answer) => answer === "unsure").length;
     byId("result-title").textContent = `Round ${round.round} is ${round.state}`;
-    const line = errors.length
-      ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.`
-      : "Free of errors.";
+    const line = round.people
+      ? round.people.join("; ") + "."
+      : errors.length
+        ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.`
+        : "Free of errors.";
     byId("verdict").replaceChildren(
-      el("span", { class: errors.length ? "found" : "clean" }, line),
+      el("span", { class: errors.length ? "found" : round.people ? "" : "clean" }, line),
       unsure ? ` ${unsure} unsure.` : "",
     );
     const overall = round.overall;

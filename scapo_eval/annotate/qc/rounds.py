@@ -11,7 +11,7 @@ import base64
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,9 @@ PersonAnswer = Literal["yes", "no", "unsure", "missing"]
 
 ANSWERS: tuple[PersonAnswer, ...] = get_args(PersonAnswer)
 VERDICTS = {"yes": 1, "no": 0}
+DEFAULT_SHARE = 0.1
+"""Share of a round's pairs that a second person is asked about."""
+
 RoundState = Literal["open", "closed", "abandoned"]
 
 
@@ -61,6 +64,7 @@ class Draw:
         matrix: (images, labels) the verdicts at the time of the draw; excluded images are -1.
         eligible: (images, labels) bool, true for cells that could be drawn: with a verdict, and seen by no person.
         pairs: the cells that a person is asked about.
+        second: whether a second person is asked about a share of a round's pairs; it has that round's number.
     """
 
     number: int
@@ -70,6 +74,7 @@ class Draw:
     matrix: NDArray[np.int8]
     eligible: NDArray[np.bool_]
     pairs: Pairs
+    second: bool = False
 
     @cached_property
     def judged(self) -> NDArray[np.int8]:
@@ -314,6 +319,44 @@ def ask_undecided(store: Store) -> Round:
     return _write(store, draw)
 
 
+def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAULT_SEED) -> Round:
+    """Draws the share of the last round's pairs that a second person answers, too, and writes its file.
+
+    Args:
+        store: the run.
+        share: of the pairs, above 0 and at most 1; at least one pair.
+        seed: seed of the draw.
+
+    Raises:
+        ScapoError: no round of random pairs has been drawn, it was given up, or it has its second person already.
+        InputError: the file cannot be written.
+    """
+    rounds = read_rounds(store)
+    last = rounds[-1] if rounds else None
+    if last is None or not last.draw.labels or last.state == "abandoned":
+        raise ScapoError("a second person answers a share of a round's random pairs; the last round has none")
+    if any(second.number == last.number for second in read_seconds(store)):
+        raise ScapoError(f"a second person's share of round {last.number} has been drawn already")
+    pairs = last.draw.pairs
+    n = len(pairs.rows)
+    generator = np.random.default_rng([seed, last.number, 0, 2])
+    chosen = np.sort(generator.choice(n, max(1, round(share * n)), replace=False))
+    kept = Pairs(pairs.rows[chosen], pairs.label_ids[chosen], pairs.random[chosen], pairs.present[chosen])
+    return _write(store, replace(last.draw, seed=seed, pairs=kept, second=True))
+
+
+def check_person(store: Store, round_: Round, by: str) -> None:
+    """Refuses a second person who answered the round's pairs as the first.
+
+    Raises:
+        ScapoError: the same name.
+    """
+    if round_.draw.second and by in read_rounds(store)[round_.number - 1].people:
+        raise ScapoError(
+            f"'{by}' answered round {round_.number} as the first person; the second must be another (--by)"
+        )
+
+
 def _closed_rounds(store: Store) -> list[Round]:
     """The rounds so far; raises where the last one is still open."""
     earlier = read_rounds(store)
@@ -338,10 +381,11 @@ def _write(store: Store, draw: Draw) -> Round:
         "present": draw.pairs.present.astype(int).tolist(),
         "matrix": _packed(draw.matrix),
         "eligible": _packed(np.packbits(draw.eligible)),
+        **({"second": True} if draw.second else {}),
     }
     folder = store.folder / FOLDER
     folder.mkdir(exist_ok=True)
-    path = folder / f"round-{draw.number:03d}.jsonl"
+    path = folder / f"{'second' if draw.second else 'round'}-{draw.number:03d}.jsonl"
     with atomic_write(path) as stream:
         stream.write(dump_json(head) + b"\n")
     return Round(path, store)
@@ -362,14 +406,25 @@ def read_rounds(store: Store) -> list[Round]:
     return rounds
 
 
-def open_round(store: Store, *, write: bool = False) -> Round:
-    """The round that waits for answers.
+def read_seconds(store: Store) -> list[Round]:
+    """What second people were asked, in the order of the rounds.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    return [Round(path, store) for path in sorted((store.folder / FOLDER).glob("second-*.jsonl"))]
+
+
+def open_round(store: Store, *, write: bool = False, second: bool = False) -> Round:
+    """The round (or a second person's share of one) that waits for answers.
 
     Raises:
         ScapoError: no round is open.
         InputError: another process has it open for writing.
     """
-    rounds = read_rounds(store)
+    rounds = read_seconds(store) if second else read_rounds(store)
+    if second and (not rounds or rounds[-1].state != "open"):
+        raise ScapoError(f"no share of a second person is open; draw one: annotate qc draw {store.folder} --second 0.1")
     if not rounds or rounds[-1].state != "open":
         what = f"round {len(rounds)} is {rounds[-1].state}" if rounds else "no round has been drawn"
         raise ScapoError(f"{what}; draw one: scapo-eval annotate qc draw {store.folder}")
@@ -378,6 +433,8 @@ def open_round(store: Store, *, write: bool = False) -> Round:
 
 def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[dict[str, Any]]:
     """Ends a round: people's verdicts go into the store, and what the judge had wrong is listed.
+
+    Those of a second person stay beside the first one's: they go into no cell.
 
     Args:
         store: the run, open for writing.
@@ -394,7 +451,10 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
     if round_.open_pairs and not abandon:
         raise ScapoError(f"round {round_.number}: {len(round_.open_pairs):,} pairs have no answer yet")
     draw = round_.draw
-    errors = []
+    errors: list[dict[str, Any]] = []
+    if draw.second:
+        round_.end("abandoned" if round_.open_pairs else "closed", errors)
+        return errors
     for pair, answer in enumerate(round_.answers):
         if answer in VERDICTS and draw.judged[pair] not in (UNKNOWN, VERDICTS[answer]):
             row, label = int(draw.pairs.rows[pair]), int(draw.pairs.label_ids[pair])
@@ -489,6 +549,7 @@ def _draw_of(head: dict[str, Any], store: Store) -> Draw:
         matrix=matrix,
         eligible=eligible,
         pairs=pairs,
+        second=head.get("second") is True,
     )
 
 

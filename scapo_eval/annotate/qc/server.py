@@ -24,6 +24,7 @@ from ...files.json_text import dump_json, parse_json
 from ..store import Store
 from .rounds import ANSWERS, AnswerConflict, Round, close_round
 from .summary import DEFAULT_CONFIDENCE, refine_command, write_summary
+from .summary_tables import people_lines
 
 LOOPBACK = "127.0.0.1"
 _HOSTS = frozenset({"127.0.0.1", "localhost"})
@@ -221,6 +222,9 @@ class QcServer(ThreadingHTTPServer):
         }
         if self._summary is not None:
             names = ("overall", "overall_missing", "refine", "confidence")
+            if self._round.draw.second:
+                told = f"round {self._round.number}, second"
+                state["people"] = [line for line in people_lines(self._summary) if line.startswith(told)]
             state |= {"errors": self._round.errors, **{name: self._summary[name] for name in names}}
             state["command"] = refine_command(store.folder, self._summary["refine"])
         return state

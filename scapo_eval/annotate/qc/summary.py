@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,16 @@ from ...files.files import atomic_write
 from ...files.json_text import dump_json, read_json
 from ..store import Store
 from .bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
-from .rounds import ANSWERS, FOLDER, Round, judged_matrix, people_cells, read_rounds
+from .rounds import (
+    ANSWERS,
+    FOLDER,
+    VERDICTS,
+    Round,
+    judged_matrix,
+    people_cells,
+    read_rounds,
+    read_seconds,
+)
 
 DEFAULT_CONFIDENCE = 0.99
 FORMAT = "scapo-qc-summary/1"
@@ -65,13 +74,19 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         confidence: least probability with which each interval, on its own, holds after any number of rounds.
 
     Returns:
-        ``rounds``: one record each; ``overall``: intervals of all cells (``error``), of the cells called present that
-        are absent (``false_positive``) and of the cells called absent that are present (``false_negative``), or null
-        with ``overall_missing`` saying why; ``labels``: the last two per label; ``stale``: labels that a judge has
-        changed since their last draw; ``refine``: labels with errors in the last round; ``errors``: all cells found
-        wrong; ``judges``: whose verdicts were checked. Bounds are fractions of the cells that the matrix has now.
+        ``rounds``: one record each; ``second``: how far two people agree, by round (pairs on which they differ count
+        as unsure in the round and in all bounds); ``overall``: intervals of all cells (``error``), of the cells
+        called present that are absent (``false_positive``) and of the cells called absent that are present
+        (``false_negative``), or null with ``overall_missing`` saying why; ``labels``: the last two per label;
+        ``stale``: labels that a judge has changed since their last draw; ``refine``: labels with errors in the last
+        round; ``errors``: all cells found wrong; ``judges``: whose verdicts were checked. Bounds are fractions of the
+        cells that the matrix has now.
     """
     rounds = read_rounds(store)
+    seconds = [agreement(rounds[second.number - 1], second) for second in read_seconds(store)]
+    for record in seconds:
+        for pair in record.disputed:
+            rounds[record.round - 1].answers[pair] = "unsure"
     matrix = judged_matrix(store)
     alpha = round(1 - confidence, 12)
     closed = [round_ for round_ in rounds if round_.state == "closed" and round_.draw.labels]
@@ -102,6 +117,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         "format": FORMAT,
         "confidence": confidence,
         "rounds": [_round_record(round_, store) for round_ in rounds],
+        "second": [record.to_dict() for record in seconds],
         "overall": overall,
         "overall_missing": missing,
         "labels": labels,
@@ -111,6 +127,67 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         "errors": [{"round": round_.number, **_without_pair(error)} for round_ in rounds for error in round_.errors],
         "judges": sorted({provenance.judge for provenance in store.provenances if provenance.kind != "human"}),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleAgreement:
+    """How far a second person agrees with the first on the pairs of a round that both have answered yes or no.
+
+    Attributes:
+        round: number of the round.
+        state: of the second person's share.
+        people: names of the first and of the second people.
+        pairs: number of pairs that were drawn for the second person.
+        both: number of pairs with yes or no from both.
+        agree: number of these with the same answer.
+        kappa: Cohen's kappa (1960); None where both gave one answer only.
+        disputed: pairs of the round with yes from one and no from the other, once the share is closed.
+    """
+
+    round: int
+    state: str
+    people: tuple[tuple[str, ...], tuple[str, ...]]
+    pairs: int
+    both: int
+    agree: int
+    kappa: float | None
+    disputed: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record in ``qc/summary.json``."""
+        return {**asdict(self), "disputed": len(self.disputed)}
+
+
+def agreement(first: Round, second: Round) -> PeopleAgreement:
+    """How far two people agree.
+
+    Args:
+        first: the round.
+        second: the second person's share of it.
+    """
+    cells = [*zip(first.draw.pairs.rows.tolist(), first.draw.pairs.label_ids.tolist(), strict=True)]
+    place = {cell: pair for pair, cell in enumerate(cells)}
+    table = np.zeros((2, 2), dtype=np.int64)
+    disputed = []
+    asked = zip(second.draw.pairs.rows.tolist(), second.draw.pairs.label_ids.tolist(), strict=True)
+    for cell, other in zip(asked, second.answers, strict=True):
+        own = first.answers[place[cell]]
+        if own in VERDICTS and other in VERDICTS:
+            table[VERDICTS[own], VERDICTS[other]] += 1
+            disputed += [place[cell]] if own != other else []
+    n, agree = int(table.sum()), int(np.trace(table))
+    chance = float(table.sum(axis=0) @ table.sum(axis=1)) / n**2 if n else 1.0
+    names = tuple(tuple(sorted(set(filter(None, each.people)))) for each in (first, second))
+    return PeopleAgreement(
+        round=first.number,
+        state=second.state,
+        people=(names[0], names[1]),
+        pairs=len(second.answers),
+        both=n,
+        agree=agree,
+        kappa=(agree / n - chance) / (1 - chance) if chance < 1 else None,
+        disputed=tuple(disputed) if second.state == "closed" else (),
+    )
 
 
 def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
@@ -285,7 +362,7 @@ def _round_record(round_: Round, store: Store) -> dict[str, Any]:
         "errors": len(round_.errors),
         "false_positives": sum(error["judged"] == PRESENT for error in round_.errors),
         "false_negatives": sum(error["judged"] == ABSENT for error in round_.errors),
-        "people": sorted({person for person in round_.people if person}),
+        "people": {name: round_.people.count(name) for name in sorted(set(filter(None, round_.people)))},
     }
 
 

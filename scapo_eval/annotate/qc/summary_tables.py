@@ -55,6 +55,25 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
     return (head, "of cells", "wrong / drawn for it", "at least", "at most"), rows
 
 
+def people_lines(summary: dict[str, Any]) -> list[str]:
+    """Who answered each round, and how far two people agree, a sentence each."""
+    lines = []
+    for round_ in summary["rounds"]:
+        if round_["people"]:
+            named = ", ".join(f"{name} {count:,}" for name, count in round_["people"].items())
+            lines.append(f"round {round_['round']}: answers of {named}")
+    for record in summary.get("second", ()):
+        kappa = "n/a" if record["kappa"] is None else f"{record['kappa']:.2f}"
+        left = "" if record["state"] == "closed" else f" ({record['state']})"
+        disputed = record["disputed"]
+        lines.append(
+            f"round {record['round']}, second person {', '.join(record['people'][1]) or 'nobody yet'}{left}: "
+            f"{record['agree']:,} of {record['both']:,} answers agree, Cohen's kappa {kappa}"
+            + (f"; {disputed:,} on which they differ count as unsure" if disputed else "")
+        )
+    return lines
+
+
 def labels_table(summary: dict[str, Any]) -> SummaryTable:
     """The upper bounds of every label that was drawn; a star marks those that have changed since."""
     heads = [head for side in SIDES for head in (f"called {side}", "wrong / checked", "at most")]

@@ -21,3 +21,20 @@ export function ticks(low, high, count = 6) {
  */
 export const path = (points) =>
   points.map((p, k) => (k ? "L" : "M") + p[0].toFixed(1) + " " + p[1].toFixed(1)).join("");
+/**
+ * The ends of an axis: even around zero for differences, what the values need for values.
+ * @param {{ value: number, low: number | null, high: number | null }[]} rows
+ * @param {number | null} least half of an axis of differences at least; null for values
+ * @returns {[number, number]}
+ */
+export function axisOf(rows, least) {
+  const all = rows.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value]);
+  if (least !== null) {
+    const most = Math.max(...all.map(Math.abs), least);
+    return [-most, most];
+  }
+  const low = Math.min(...all),
+    high = Math.max(...all),
+    room = (high - low || Math.abs(high) || 1) * 0.05;
+  return [low - room, high + room];
+}

@@ -41,6 +41,7 @@ class Captions {
     this.images = data.images;
     this.labels = data.labels;
     this.uses = data.uses;
+    this.slices = data.slices.map(wellFormed);
     this.pictures = pictures;
     this.present = data.present.map((labels) => new Set(labels));
     this.place = new Map(data.images.map((id, k) => [wellFormed(id), k]));
@@ -76,7 +77,7 @@ class Captions {
           if (texts.label[m] >= 0) claims[verdictWords[texts.verdict[m]]]?.add(texts.label[m]);
         sets.push(claims);
       }
-      return { name: columns.name, line: columns.line, image: columns.image, texts, of, sets };
+      return { name: columns.name, line: columns.line, image: columns.image, slice: columns.slice, texts, of, sets };
     });
     this.rows = [];
     this.at = -1;
@@ -98,6 +99,8 @@ class Captions {
       for (const field of [f.system, f.against]) field.append(el("option", { value: wellFormed(s.name) }, s.name));
     f.outcome.append(...Object.entries(OUTCOMES).map(([value, text]) => el("option", { value }, text)));
     f.against.parentElement.hidden = this.systems.length < 2;
+    f.slice.append(...this.slices.map((name) => el("option", { value: name }, name)));
+    f.slice.parentElement.hidden = !this.slices.length;
     for (const use of this.uses) f.use.append(el("option", { value: use }, use));
     f.label.addEventListener("focus", () => this.suggest(), { once: true });
     this.systems.forEach((s, k) =>
@@ -206,6 +209,7 @@ class Captions {
       word: f.word.value,
       verdict: f.verdict.value,
       use: f.use.value,
+      slice: f.slice.value,
       text: f.text.value,
       rewards: f.rewards.checked ? "1" : "",
       names: f.names.checked ? "1" : "",
@@ -243,6 +247,7 @@ class Captions {
     one(f.by, "by");
     one(f.verdict, "verdict");
     one(f.use, "use");
+    one(f.slice, "slice");
     f.seed.value = at.get("seed") || "1";
     for (const name of ["label", "word", "text"]) f[name].value = at.get(name) || "";
     for (const name of ["rewards", "names"]) f[name].checked = at.get(name) === "1";
@@ -292,6 +297,7 @@ class Captions {
             (!word || folded(system.texts.text[k].slice(mark.start, mark.end)) === word),
         );
     const says = (system, k, image) => {
+      if (!this.inSlice(system, k, s.slice)) return false;
       if (text && !system.texts.text[k].toLowerCase().includes(text)) return false;
       const sets = system.sets[k],
         missed = (label) => this.present[image].has(label) && !sets.supported.has(label);
@@ -384,9 +390,18 @@ class Captions {
       { count, figure } = measureOf(by, label);
     const rowsOf = (system) =>
       this.images.map((_, image) =>
-        summed(system.of[image].map((k) => count({ ...system.sets[k], present: this.present[image] }))),
+        summed(
+          system.of[image]
+            .filter((k) => this.inSlice(system, k, s.slice))
+            .map((k) => count({ ...system.sets[k], present: this.present[image] })),
+        ),
       );
     return { ...paired(rowsOf(ours), rowsOf(theirs), figure), systems: [ours, theirs], by, label };
+  }
+
+  /** Whether a caption belongs to the slice of that name; where none is chosen, each does. */
+  inSlice(system, k, name) {
+    return !name || this.slices[system.slice[k]] === name;
   }
 
   /** What the images in view come to: how many of each outcome, the figure, and the figure without them. */

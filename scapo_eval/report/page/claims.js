@@ -43,7 +43,10 @@ export function claimsPage(systems) {
       pair = paired(own, counts(theirs), shareTrue);
     columns = theirs >= 0 && theirs !== ours ? [theirs, ours] : [ours];
     const says = (key) =>
-      columns.some((s) => of[s].get(key)?.rows.some((row) => row[CLAIM].toLowerCase().includes(text)));
+      columns.some((s) => {
+        const each = of[s].get(key);
+        return each && [each.text, ...each.rows.map((row) => row[CLAIM])].some((t) => t.toLowerCase().includes(text));
+      });
     rows = [...keys.keys()].filter((k) => {
       if (!own[k] || (text && !says(keys[k]))) return false;
       return !wanted || (wanted === "wrong" ? own[k][0] > 0 : matches(pair.outcomes[k], wanted));
@@ -110,6 +113,7 @@ export function claimsPage(systems) {
                     { class: "facts" },
                     `${each.rows.length} claims, ${wrong} not true${each.unread ? "; a verdict could not be read" : ""}`,
                   ),
+                  each.text ? el("p", { dir: "auto" }, each.text) : null,
                   el("ul", {}, each.rows.map(claimOf)),
                   each.references.length
                     ? el(

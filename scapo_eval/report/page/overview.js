@@ -5,6 +5,7 @@ import { address, link } from "./address.js";
 import { asideNames, baselines, chosenBaseline, isAside } from "./baseline.js";
 import { draw, el, keepFocus } from "./dom.js";
 import { doorOf, pairLink } from "./doors.js";
+import { forestPlot } from "./forest.js";
 import { shortMiddle, signed, wellFormed } from "./format.js";
 import { frontier, shownPlane } from "./frontier.js";
 import { addPage } from "./pages.js";
@@ -391,8 +392,6 @@ function captionPair(argument, texts, base, k) {
   );
 }
 
-const behindLink = (href, name, node) => (href ? draw("a", { href, "aria-label": name }, node) : node);
-
 // Differences with their intervals, ranked where they are many; where there is no frontier, or before it
 
 function forest(argument, bases) {
@@ -403,93 +402,34 @@ function forest(argument, bases) {
   const systems = argument.systems
     .map((s, k) => k)
     .filter((k) => bases[k] !== k && !isAside(argument.systems[k].name, aside));
-  const figure = el("figure", { class: "plane" });
-  const W = 620,
-    left = many ? 210 : 170,
-    right = W - 16;
   const panels = shown
     .map((m) => {
-      const [, name, higher, plain] = argument.metrics[m];
-      const rows = systems
-        .map((k) => ({ k, row: argument.against[bases[k]][k].rows[m], tone: "" }))
+      const [key, title, higher, plain] = argument.metrics[m];
+      const found = systems
+        .map((k) => ({ k, row: argument.against[bases[k]][k].rows[m] }))
         .filter(({ row }) => row && row[0] !== null);
-      if (many) rows.sort((a, b) => bases[a.k] - bases[b.k] || ranked(argument, bases[a.k], m, a.k, b.k));
-      return { m, name, higher, plain, rows };
+      if (many) found.sort((a, b) => bases[a.k] - bases[b.k] || ranked(argument, bases[a.k], m, a.k, b.k));
+      const rows = found.map(({ k, row }) => {
+        const name = argument.systems[k].name,
+          tone = toneOf(row, higher);
+        return {
+          name,
+          short: shortMiddle(name.slice(common), many ? 26 : 20),
+          mark: systemMark(name),
+          value: row[0],
+          low: row[1],
+          high: row[2],
+          dot: row[5] && tone === "untested" ? "changed" : tone,
+          door: doorOf(argument, bases[k], k, key),
+          doorName: `${name}: what makes its difference in ${title}`,
+        };
+      });
+      const show = (v) => shownChange(v, plain);
+      return { title, note: "", strong: false, higher, rows, show, least: plain ? 0.05 : 0.005 };
     })
     .filter((p) => p.rows.length);
   if (!panels.length) return null;
-  const heights = panels.map((p) => 40 + 19 * p.rows.length),
-    H = heights.reduce((a, b) => a + b, 0);
-  const svg = draw("svg", {
-    class: "chart",
-    viewBox: `0 0 ${W} ${H}`,
-    role: "group",
-    "aria-label": panels
-      .map(
-        (p) =>
-          `${p.name}: ` +
-          p.rows.map(({ k, row }) => `${argument.systems[k].name} ${shownChange(row[0], p.plain)}`).join(", "),
-      )
-      .join("; "),
-  });
-  let top = 0;
-  panels.forEach((p, n) => {
-    const most = Math.max(
-      ...p.rows.flatMap(({ row }) => [row[0], row[1] ?? row[0], row[2] ?? row[0]].map(Math.abs)),
-      p.plain ? 0.05 : 0.005,
-    );
-    const X = (v) => left + ((v + most) / (2 * most)) * (right - left);
-    const low = top + 20 + 19 * p.rows.length;
-    svg.append(draw("text", { class: "axis-name", x: 4, y: top + 14 }, p.name));
-    if (p.higher !== null && p.higher !== undefined)
-      svg.append(
-        draw(
-          "text",
-          { class: "faint", x: p.higher ? right : left, y: top + 14, "text-anchor": p.higher ? "end" : "start" },
-          p.higher ? "better →" : "← better",
-        ),
-      );
-    for (const v of ticks(-most, most, 4))
-      svg.append(
-        draw("line", { class: v ? "grid" : "axis", x1: X(v), x2: X(v), y1: top + 20, y2: low }),
-        draw(
-          "text",
-          { class: "faint", x: X(v), y: low + 13, "text-anchor": "middle" },
-          v ? shownChange(v, p.plain) : "0",
-        ),
-      );
-    p.rows.forEach(({ k, row }, j) => {
-      const y = top + 29 + 19 * j,
-        name = argument.systems[k].name,
-        tone = toneOf(row, p.higher);
-      const mark = systemMark(name);
-      mark.setAttribute("x", 4);
-      mark.setAttribute("y", y - 7);
-      mark.setAttribute("width", 13);
-      mark.setAttribute("height", 13);
-      const label = draw(
-        "text",
-        { x: 22, y: y + 4 },
-        draw("title", {}, name),
-        shortMiddle(name.slice(common), many ? 26 : 20),
-      );
-      svg.append(mark, label);
-      if (row[1] !== null) svg.append(draw("line", { class: "whisker", x1: X(row[1]), x2: X(row[2]), y1: y, y2: y }));
-      const door = doorOf(argument, bases[k], k, argument.metrics[p.m][0]);
-      svg.append(
-        behindLink(
-          door,
-          `${name}: what makes its difference in ${p.name}`,
-          draw(
-            "circle",
-            { class: row[5] && tone === "untested" ? "dot-changed" : "dot-" + tone, cx: X(row[0]), cy: y, r: 4.5 },
-            draw("title", {}, `${name}: ${shownChange(row[0], p.plain)}`),
-          ),
-        ),
-      );
-    });
-    top += heights[n];
-  });
+  const figure = el("figure", { class: "plane" });
   figure.append(
     el(
       "figcaption",
@@ -498,7 +438,7 @@ function forest(argument, bases) {
       saveButton(figure, argument.title + " differences"),
     ),
     el("p", { class: "hint" }, "95 % intervals. Filled: the test shows a difference; hollow: it does not."),
-    svg,
+    forestPlot(panels, many ? 210 : 170),
   );
   return figure;
 }

@@ -7,6 +7,7 @@ import { doorOf } from "./doors.js";
 import { wellFormed } from "./format.js";
 import { baselineSelect, sentenceOf, shownChange, shownValue, toneOf, verdictOf } from "./overview.js";
 import { addPage } from "./pages.js";
+import { slicesOf } from "./slices.js";
 import { systemMark } from "./systems.js";
 import { term } from "./terms.js";
 
@@ -269,6 +270,7 @@ export function scoresPage(charts) {
         place.querySelector(".score-table").replaceChildren(sortedTable(argument, bases, shown, metrics));
         if (all) all.replaceChildren(fullTable(argument, bases, shown));
         place.querySelector(".score-pair").replaceChildren(...pairCard(argument));
+        place.querySelector(".score-slices").replaceChildren(...slicesOf(argument));
       });
     }
   };
