@@ -211,7 +211,7 @@ _NAMED = ("mmhal", "faithscore", "facts")
 
 
 def _hashes(ids: list[str]) -> list[str]:
-    """What ``ids`` of a signature may be: of the ids as texts in order, or as numbers in order (AMBER)."""
+    """What ``ids`` of a signature may be: of the ids as texts in order, or as numbers in order."""
     hashes = [digest(sorted(ids))]
     if all(image.isascii() and image.isdecimal() for image in ids):
         hashes.append(digest(sorted(ids, key=int)))
