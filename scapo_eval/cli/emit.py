@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +26,11 @@ from ..results.results import Results, Run, same_metrics
 from .echo import echo
 from .gates import check_gates, check_worse
 from .options import Output, OutputFormat
+from .screen import stage
 from .tables import show_table
 from .tsv import tsv
+
+_LONG = 5_000_000  # resamples of images from which on a terminal is told what is being computed (about a second)
 
 
 def emit(
@@ -67,19 +71,22 @@ def emit(
         beside = protocol if output.beside else None
     elif output.off_protocol or output.beside:
         raise click.UsageError("--off-protocol and --beside belong to --protocol NAME")
-    results = compare(
-        runs,
-        resampling=replace(runs[0].resampling, interval=output.interval),
-        test=output.test,
-        margin=None if output.equivalence is None else output.equivalence / 100,
-        allow_different=allow_different or output.allow_different,
-    )
+    work = output.resamples * sum(run.n_images for run in runs)
+    said = f"{output.resamples:,} resamples: intervals{' and differences' * (len(runs) > 1)} of {len(runs)} system{'s' * (len(runs) > 1)}"
+    with stage(output, said) if work > _LONG else nullcontext():
+        results = compare(
+            runs,
+            resampling=replace(runs[0].resampling, interval=output.interval),
+            test=output.test,
+            margin=None if output.equivalence is None else output.equivalence / 100,
+            allow_different=allow_different or output.allow_different,
+        )
+        record = results.to_dict()
     if output.output:
         results.save(output.output)
     for run in runs:
         for note in run.notes:
             output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
-    record = results.to_dict()
     _print(results, _only(record, shown), output, beside, footnotes or ())
     level = 1 - results.runs[0].resampling.confidence
     return check_gates(record, output.gates, output.fail_worse, metric_set, level)

@@ -182,3 +182,16 @@ def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], tmp_path: 
     assert run("score", "x/captions.jsonl", "y/captions.jsonl", "-o", "two.json", cwd=tmp_path).returncode == 0
     refused = run("report", "A=two.json", "--format", "csv", cwd=tmp_path)
     assert (refused.returncode, "'A' names one system, and the file holds 2" in refused.stderr) == (2, True)
+
+
+def test_many_resamples_are_told_on_a_terminal(
+    run: Callable[..., Said], world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("score", "base.jsonl", "ours.jsonl", "--resamples")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    said = "resamples: intervals and differences of 2 systems"
+    assert f"100,000 {said}" in run(*command, 100_000, cwd=world).stderr
+    assert said not in run(*command, 100, cwd=world).stderr
+    assert said not in run(*command, 100_000, "-q", cwd=world).stderr
+    monkeypatch.delenv("FORCE_COLOR")
+    assert said not in run(*command, 100_000, cwd=world).stderr

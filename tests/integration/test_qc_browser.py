@@ -30,7 +30,7 @@ IMAGES, PER_LABEL = 30, 6
 JUDGE, PROMPT = "judge-7b", "coarse@1a2b3c4d"
 
 
-def make_run(folder: Path, definitions: dict[str, str]) -> Path:
+def make_run(folder: Path, definitions: dict[str, str], per_label: int = PER_LABEL) -> Path:
     """A run of generated pictures; the judge says "present" for every third image."""
     from PIL import Image, ImageDraw
 
@@ -50,7 +50,7 @@ def make_run(folder: Path, definitions: dict[str, str]) -> Path:
         rows, columns = np.indices(store.matrix.shape)
         verdicts = (rows.ravel() % 3 == 0).astype(int)
         store.write(rows.ravel(), columns.ravel(), verdicts, CellProvenance("coarse", PROMPT, JUDGE))
-        draw_round(store, random=PER_LABEL, present=1, at_least=0, seed=4)
+        draw_round(store, random=per_label, present=1, at_least=0, seed=4)
     return folder / "run"
 
 
@@ -99,7 +99,7 @@ class Person:
     def __init__(self, browser: Any, url: str, context: Any = None, **options: Any) -> None:
         self.context = context or browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         self.page = self.context.new_page()
-        self.page.set_default_timeout(600_000)
+        self.page.set_default_timeout(60_000)
         self.url = url
         self.troubles: list[str] = []
         self.page.on("console", lambda message: self.troubles.append(f"console: {message.text}"))
@@ -494,11 +494,106 @@ def test_everything_is_reached_by_the_tab_key(browser: Any, run: Path, serve: Ca
     page = person.page
     person.press("n")
     reached = []
-    for _ in range(12):
+    for _ in range(13):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
-    wanted = ["theme", "stage", "Yes Y", "No N", "Unsure U", "back", "undo", "next", "What counts", "Keys", "Labels"]
+    wanted = [
+        "theme",
+        "stage",
+        "Yes Y",
+        "No N",
+        "Unsure U",
+        "back",
+        "undo",
+        "next",
+        "at-once",
+        "What counts",
+        "Keys",
+        "Labels",
+    ]
     places = [reached.index(name) for name in wanted]
     assert places == sorted(places)
     person.close()
+
+
+def test_25_pictures_are_answered_at_once_and_the_odd_ones_pressed(
+    browser: Any, tmp_path: Path, serve: Callable[[Path], Serving]
+) -> None:
+    run = make_run(tmp_path, DEFINITIONS, per_label=28)
+    labels = the_round(run).draw.pairs.label_ids.tolist()
+    rows = the_round(run).draw.pairs.rows.tolist()
+    first = labels.count(labels[0])
+    assert first > 26
+    Path(Store.open(run).paths[rows[7]]).unlink()
+    person = Person(browser, serve(run).url)
+    page = person.page
+
+    def grid(pairs: range) -> None:
+        page.wait_for_selector(f"#grid[data-pairs='{' '.join(map(str, pairs))}']")
+
+    person.press("u")  # one alone, then the grid
+    page.keyboard.press("g")
+    grid(range(1, 26))
+    assert page.locator("#grid .tile").count() == 25
+    assert page.inner_text("#taken") == "Answer these 25"
+    assert page.inner_text("#step") == f"{first - 1} without an answer"
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    checked, bad = person.check("contrast")
+    assert (checked > 10, bad, person.check("names")) == (True, {}, [[], []])
+
+    page.click(".mark[data-pair='3']")  # yes
+    for _ in range(2):
+        page.click(".mark[data-pair='4']")  # unsure
+    for _ in range(3):
+        page.click(".mark[data-pair='5']")  # no again
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("y")
+    assert person.said() == f"Image {rows[10]}: yes."
+    assert page.locator(".mark[data-pair='7']").is_disabled()
+    page.keyboard.press("+")
+    assert page.locator("dialog img").evaluate("async (i) => { await i.decode(); return i.naturalWidth; }") == 640
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    assert the_round(run).answers[1:] == [None] * (len(rows) - 1)
+    page.keyboard.press("Enter")
+    grid(range(26, first))
+    assert person.said() == "bench: 25 answered."
+    said = {0: "unsure", 3: "yes", 4: "unsure", 10: "yes", 7: "missing"}
+    assert the_round(run).answers[:26] == [said.get(k, "no") for k in range(26)]
+
+    page.keyboard.press("z")  # what was taken at once is taken back at once
+    grid(range(1, 26))
+    assert the_round(run).answers == ["unsure"] + [None] * (len(rows) - 1)
+    page.check("[name=rest][value=yes]")
+    page.click(".mark[data-pair='2']")
+    page.click("#take")
+    grid(range(26, first))
+    assert the_round(run).answers[:26] == ["unsure", *({2: "no", 7: "missing"}.get(k, "yes") for k in range(1, 26))]
+    page.click("#take")
+    grid(range(first, first + 25))
+    assert page.inner_text("#label") == "chair"
+    page.click("#take")
+    grid(range(first + 25, len(rows)))
+    page.click("#take")
+    page.wait_for_selector("#end:visible")
+    assert None not in the_round(run).answers
+    person.close()
+
+
+def test_what_somebody_else_answers_stays_theirs_among_25(
+    browser: Any, run: Path, serve: Callable[[Path], Serving]
+) -> None:
+    serving = serve(run)
+    first = Person(browser, serving.url)
+    second = Person(browser, serving.url, first.context)
+    first.wait(0)
+    second.page.keyboard.press("g")
+    second.page.wait_for_selector("#grid[data-pairs]")
+    first.press("yu")
+    second.page.click("#take")
+    second.page.locator("#label", has_text="chair").wait_for()
+    bench = the_round(run).draw.pairs.label_ids.tolist().count(0)
+    assert the_round(run).answers[:bench] == ["yes", "unsure", *["no"] * (bench - 2)]
+    first.close()
+    assert second.troubles == []

@@ -6,11 +6,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scapo_eval import cap_score
+from scapo_eval.annotate import qc
 from scapo_eval.report import bundle
 
 Javascript = Callable[..., Any]
@@ -25,6 +27,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Javascript:
     folder = tmp_path_factory.mktemp("page")
     for name, text in bundle.texts(".js").items():
         (folder / f"{name}.js").write_text(text, encoding="utf-8")
+    (folder / "grid.js").write_bytes(Path(qc.__file__).with_name("grid.js").read_bytes())
     (folder / "package.json").write_text('{"type": "module"}')
 
     def run(module: str, body: str, **values: Any) -> Any:
@@ -208,3 +211,20 @@ def test_an_axis_of_differences_is_even_around_zero_and_one_of_values_is_not(jav
     rows = [{"value": 0.3, "low": 0.2, "high": 0.4}, {"value": 0.1, "low": None, "high": None}]
     assert javascript("axes", "return m.axisOf(v.rows, 0.005)", rows=rows) == [-0.4, 0.4]
     assert javascript("axes", "return m.axisOf(v.rows, null)", rows=rows) == pytest.approx([0.085, 0.415])
+
+
+def test_a_press_among_many_pictures_goes_to_the_odd_answer_to_unsure_and_back(javascript: Javascript) -> None:
+    body = "const out = [v.rest]; while (out.length < 4) out.push(m.pressed(out.at(-1), v.rest)); return out;"
+    assert javascript("grid", body, rest="no") == ["no", "yes", "unsure", "no"]
+    assert javascript("grid", body, rest="yes") == ["yes", "no", "unsure", "yes"]
+
+
+def test_the_grid_holds_a_labels_open_pairs_and_answers_all_of_them(javascript: Javascript) -> None:
+    pairs = [[k, k % 2] for k in range(70)]
+    answers = ["no" if k in (1, 5) else None for k in range(70)]
+    shown = javascript("grid", "return m.openPairs(v.pairs, v.answers, 1);", pairs=pairs, answers=answers)
+    assert shown == [k for k in range(70) if k % 2 and k not in (1, 5)][:25]
+    body = "return m.answersOf([3, 7, 9], new Map([[7, 'yes'], [9, 'yes']]), 'no', new Set([9]));"
+    assert javascript("grid", body) == [[3, "no"], [7, "yes"], [9, "missing"]]
+    body = "return v.keys.map((key) => m.step(key, 6, 8, 5));"
+    assert javascript("grid", body, keys=["arrowleft", "arrowright", "arrowup", "arrowdown", "x"]) == [5, 7, 1, 6, 6]

@@ -32,6 +32,7 @@ _MAX_BODY = 4096
 _ASSETS = {
     "": ("page.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
+    "grid.js": ("grid.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
 }
 _SHOWN_AS_IS = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"GIF8", "image/gif"))
