@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -122,6 +124,15 @@ def _for_programs(app: Sphinx, failure: Exception | None) -> None:
         Path(app.outdir, f"{former}.html").write_text(f"{redirect}<title>{present}</title>\n", encoding="utf-8")
 
 
+def _live_report(app: Sphinx, failure: Exception | None) -> None:
+    """Writes live.html, the front page's report: figures of public systems, made of them by today's code."""
+    if failure or app.builder.format != "html":
+        return
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "report", str(HERE / "public_results.json"), "-q"]
+    command += ["--title", "LLaVA-1.5 on 500 COCO images", "-o", str(Path(app.outdir, "live.html"))]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+
+
 def _first_paragraph(app: Sphinx, name: str) -> str:
     found = next(iter(app.env.get_doctree(name).findall(nodes.paragraph)), None)
     text = " ".join(found.astext().split()) if found else ""
@@ -132,3 +143,4 @@ def setup(app: Sphinx) -> None:
     """Registers the handlers above with Sphinx."""
     app.connect("source-read", _complete)
     app.connect("build-finished", _for_programs)
+    app.connect("build-finished", _live_report)

@@ -3,7 +3,9 @@
 A picture of the overview carries its own sentences (PNG text ``sentences``, JSON), which a test compares with what the
 code says of the same captions today: a picture that has become stale fails it. The overview shows figures of public
 captions (five systems of github.com/yuezih/less-is-more, in ../shared; no text of theirs); the captions page shows
-examples/. The dark picture of training is dynamics.png with its lightness turned: one drawn anew would need the runs.
+examples/. The report on the site's front page is made of ../public_results.json, the same figures without any text,
+which this script writes (``--results``: nothing else). The dark picture of training is dynamics.png with its lightness
+turned: one drawn anew would need the runs.
 Needs the extras ``report`` and ``test``, and Debian's chromium.
 """
 
@@ -28,6 +30,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 EXAMPLES = ROOT / "examples"
 PUBLIC = ROOT.parent / "shared" / "data" / "captions_real"
+RESULTS = HERE.parent / "public_results.json"
+TITLE = "LLaVA-1.5 on 500 COCO images"
 SYSTEMS = {
     "r1_llava15_7b": "LLaVA-1.5-7B",
     "r2_vcd": "LLaVA-1.5-7B + VCD",
@@ -38,15 +42,16 @@ SYSTEMS = {
 
 
 def main() -> None:
-    """Writes report_overview, report_captions, frontier and dynamics_dark beside this file."""
+    """Writes report_overview, report_captions, frontier and dynamics_dark beside this file, and RESULTS."""
+    scapo("score", *public(), "-o", RESULTS, "-q")
+    if "--results" in sys.argv:
+        return
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         folder = Path(name)
-        public = [f"{title}={public_captions(system)}" for system, title in SYSTEMS.items()]
-        judged = ["--truth", PUBLIC / "gt" / "coco_chair_gt.jsonl"]
-        report(folder / "public.html", *public, *judged, "--title", "LLaVA-1.5 on 500 COCO images")
+        report(folder / "public.html", *public(), "--title", TITLE)
         for dark in ([], ["--dark"]):
             target = HERE / f"frontier{'_dark' * bool(dark)}.svg"
-            scapo("plot", "frontier", *public, *judged, "--width", "5.5", *dark, "-o", target, "-q")
+            scapo("plot", "frontier", *public(), "--width", "5.5", *dark, "-o", target, "-q")
         said = sentences(folder / "public.html")
         captions = [EXAMPLES / f"captions_{system}.jsonl" for system in ("baseline", "aligned")]
         report(folder / "examples.html", *captions, "--truth", EXAMPLES / "truth.json")
@@ -75,6 +80,12 @@ def report(path: Path, *arguments: object) -> None:
 def scapo(*arguments: object) -> None:
     """Runs a verb of scapo-eval."""
     subprocess.run([sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)], check=True)
+
+
+def public() -> list[str]:
+    """The public systems and their truth, as the command line takes them."""
+    judged = ["--truth", str(PUBLIC / "gt" / "coco_chair_gt.jsonl")]
+    return [f"{title}={public_captions(system)}" for system, title in SYSTEMS.items()] + judged
 
 
 def public_captions(system: str) -> Path:

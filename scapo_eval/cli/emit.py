@@ -72,7 +72,8 @@ def emit(
     elif output.off_protocol or output.beside:
         raise click.UsageError("--off-protocol and --beside belong to --protocol NAME")
     work = output.resamples * sum(run.n_images for run in runs)
-    said = f"{output.resamples:,} resamples: intervals{' and differences' * (len(runs) > 1)} of {len(runs)} system{'s' * (len(runs) > 1)}"
+    drawn = f"intervals and differences of {len(runs)} systems" if len(runs) > 1 else "intervals of 1 system"
+    said = f"{output.resamples:,} resamples: {drawn}"
     with stage(output, said) if work > _LONG else nullcontext():
         results = compare(
             runs,

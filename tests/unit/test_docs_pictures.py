@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import scapo_eval
 from scapo_eval.report.gather import Settings, gather
 from scapo_eval.report.overview import overview
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+RESULTS = IMAGES.parent / "public_results.json"
 MAKER = IMAGES / "make_report_pictures.py"
 
 
@@ -62,3 +64,29 @@ def test_the_script_makes_every_picture_that_pages_show(maker: Any) -> None:
         name = path.stem.removesuffix("_dark")
         if path.suffix in {".png", ".svg"} and name not in drawn_elsewhere:
             assert name in text, path.name
+
+
+def test_the_front_page_is_a_report_of_figures_without_text() -> None:
+    report = gather([str(RESULTS)], Settings(), progress=quietly, warn=lambda text: None)
+    argument = overview(report)[0]
+    assert [entry["name"] for entry in argument["systems"]] == [
+        each["name"] for each in json.loads(RESULTS.read_bytes())["systems"]
+    ]
+    assert sum(entry is not None for entry in argument["against"][0]) == len(argument["systems"]) - 1
+    assert not report.captions
+    assert 'src="live.html"' in (IMAGES.parent / "index.md").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_front_page_has_todays_figures_of_the_public_systems(maker: Any, shared: Path, tmp_path: Path) -> None:
+    folder = shared / "data" / "captions_real"
+    text = RESULTS.read_text("utf-8")
+    runs = []
+    for system, name in maker.SYSTEMS.items():
+        captions = folder / f"coco_val2014_lessismore_{system}.jsonl"
+        runs.append(scapo_eval.score(captions, truth=folder / "gt" / "coco_chair_gt.jsonl", name=name))
+        assert json.loads(captions.read_text("utf-8").splitlines()[0])["caption"][:40] not in text
+    scapo_eval.compare(runs).save(tmp_path / "now.json")
+    kept, now = json.loads(text), json.loads((tmp_path / "now.json").read_bytes())
+    for part in ("per_image", "comparisons", "verdicts"):
+        assert kept[part] == now[part], "stale: python docs/images/make_report_pictures.py --results"
