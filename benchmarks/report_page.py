@@ -1,6 +1,8 @@
 """What a report of six systems with 5,000 captions each costs its reader: size, first paint, interactive, heap.
 
     python benchmarks/report_page.py [--systems 6] [--captions 5000] [--keep report.html]
+    python benchmarks/report_page.py --systems 20 --captions 500
+    python benchmarks/report_page.py --runs 4 --steps 10000     # training runs in place of captions
 
 The captions are invented: every image has a scene, every system writes about it in its own words. Their text takes as
 many bytes after compression as that of real captions (about 0.24 a character). Needs the extras ``report`` and
@@ -45,6 +47,9 @@ FORMS = (
 )
 
 
+LOGGED = ("hal_rate", "cover_rate", "kl", "reward", "length", "entropy", "loss", "grad_norm")
+
+
 def caption(rng: random.Random, nouns: list[str], words: int = 90) -> str:
     """One caption about a scene with some of these things."""
     said: list[str] = []
@@ -81,6 +86,43 @@ def write(folder: Path, systems: int, captions: int) -> tuple[list[Path], Path, 
     return paths, truth, size / length
 
 
+def write_runs(folder: Path, runs: int, steps: int) -> list[Path]:
+    """Folders of training runs that log eight quantities at every step, and held-out ones at every 500th."""
+    rng = random.Random(23)
+    paths = []
+    for k in range(runs):
+        paths.append(folder / f"run_{k + 1}")
+        paths[-1].mkdir()
+        rows = []
+        for step in range(steps):
+            row = {name: round(0.5 + 0.4 * rng.random() - step / (4 * steps), 6) for name in LOGGED}
+            if step % 500 == 0:
+                row |= {f"eval/{name}": row[name] for name in LOGGED[:2]}
+            rows.append(json.dumps({"step": step, "seconds": 12.5, "tokens": 40_000, **row}) + "\n")
+        (paths[-1] / "metrics.jsonl").write_text("".join(rows))
+    return paths
+
+
+BROWSE = {
+    "captions": (
+        "captions",
+        "#detail .caption",
+        """() => { const field = document.querySelector("#captions [name=text]"), began = performance.now();
+        field.value = "window"; field.dispatchEvent(new Event("input", { bubbles: true }));
+        return performance.now() - began; }""",
+    ),
+    "training": (
+        "training",
+        "#training canvas",
+        """async () => { const field = document.querySelector("#smoothing"), began = performance.now();
+        field.value = "strong"; field.dispatchEvent(new Event("change", { bubbles: true }));
+        await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+        return performance.now() - began; }""",
+    ),
+}
+"""What is browsed -> page, what it shows when it is drawn, and a change of its controls (a filter, the smoothing)."""
+
+
 def measure(report: Path) -> dict[str, float]:
     """Times in seconds from the start of navigation, heap in MB after a garbage collection, of one fresh browser.
 
@@ -100,13 +142,10 @@ def measure(report: Path) -> dict[str, float]:
         ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
         session.send("HeapProfiler.collectGarbage")
         heap = session.send("Runtime.getHeapUsage")["usedSize"]
-        page.evaluate("location.hash = 'page=captions'")
-        page.wait_for_selector("#detail .caption")
-        filtering = page.evaluate(
-            """() => { const field = document.querySelector("#captions [name=text]"), began = performance.now();
-            field.value = "window"; field.dispatchEvent(new Event("input", { bubbles: true }));
-            return performance.now() - began; }"""
-        )
+        browse = BROWSE["captions" if page.query_selector("#captions") else "training"]
+        page.evaluate(f"location.hash = 'page={browse[0]}'")
+        page.wait_for_selector(browse[1])
+        changed = page.evaluate(browse[2])
         session.send("HeapProfiler.collectGarbage")
         browsed = session.send("Runtime.getHeapUsage")["usedSize"]
         browser.close()
@@ -114,7 +153,7 @@ def measure(report: Path) -> dict[str, float]:
         "first_paint, s": painted / 1e3,
         "interactive, s": ready / 1e3,
         "processor, s": spent["TaskDuration"],
-        "filter, s": filtering / 1e3,
+        "change, s": changed / 1e3,
         "heap, MB": heap / 1e6,
         "heap browsed, MB": browsed / 1e6,
     }
@@ -124,18 +163,24 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--systems", type=int, default=6)
     options.add_argument("--captions", type=int, default=5000)
+    options.add_argument("--runs", type=int, default=0)
+    options.add_argument("--steps", type=int, default=10_000)
     options.add_argument("--tries", type=int, default=5)
     options.add_argument("--keep", type=Path, help="Where to leave the report.")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        paths, truth, per_character = write(Path(folder), given.systems, given.captions)
+        if given.runs:
+            inputs: list[object] = [*write_runs(Path(folder), given.runs, given.steps)]
+            print(f"{given.runs} training runs x {given.steps:,} steps")
+        else:
+            paths, truth, per_character = write(Path(folder), given.systems, given.captions)
+            inputs = [*paths, "--truth", truth]
+            print(f"{given.systems} systems x {given.captions:,} captions")
+            print(f"text: {per_character:.3f} compressed bytes a character")
         report = (given.keep or Path(folder) / "report.html").resolve()
-        command = [sys.executable, "-m", "scapo_eval.cli.main", "report", *map(str, paths), "--truth", str(truth)]
+        command = [sys.executable, "-m", "scapo_eval.cli.main", "report", *map(str, inputs)]
         began = time.perf_counter()
         subprocess.run([*command, "-o", str(report), "-q"], check=True)
-        print(
-            f"{given.systems} systems x {given.captions:,} captions, {per_character:.3f} compressed bytes a character"
-        )
         print(f"written in, s    {time.perf_counter() - began:7.2f}")
         print(f"size, MB         {report.stat().st_size / 1e6:7.2f}")
         runs = [measure(report) for _ in range(given.tries)]
