@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 from scapo_eval.report import bundle
+
+ROOT = Path(__file__).resolve().parents[2]
 
 DECLARED = re.compile(r"^(export )?(?:async )?(?:function|const|let|class) (\w+)", re.MULTILINE)
 
@@ -40,3 +47,15 @@ def test_every_part_is_in_the_page() -> None:
     included = {name for text in page.values() for name in re.findall(r'\{% include "(\w+)" %\}', text)}
     assert included == set(page) - {"page"}
     assert all(text in bundle.style() for text in bundle.texts(".css").values())
+
+
+@pytest.mark.slow
+def test_the_types_of_the_pages_modules_hold() -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    ready = [npm, "exec", "--yes", "--package", "typescript@5.9.3", "--", "tsc", "--version"]
+    if subprocess.run(ready, cwd=ROOT, capture_output=True).returncode:
+        pytest.skip("TypeScript cannot be had from npm's registry")
+    done = subprocess.run(["bash", ".ci/page"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["the pages' types hold"]), done.stdout

@@ -5,6 +5,7 @@ import { MANY, answersOf, openPairs, pressed, step } from "./grid.js";
 const AHEAD = 4; // pictures fetched before they are asked about
 const LISTED = 200; // errors shown in the table; the command line lists all
 const MOST = 20; // times a picture can be enlarged
+/** @type {(id: string) => any} an element of whatever kind */
 const byId = (id) => document.getElementById(id);
 let round = null; // as the server tells it
 let at = 0; // the pair in view; round.pairs.length: the end
@@ -349,7 +350,7 @@ async function undo() {
 let tiles = []; // {pair, button, url, fault} of every picture in view, in their order
 let taking = false;
 
-const rest = () => document.querySelector("[name=rest]:checked").value;
+const rest = () => /** @type {HTMLInputElement} */ (document.querySelector("[name=rest]:checked")).value;
 const nameOf = (pair) => round.labels[round.pairs[pair][1]].name;
 const imageOf = (pair) => round.images[round.pairs[pair][0]];
 

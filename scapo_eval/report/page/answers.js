@@ -55,16 +55,14 @@ export function answersPage(sets, pictures) {
       set.questions[k].some((part) => part && part.toLowerCase().includes(text)) ||
       set.answers.some((answers) => answers[k] && answers[k][RESPONSE].toLowerCase().includes(text));
     const inPart = (question) => !f.part.value || question[1] === f.part.value;
-    const counts = [now, before].map((answers) =>
-      set.questions.map((question, k) => (inPart(question) ? countOf(answers[k]) : null)),
-    );
-    const pair = paired(...counts, shareRight),
+    const counts = (answers) => set.questions.map((question, k) => (inPart(question) ? countOf(answers[k]) : null));
+    const own = counts(now);
+    const pair = paired(own, counts(before), shareRight),
       wanted = f.outcome.value;
     rows = [];
     set.questions.forEach((question, k) => {
       if (!inPart(question) || (text && !says(k))) return;
-      if (wanted === "wrong" ? !(counts[0][k] && counts[0][k][0]) : wanted && !matches(pair.outcomes[k], wanted))
-        return;
+      if (wanted === "wrong" ? !(own[k] && own[k][0]) : wanted && !matches(pair.outcomes[k], wanted)) return;
       rows.push(k);
     });
     byId("answers-count").textContent =

@@ -37,6 +37,7 @@ const OF_SYSTEM = ["hal_rate", "cover_rate", "cap_score"],
 
 class Captions {
   constructor(data, pictures, boxes, title) {
+    this.counted = null; // see disagreement
     this.boxes = boxes; // image id -> [label, left, top, width, height] in shares of the picture
     this.images = data.images;
     this.labels = data.labels;
@@ -589,7 +590,7 @@ class Captions {
       ),
       el("div", { class: "columns" }, cards),
     );
-    this.marks.painted(image);
+    this.marks.painted();
   }
 
   /** Shows on the picture where a label is by the truth; of one that is absent, what is there in its place. */

@@ -1,6 +1,7 @@
 // Elements of the page: text enters as text nodes only. And the packed columns, unpacked.
 
 const SVG = "http://www.w3.org/2000/svg";
+/** @type {(id: string) => any} an element of whatever kind */
 export const byId = (id) => document.getElementById(id);
 
 function fill(node, attributes, children) {

@@ -19,7 +19,11 @@ const widthOf = (text, size = 13, weight = 400) => {
 /** Boxes that hold something already: a label that meets one is put elsewhere, or left out. */
 class Room {
   constructor(left, top, right, bottom) {
-    Object.assign(this, { left, top, right, bottom, taken: [] });
+    this.left = left;
+    this.top = top;
+    this.right = right;
+    this.bottom = bottom;
+    this.taken = [];
   }
   free(x, y, w, h) {
     if (x < this.left || x + w > this.right || y < this.top || y + h > this.bottom) return false;

@@ -2,6 +2,7 @@
 
 import { address, orderFrom, orderText } from "./address.js";
 import { asideNames, isAside } from "./baseline.js";
+import { byId } from "./dom.js";
 import { addPage, remember } from "./pages.js";
 import { systemMark } from "./systems.js";
 import { sortable } from "./table.js";
@@ -24,7 +25,7 @@ export function joinedTable() {
     for (const row of rows) row.hidden = isAside(row.dataset.name, aside);
     paintRows();
     const wanted = address().get("benchmark"),
-      place = wanted && document.getElementById("scores-of-" + wanted);
+      place = wanted && byId("scores-of-" + wanted);
     if (!place || place.open) return;
     place.open = true;
     place.scrollIntoView();

@@ -177,7 +177,7 @@ function ownFaults(argument, table, texts) {
 function ranked(argument, base, m, a, b) {
   const of = (k) => argument.against[base][k].rows[m][0],
     better = argument.metrics[m][2] === false ? 1 : -1;
-  if (of(a) === null || of(b) === null) return (of(a) === null) - (of(b) === null);
+  if (of(a) === null || of(b) === null) return Number(of(a) === null) - Number(of(b) === null);
   return better * (of(a) - of(b)) || a - b;
 }
 

@@ -3,7 +3,11 @@
 import { KEPT, address, link } from "./address.js";
 
 const sections = [...document.querySelectorAll("section[data-page]")];
-const tabs = [...document.querySelectorAll("nav a")].map((a) => [a, new URLSearchParams(a.hash.slice(1)).get("page")]);
+/** @type {[HTMLAnchorElement, string][]} */
+const tabs = [...document.querySelectorAll("nav a")].map((a) => [
+  /** @type {HTMLAnchorElement} */ (a),
+  new URLSearchParams(a.hash.slice(1)).get("page"),
+]);
 const pages = []; // [name, {draw, arrive, resized}]
 const drawn = new Set(); // those of them that are drawn
 export let shown = null;

@@ -64,7 +64,7 @@ function sortedTable(argument, bases, shown, metrics) {
   const order = [...shown];
   if (by !== undefined) {
     const known = (k) => value(k) !== null;
-    order.sort((a, b) => known(b) - known(a) || (value(a) - value(b)) * (down ? -1 : 1) || a - b);
+    order.sort((a, b) => Number(known(b)) - Number(known(a)) || (value(a) - value(b)) * (down ? -1 : 1) || a - b);
   }
   const header = metrics.map((m) => {
     const [key, , higher] = argument.metrics[m],

@@ -15,9 +15,39 @@ export const nameVerdicts = (words) => {
   verdictWords = words;
 };
 
+/**
+ * The captions of a system, column by column.
+ * @typedef {object} Columns
+ * @property {string[]} text one a caption
+ * @property {ArrayLike<number>} marks number of marks of a caption
+ * @property {ArrayLike<number>} pieces number of pieces of a caption
+ * @property {ArrayLike<number>} gap characters between a mark and the one before
+ * @property {ArrayLike<number>} length characters of a mark
+ * @property {ArrayLike<number>} label of a mark; below 0: a phrase that names nothing
+ * @property {ArrayLike<number>} verdict of a mark, a key of verdictWords
+ * @property {ArrayLike<number>} use of a mark
+ * @property {ArrayLike<number>} piece_length characters of a piece
+ * @property {ArrayLike<number>} reward of a piece, in thousandths
+ */
+
 export class Texts {
+  /**
+   * @param {Columns} columns
+   * @param {string[]} labels
+   * @param {string[]} uses
+   */
   constructor(columns, labels, uses = []) {
-    Object.assign(this, columns, { labels, uses });
+    this.labels = labels;
+    this.uses = uses;
+    this.text = columns.text;
+    this.pieces = columns.pieces;
+    this.gap = columns.gap;
+    this.length = columns.length;
+    this.label = columns.label;
+    this.verdict = columns.verdict;
+    this.use = columns.use;
+    this.piece_length = columns.piece_length;
+    this.reward = columns.reward;
     this.markAt = starts(columns.marks);
     this.pieceAt = starts(columns.pieces);
   }
