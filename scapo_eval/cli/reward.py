@@ -88,6 +88,7 @@ def command(
         RewardConfig(claims=scoring.claims, **settings),
         any_fingerprint=scoring.any_fingerprint,
     )
+
     def warn(text: str) -> None:
         if not quiet:
             echo(f"scapo-eval: warning: {text}", err=True)
