@@ -549,9 +549,11 @@ def tally(
 
 def _number(workers: int | None) -> Callable[[str], int]:
     """Of a text: Python's own hash where all processes have the same one, which forked ones do."""
+    if (workers or 1) <= 1:
+        return hash
     from multiprocessing import get_start_method
 
-    return hash if (workers or 1) <= 1 or get_start_method() == "fork" else crc
+    return hash if get_start_method() == "fork" else crc
 
 
 @dataclass(frozen=True, slots=True)
