@@ -1045,6 +1045,7 @@ def test_one_system_shows_what_it_invents_and_misses_first(browser: Any, real: t
     )
     opened = Reader(browser, path, viewport={"width": 1366, "height": 768})
     page = opened.open()
+    assert "1 system · 500 images · " in page.inner_text("#overview")
     table = charts(path)["labels"][0]
     most = max(zip(table["hallucinated"], table["label"], strict=True))
     first = page.locator("#overview .faults").first.locator("li").first

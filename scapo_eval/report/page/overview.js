@@ -75,7 +75,9 @@ function dataLine(argument) {
   const parts = [count(argument.systems.length, "system")];
   if (argument.counted)
     parts.push(
-      low === high ? `${count(low, "image")} each` : `${low.toLocaleString("en-US")} to ${count(high, "image")} each`,
+      low === high
+        ? count(low, "image") + (images.length > 1 ? " each" : "")
+        : `${low.toLocaleString("en-US")} to ${count(high, "image")} each`,
     );
   if (argument.counted && shared.length) {
     const least = Math.min(...shared);
