@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, PngImagePlugin
+from PIL import Image, ImageDraw, PngImagePlugin
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).resolve().parent
@@ -42,7 +42,7 @@ SYSTEMS = {
 
 
 def main() -> None:
-    """Writes report_overview, report_captions, frontier and dynamics_dark beside this file, and RESULTS."""
+    """Writes report_overview, report_captions, frontier, qc and dynamics_dark beside this file, and RESULTS."""
     scapo("score", *public(), "-o", RESULTS, "-q")
     if "--results" in sys.argv:
         return
@@ -68,8 +68,62 @@ def main() -> None:
             opened(view, folder / "examples.html", "captions&order=disagreement&rewards=1")
             view.set_viewport_size({"width": 1120, "height": 640})
             view.screenshot(path=HERE / f"report_captions{ending}.png")
+        quality_control(browser, folder)
         browser.close()
     turned(HERE / "dynamics.png").save(HERE / "dynamics_dark.png", optimize=True)
+
+
+def quality_control(browser: Any, folder: Path) -> None:
+    """Takes qc.png and qc_grid.png: a round on drawn shapes, one picture at a time and 25 at once."""
+    from scapo_eval.annotate.qc.rounds import draw_round
+    from scapo_eval.annotate.store import CellProvenance, Store
+    from scapo_eval.inference.sources import ImageFile
+    from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
+
+    files, rng = [], np.random.default_rng(5)
+    circles = rng.random(60) < 0.2
+    for k, circle in enumerate(circles):
+        files.append(ImageFile(str(k), f"{k}.png", str(folder / f"{k}.png")))
+        shapes(rng, circle=bool(circle)).save(files[-1].path)
+    info = {"circle": LabelInfo(definition="A round shape, whole or cut by the edge. Not squares or triangles.")}
+    with Store.create(folder / "RUN", files, Vocabulary.from_mapping({"circle": ["circle"]}, info=info)) as store:
+        cells = np.arange(len(circles)), np.zeros(len(circles), dtype=np.int64)
+        store.write(*cells, circles.astype(np.int64), CellProvenance("coarse", "coarse@1a2b3c4d", "judge"))
+        draw_round(store, random=40, present=1, at_least=0, seed=4)
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "annotate", "qc", "serve", str(folder / "RUN")]
+    with subprocess.Popen([*command, "--by", "ann"], stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        view = browser.new_page(viewport={"width": 1100, "height": 640}, color_scheme="light")
+        view.goto(serving.stdout.readline().strip())
+        view.wait_for_selector("#stage[data-pair='0']")
+        words = " ".join(view.inner_text("#asking").split())
+        view.screenshot(path=HERE / "qc.png")
+        view.keyboard.press("g")
+        view.wait_for_selector("#grid[data-pairs]")
+        asked = view.evaluate("fetch('state').then((reply) => reply.json()).then((round) => round.pairs)")
+        for pair in map(int, view.get_attribute("#grid", "data-pairs").split()):
+            if circles[asked[pair][0]]:
+                view.click(f".mark[data-pair='{pair}']")
+        view.screenshot(path=HERE / "qc_grid.png")
+        view.close()
+        serving.terminate()
+    carry(HERE / "qc.png", {"page": words})
+
+
+def shapes(rng: np.random.Generator, *, circle: bool) -> Image.Image:
+    """A picture of some shapes, and of a circle if asked for."""
+    picture = Image.new("RGB", (320, 240), "#f0efe6")
+    pen = ImageDraw.Draw(picture)
+    for k, kind in enumerate([*rng.choice(["square", "triangle"], size=2), *["circle"] * circle]):
+        size, color = int(rng.integers(30, 80)), tuple(map(int, rng.integers(30, 200, 3)))
+        x, y = 10 + 105 * k + int(rng.integers(0, 20)), int(rng.integers(10, 230 - size))
+        if kind == "circle":
+            pen.ellipse((x, y, x + size, y + size), fill=color)
+        elif kind == "square":
+            pen.rectangle((x, y, x + size, y + size), fill=color)
+        else:
+            pen.polygon([(x, y + size), (x + size, y + size), (x + size // 2, y)], fill=color)
+    return picture
 
 
 def report(path: Path, *arguments: object) -> None:

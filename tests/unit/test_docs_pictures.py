@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import scapo_eval
+from scapo_eval.annotate import qc
 from scapo_eval.report.gather import Settings, gather
 from scapo_eval.report.overview import overview
 
@@ -59,7 +61,7 @@ def test_a_picture_of_the_overview_says_what_the_code_says(said: dict[str, str],
 
 def test_the_script_makes_every_picture_that_pages_show(maker: Any) -> None:
     text = MAKER.read_text("utf-8") + (IMAGES / "make_score_picture.py").read_text("utf-8")
-    drawn_elsewhere = {"dynamics", "qc"}  # of a training run, and of the tool for checking verdicts
+    drawn_elsewhere = {"dynamics"}  # of a training run
     for path in IMAGES.iterdir():
         name = path.stem.removesuffix("_dark")
         if path.suffix in {".png", ".svg"} and name not in drawn_elsewhere:
@@ -90,3 +92,14 @@ def test_the_front_page_has_todays_figures_of_the_public_systems(maker: Any, sha
     kept, now = json.loads(text), json.loads((tmp_path / "now.json").read_bytes())
     for part in ("per_image", "comparisons", "verdicts"):
         assert kept[part] == now[part], "stale: python docs/images/make_report_pictures.py --results"
+
+
+def test_the_picture_of_quality_control_has_the_pages_words() -> None:
+    image = pytest.importorskip("PIL.Image")
+    with image.open(IMAGES / "qc.png") as picture:
+        words = json.loads(picture.info["sentences"])["page"]
+    page = Path(qc.__file__).with_name("page.html").read_text("utf-8")
+    for button in re.findall(
+        r"<button [^>]*>(.*?)</button>", page[page.index('id="answers"') : page.index("<details")]
+    ):
+        assert " ".join(re.sub("<[^>]+>", "", button).split()) in words, "stale: docs/images/make_report_pictures.py"
