@@ -18,6 +18,8 @@ moved.install()
 _HOME = {
     "AliasMatcher": "matching.matcher",
     "CaptionScores": "benchmarks.capscore",
+    "Claim": "claiming.claim",
+    "ClaimExtractor": "claiming.extract",
     "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
@@ -54,6 +56,8 @@ _HOME = {
 __all__ = [
     "AliasMatcher",
     "CaptionScores",
+    "Claim",
+    "ClaimExtractor",
     "CountedBenchmark",
     "InputError",
     "InputErrors",
@@ -100,6 +104,8 @@ if TYPE_CHECKING:
     from .benchmarks.pope import pope
     from .benchmarks.protocol import Protocol
     from .benchmarks.yesno import yesno
+    from .claiming.claim import Claim
+    from .claiming.extract import ClaimExtractor
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option
