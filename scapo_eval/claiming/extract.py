@@ -8,9 +8,11 @@ its words beside its thing.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..base.reprs import one_line
 from ..base.types import Mention, Use
@@ -22,6 +24,11 @@ from .cues import Cue, shipped_claim_cues
 
 _CUES = shipped_claim_cues()
 _SETS, _WORDS = _CUES.sets, _CUES.words
+_STARTING = {
+    phrase[0]: [(words, cue, value) for words, cue, value in _CUES.phrases if words[0] == phrase[0]]
+    for phrase, _, _ in _CUES.phrases
+}
+_TO = ("to", "be")
 _TOKEN = re.compile(r"['’]s\b|\w+(?:-\w+)*(?:n['’]t\b)?|[^\w\s]|\n+")
 _STOPS = frozenset(".!?;:\n")
 _OPENING, _CLOSING = "\"“‘'", "\"”’'"
@@ -94,9 +101,17 @@ class _Thing:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Led:
-    """The relation that leads to a thing: its subject, value and words, which the next of a list shares."""
+class _Led(NamedTuple):
+    """The relation that leads to a thing, which the next of a list shares.
+
+    Attributes:
+        subject: where it begins, a thing.
+        value: its canonical word.
+        first, last: tokens of its words.
+        cue: it says so.
+        use: of its words.
+        how: it follows the thing before it, a verb, or a comma.
+    """
 
     subject: int
     value: str
@@ -104,6 +119,7 @@ class _Led:
     last: int
     cue: Cue
     use: Use
+    how: str
 
 
 class _Reading:
@@ -119,6 +135,8 @@ class _Reading:
         self.root = list(range(len(self.things)))
         self.led: dict[int, _Led] = {}
         self.quoted = self._quoted()
+        self.places = list(self._place_tokens())
+        self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
         """The mentions that are things by themselves: not what only says what kind another is."""
@@ -208,7 +226,7 @@ class _Reading:
         if "-" not in word:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
-        named = [part for part in parts if part not in _SETS["shades"]]
+        named = [part for part in parts if part not in _SETS["shades"]] or parts[-1:]
         entry = _WORDS["attributes"].get(named[0]) if len(named) == 1 else None
         return named[0] if entry and entry[0].category == "color" else ""
 
@@ -260,12 +278,14 @@ class _Reading:
         """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
         being, guesses = _SETS["being"], _SETS["guesses"]
         j = self.things[k].last + 1
+        while j in self.over or self._word(j) == "visible":
+            j = self.over.get(j, j) + 1
         if self._word(j) == ",":
-            if self._word(j + 1) not in ("which", "who", "that"):
+            if self._word(j + 1) not in ("which", "who", "that") and self._word(j + 1) not in _WORDS["doing"]:
                 return
             j += 1
-        if self._word(j) in ("which", "who", "that"):
-            j += 1
+        which = self._word(j) in ("which", "who", "that")
+        j += which
         verb, hedged, negated = False, False, False
         while True:
             word = self._word(j)
@@ -278,17 +298,29 @@ class _Reading:
             hedged |= word in guesses
             j += 1
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
-        subject = self.root[k] if verb else k
-        doing = _WORDS["doing"].get(self._word(j))
-        if doing and j not in self.at and self._word(j + 1) != "out":
-            yield self._claim("attribute", subject, doing[1], j, j, doing[0], use=use)
+        subject = self.root[k] if verb and not which else k
+        if self._word(j) in _WORDS["doing"] and j not in self.at and self._word(j + 1) != "out":
+            yield from self._doings(subject, j, use)
         elif self._word(j) in ("made", "constructed") and self._word(j + 1) in ("of", "from", "out"):
             j += 2 + (self._word(j + 2) == "of")
             entry = _WORDS["attributes"].get(self._word(j))
             if entry and entry[0].category == "material":
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
-        elif verb or self._word(j) == "parked" or self._word(j - 1) in ("painted", "colored"):
+        elif verb or self._word(j - 1) in ("painted", "colored"):
             yield from self._predicates(subject, j, use)
+
+    def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
+        """What a thing does, one after another: "resting or possibly sleeping"."""
+        while self._word(j) in _WORDS["doing"]:
+            cue, value = _WORDS["doing"][self._word(j)]
+            yield self._claim("attribute", k, value, j, j, cue, use=use)
+            j += 1
+            if self._word(j) not in ("and", "or"):
+                return
+            j += 1
+            while self._word(j) in _SETS["guesses"] or self._word(j).endswith("ly"):
+                use = "hedged"
+                j += 1
 
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Attributes one after another: "is black and white", "is a light brown color"."""
@@ -313,7 +345,7 @@ class _Reading:
             else:
                 break
         follows = self._word(j)
-        ends = follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith("ly")
+        ends = follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
         if found and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
             yield from found
 
@@ -339,80 +371,124 @@ class _Reading:
             or before.first in self.quoted
         ):
             return
-        found = self._relation(gap)
+        if (inverted := self._inverted(k)) is not None:
+            yield inverted
+            return
+        found = self._relation(before.last + 1, thing.first)
         if found is None:
             yield from self._next_of_list(k, gap)
             return
-        begin, end, cue, value, comma, verb, use = found
-        subject = self._subject(k - 1, cue, comma=comma, verb=verb)
+        subject = self._subject(k - 1, found)
         if subject is None:
             return
         self.root[k] = subject
-        first = before.last + 1
-        self.led[k] = _Led(subject, value, first + begin, first + end - 1, cue, use)
-        yield self._claim("relation", subject, value, first + begin, first + end - 1, cue, use=use, other=k)
+        self.led[k] = found._replace(subject=subject)
+        yield self._led_claim(self.led[k], k)
+
+    def _led_claim(self, led: _Led, k: int) -> Claim:
+        return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
+
+    def _inverted(self, k: int) -> Claim | None:
+        """The relation of a thing to the one before it: "On the hood of a car, there are cats"."""
+        before, thing = self.things[k - 1], self.things[k]
+        begin = before.first
+        while begin and self.words[begin - 1] not in _BEGINS and not self.words[begin - 1].startswith("\n"):
+            begin -= 1
+            if begin in self.at or before.first - begin > _LONGEST:
+                return None
+        j = before.last + 1
+        comma = self._word(j) == ","
+        j += comma
+        there = self._word(j) == "there"
+        j += there
+        be = self._word(j) in ("is", "are", "'s", "was", "were")
+        j += be
+        if not (comma or be) or (there and not be) or (comma and be and not there):
+            return None
+        if not self._is_phrase(self.words[j : thing.first]):
+            return None
+        for phrase, cue, value in _CUES.phrases:
+            rest = self.words[begin + len(phrase) : before.first]
+            if cue.category == "spatial" and tuple(self.words[begin : begin + len(phrase)]) == phrase:
+                if not self._is_phrase(rest):
+                    return None
+                return self._claim("relation", k, value, begin, begin + len(phrase) - 1, cue, other=k - 1)
+        return None
 
     def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
         """The relation to the next of several things: "wearing a shirt, shorts and a hat"."""
         led = self.led.get(k - 1)
         rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
-        if led is None or rest is None or led.cue.category not in _LISTED or not self._is_phrase(rest):
+        if led is None or rest is None or not self._is_phrase(rest):
+            return
+        dressed = led.value == "in" and self.things[k].mention.label in _SETS["clothes"]
+        if led.cue.category not in _LISTED and not dressed:
             return
         clause = led.cue.category == "part" and self._word(self.things[k].last + 1) in _FINITE_BE
-        if clause or self.things[k].mention.label in _SETS["agents"]:
+        if clause or self.things[k].mention.label == "person":
             return
         self.root[k], self.led[k] = led.subject, led
-        yield self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
+        yield self._led_claim(led, k)
 
-    def _subject(self, k: int, cue: Cue, *, comma: bool, verb: bool) -> int | None:
+    def _subject(self, k: int, led: _Led) -> int | None:
         """The thing that a relation begins at: the one before it, or the one that leads to that."""
         root = self.root[k]
-        if cue.agent:
-            near = not comma and not verb and self.things[k].mention.label in _SETS["agents"]
+        if led.cue.agent:
+            near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
             return k if near else root if self.things[root].mention.label in _SETS["agents"] else None
-        if comma:
+        if led.how == "comma":
             return None
-        return root if verb else k
+        return root if led.how == "verb" else k
 
-    def _relation(self, gap: Sequence[str]) -> tuple[int, int, Cue, str, bool, bool, Use] | None:
-        """Reads the words between two things.
+    def _relation(self, first: int, stop: int) -> _Led | None:
+        """Reads the words between two things, from the first token to before the last.
 
         Returns:
-            First and last place of the relation's words, its cue and value, whether a comma or "and" goes before it,
-            whether a form of "be" or "have" does, its use; None where the words are no relation.
+            The relation, its subject not yet known; None where the words are none.
         """
-        doing = _WORDS["doing"]
-        comma, verb, use, j = False, False, "claim", 0
-        while j < len(gap):
-            word = gap[j]
-            for phrase, cue, value in _CUES.phrases:
-                if gap[j] == phrase[0] and tuple(gap[j : j + len(phrase)]) == phrase:
-                    rest = gap[j + len(phrase) :]
-                    finite = phrase[0] in _SETS["finite"]
-                    if self._is_phrase(rest):
-                        possessive = phrase[0] in ("'s", "'")
-                        if possessive and (j or (rest and rest[0] in _SETS["ends"])):
-                            return None
-                        return j, j + len(phrase), cue, value, comma, verb or finite, _use(use)
-                    break
-            if word in (",", "and") and not j:
+        comma, verb, which, placed, use, j = False, False, False, False, "claim", first
+        while j < stop:
+            word = self.words[j]
+            found = self._phrase_at(j, stop)
+            if found is not None:
+                cue, value, behind = found
+                if word in ("'s", "'") and (j > first or self._word(behind) in _SETS["ends"]):
+                    return None
+                beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
+                verb = (verb or word in _SETS["finite"]) and not which
+                how = "behind" if which or (comma and beside) else "comma" if comma else "verb" if verb else "behind"
+                return _Led(0, value, j, behind - 1, cue, _use(use), how)
+            if j in self.over and self.over[j] < stop:
+                j = self.over[j]
+            elif word in (",", "and"):
+                comma, placed = True, False
+            elif word in ("which", "who", "that") and j <= first + 1:
+                comma, which = False, True
+            elif word == "while" and j <= first + 1:
                 comma = True
-            elif word in ("which", "who", "that", "while") and j <= 1:
-                comma = comma and word == "while"
             elif word in _SETS["being"]:
-                verb = True
+                verb, comma = True, False
                 use = "hedged" if word in _SETS["guesses"] else use
             elif word in _SETS["guesses"]:
                 use = "hedged"
             elif word == "not" or word.endswith("n't"):
                 use = "negated"
-            elif word in doing or word == "parked" or (word in _WORDS["attributes"] and verb):
+            elif word in _WORDS["doing"] or (word in _WORDS["attributes"] and verb):
                 verb = verb or (word.endswith("s") and word != "asleep")
-            elif not (
-                word in _SETS["on_the_way"] or (word.endswith("ly") and len(word) > 4) or (word == "to" and verb)
-            ):
+                placed = True
+            elif word in _SETS["on_the_way"] or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+                placed |= word in _SETS["on_the_way"]
+            elif not (word.endswith(("ing", "ed")) and len(word) > 4 and self._phrase_at(j + 1, stop)):
                 return None
             j += 1
+        return None
+
+    def _phrase_at(self, j: int, stop: int) -> tuple[Cue, str, int] | None:
+        """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
+        for phrase, cue, value in _STARTING.get(self._word(j), ()):
+            behind = j + len(phrase)
+            if behind <= stop and tuple(self.words[j:behind]) == phrase:
+                return (cue, value, behind) if self._is_phrase(self.words[behind:stop]) else None
         return None
 
     def _is_phrase(self, words: Sequence[str]) -> bool:
@@ -441,30 +517,35 @@ class _Reading:
 
     # ---- where in the picture
 
-    def _places(self) -> Iterator[Claim]:
+    def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
+        """First and last token of each place in the picture, with its match and value."""
         for match in _PLACE.finditer(self.text.lower()):
-            cue, value = _WORDS["places"][match["place"]]
+            _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
-            stop = match.end("place")
             if match["of"] is None and self.text[end : end + 4].lower() == " of ":
                 continue
-            if (
-                value in ("center", "top", "bottom")
-                and match["of"] is None
-                and match["lead"].startswith("in ")
-                and value != "center"
-            ):
+            if value in ("top", "bottom") and match["of"] is None and match["lead"].startswith("in "):
                 continue
-            first = next((t for t, span in enumerate(self.spans) if span[0] >= begin), len(self.spans))
-            last = max(first, next((t for t, span in enumerate(self.spans) if span[1] >= end), first))
-            if first in self.quoted or first in self.at:
-                continue
+            first, last = self._tokens_of(begin, end)
+            if first not in self.quoted and first not in self.at:
+                yield first, last, match, value
+
+    def _itself_tokens(self) -> Iterator[tuple[int, int]]:
+        """First and last token of what only says that a thing is in the picture: "in the scene"."""
+        for match in _ITSELF.finditer(self.text.lower()):
+            yield self._tokens_of(*match.span())
+
+    def _tokens_of(self, begin: int, end: int) -> tuple[int, int]:
+        first = bisect_left(self.spans, (begin, begin))
+        return first, max(first, bisect_left(self.spans, (end, end)) - 1)
+
+    def _places(self) -> Iterator[Claim]:
+        for first, last, match, value in self.places:
             subject = self._located(first, last)
             if subject is not None:
                 thing = self.things[subject].mention
-                yield Claim(
-                    "relation", thing.label, value, cue.category, "", begin, max(end, stop), thing.use, (thing,)
-                )
+                cue = _WORDS["places"][match["place"]][0]
+                yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
 
     def _located(self, first: int, last: int) -> int | None:
         """The thing that is at a place: the one before its words, or, at a sentence's beginning, the one behind."""
@@ -497,16 +578,16 @@ class _Reading:
         written = _WORDS["written"]
         for match in _QUOTED.finditer(self.text):
             begin = match.start()
-            token = next((t for t, span in enumerate(self.spans) if span[0] >= begin), len(self.spans))
+            token = bisect_left(self.spans, (begin, 0))
             lead = self.words[max(0, token - 5) : token]
             tail = self.words[token:]
-            closing = next((t for t, span in enumerate(self.spans) if span[0] >= match.end()), len(self.spans))
+            closing = bisect_left(self.spans, (match.end(), 0))
             after = self.words[closing : closing + 4]
             said = any(word in written for word in lead) or bool({"written", "printed", "displayed"} & set(after))
             if said and tail and match["text"].strip(_EDGES):
                 yield self._text(token, *_stripped(self.text, match.start("text"), match.end("text")))
         for match in _CAPITALS.finditer(self.text):
-            token = next((t for t, span in enumerate(self.spans) if span[0] >= match.start("text")), len(self.spans))
+            token = bisect_left(self.spans, (match.start("text"), 0))
             if token not in self.quoted:
                 yield self._text(token, match.start("text"), match.end("text"))
 
@@ -580,6 +661,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
+_BEGINS = frozenset('.!?;:"”')
 _LISTED = frozenset(("wearing", "holding", "part"))
 _FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
 _LONGEST = 7
@@ -591,6 +673,7 @@ _PLACE = re.compile(
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
 )
+_ITSELF = re.compile(r"\bin (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
 _CAPITALS = re.compile(
     r"\b(?:reads|says|reading|saying|labeled|spells|words?|letters)\s+"
