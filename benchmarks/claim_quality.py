@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from matcher_quality import DATA, GOLD, captions_of, measure
+from matcher_quality import DATA, GOLD, Figure, captions_of, measure
 
 from scapo_eval.claiming.claim import KINDS
 from scapo_eval.claiming.extract import ClaimExtractor
@@ -102,6 +102,12 @@ QUALITY = MetricSet(
 )
 
 
+def _shown(figure: Figure) -> str:
+    if figure.ci_low is None or figure.ci_high is None:
+        return f"{100 * figure.value:.1f}"
+    return f"{100 * figure.value:.1f} [{100 * figure.ci_low:.1f}, {100 * figure.ci_high:.1f}]"
+
+
 def main() -> None:
     """Prints a table per set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,15 +130,7 @@ def main() -> None:
         figures, sums = measure(QUALITY, rows)
         print(f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall |\n|---|---:|---:|---:|")
         for kind in (*MARKED, "all"):
-            shown = [
-                f"{100 * figure.value:.1f}"
-                + (
-                    f" [{100 * figure.ci_low:.1f}, {100 * figure.ci_high:.1f}]"
-                    if figure.ci_low is not None and figure.ci_high is not None
-                    else ""
-                )
-                for figure in (figures[f"precision_{kind}"], figures[f"recall_{kind}"])
-            ]
+            shown = [_shown(figures[f"{name}_{kind}"]) for name in ("precision", "recall")]
             print(f"| {kind} | {sums[f'{kind}_marked']} | {' | '.join(shown)} |")
 
 

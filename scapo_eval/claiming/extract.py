@@ -29,7 +29,7 @@ _STARTING = {
     for phrase, _, _ in _CUES.phrases
 }
 _TO = ("to", "be")
-_TOKEN = re.compile(r"['’]s\b|\w+(?:-\w+)*(?:n['’]t\b)?|[^\w\s]|\n+")
+_TOKEN = re.compile(r"['’]s\b|\w+(?:-\w+)*(?:n['’]t\b)?|[^\w\s*]|\n+")
 _STOPS = frozenset(".!?;:\n")
 _OPENING, _CLOSING = "\"“‘'", "\"”’'"
 _REACH = 14  # words between a thing and what a relation leads to, at most
@@ -210,6 +210,8 @@ class _Reading:
                     return
                 if word == "or":
                     hedged = True
+            elif word in _SETS["others"]:
+                pass
             elif word in _SETS["ends"] or not (word[0].isalnum()) or _is_verb(word):
                 return
             elif word not in _SETS["shades"]:
@@ -345,7 +347,9 @@ class _Reading:
             else:
                 break
         follows = self._word(j)
-        ends = follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
+        ends = (
+            follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
+        )
         if found and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
             yield from found
 
