@@ -25,7 +25,7 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
     """Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
 
     Args:
-        results: of one benchmark that has both rates (captions, AMBER).
+        results: of one benchmark that has both rates (captions, for example).
         trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
         style: fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
 

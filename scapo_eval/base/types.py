@@ -62,8 +62,8 @@ class Answer:
         label: ``yes`` or ``no``, None where the file holds no truth.
         benchmark: name of the benchmark whose question it answers.
         category: ``adversarial``, ``popular``, ``random``...
-        mode: PhD's ``base``, ``sec``, ``icc``, ``ccs``.
-        task: PhD's ``object``, ``attribute``...
+        mode: how it was asked: ``base``, ``sec``, ``icc``, ``ccs``.
+        task: what it asks about: ``object``, ``attribute``...
         model: who answered.
         agrees: whether a judge found that it says the same as the answer about the original figure (HallusionBench's
             ``same``), None where none was asked.

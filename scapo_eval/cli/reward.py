@@ -88,14 +88,19 @@ def command(
         RewardConfig(claims=scoring.claims, **settings),
         any_fingerprint=scoring.any_fingerprint,
     )
+
+    def warn(text: str) -> None:
+        if not quiet:
+            echo(f"scapo-eval: warning: {text}", err=True)
+
     with atomic_write(output) as stream:
         scored, total = reward_file(
-            rollouts, reward, scoring, write=lambda record: stream.write(dump_json(record) + b"\n")
+            rollouts, reward, scoring, write=lambda record: stream.write(dump_json(record) + b"\n"), warn=warn
         )
     if quiet:
         return 0
     for note in reward.truth.notes:
-        echo(f"scapo-eval: warning: {note}", err=True)
+        warn(note)
     n, empty = scored.n_records, scored.table.counts()["empty"]
     left_out = (
         f", {scored.skipped} faulty and {scored.unknown_images} of unknown images left out" if scored.left_out else ""

@@ -188,13 +188,12 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
     counted = CountTable(("captions",), tuple(ids), np.array(column, dtype=np.int64).reshape(-1, 1))
     if column and "per_image" in fields and fields["per_image"] != str(counted.per_image):
         raise refuse("signature", f"per_image:{fields['per_image']}", counted.per_image)
-    if column and (span := system.get("account", {}).get("captions_per_image")) not in (
-        None,
-        [min(column), max(column)],
-    ):
+    span = system.get("account", {}).get("captions_per_image")
+    if column and span not in (None, [0, 0], [min(column), max(column)]):  # 0 and 0: of other records than captions
         raise refuse("account.captions_per_image", span, [min(column), max(column)])
     said = fields.get("ids", "none")
-    if said != "none" and (metric_set not in _NAMED or n == len(ids)) and said not in _hashes(ids):
+    of_images = not (metric_set == "amber" and evidence.get("verdicts")) and (metric_set not in _NAMED or n == len(ids))
+    if said != "none" and of_images and said not in _hashes(ids):
         raise refuse("signature", f"ids:{said}", f"{_hashes(ids)[0]}: other images than those that were scored")
     if "truth" in evidence or "truth" in fields:
         cells = [int(cell, 16) for cell in evidence.get("truth", ())]
@@ -207,11 +206,12 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
 _CELL = re.compile("[0-9a-f]{16}")
 _RECORDS = ("captions", "responses")
 _NAMED = ("mmhal", "faithscore", "facts")
-"""Metrics whose signature hashes the image of every record, so that rows prove it where each image has one."""
+"""Metrics whose signature hashes the image of every record, so that rows prove it where each image has one. AMBER's
+hashes the ids of its questions too, which rows do not have."""
 
 
 def _hashes(ids: list[str]) -> list[str]:
-    """What ``ids`` of a signature may be: of the ids as texts in order, or as numbers in order (AMBER)."""
+    """What ``ids`` of a signature may be: of the ids as texts in order, or as numbers in order."""
     hashes = [digest(sorted(ids))]
     if all(image.isascii() and image.isdecimal() for image in ids):
         hashes.append(digest(sorted(ids, key=int)))

@@ -29,7 +29,7 @@ class MetricSet:
     """All metrics computed from one set of counts.
 
     Attributes:
-        name: first field of the signature (``capscore``, ``chair``, ``amber``...).
+        name: first field of the signature (``capscore``, ``chair``, ``density``...).
         columns: names of the integer counts of one record, in order.
         formulas: metric -> function of the summed columns, in the order of display.
         higher_is_better: per metric, for colors and arrows; None or absent where neither is better.

@@ -459,7 +459,7 @@ def test_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PackageNotFoundError(package)
 
     monkeypatch.setattr(tagging, "version", missing)
-    with pytest.raises(MissingExtra, match=r"scapo\[nltk\]"):
+    with pytest.raises(MissingExtra, match=r"\[nltk\]"):
         NltkNouns()
 
 

@@ -258,7 +258,12 @@ def test_the_figures_are_those_of_the_verbs(shared: Path) -> None:
     in_memory = scapo_eval.amber(
         json.loads(gzip.decompress(responses.read_bytes())), data=amber, name="gen_instructblip_agla_small", **few
     )
-    assert in_memory.to_dict() == runs["amber", responses, "--data", amber].to_dict()
+    saved = in_memory.to_dict()
+    read = runs["amber", responses, "--data", amber].to_dict()
+    of_file = ("bytes", "crc32")
+    accounts = [{k: v for k, v in run.pop("account").items() if k not in of_file} for run in (saved, read)]
+    assert accounts[0] == accounts[1]
+    assert saved == read
     answers = scapo_eval.pope(pd.DataFrame(lines(pope_answers)), questions=pope_questions, **few)
     assert answers.values == scapo_eval.pope(pope_answers, questions=pope_questions, **few).values
 
@@ -326,7 +331,7 @@ def test_frames_are_tidy(results: Results) -> None:
 
 def test_frames_need_pandas(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'scapo\[pandas\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install .*\[pandas\]"):
         results.to_pandas()
 
 

@@ -25,9 +25,9 @@ def run_of(generated: np.ndarray, hallucinated: np.ndarray, name: str = "a") -> 
     n = len(generated)
     rows = np.zeros((n, len(COLUMNS)), dtype=np.int64)
     for column, values in {
-        "captions": np.ones(n), "generated": generated, "hallucinated": hallucinated, "covered": generated,
-        "truth": 2 * generated, "mentions": generated, "hallucinated_mentions": hallucinated,
-        "hallucinated_captions": hallucinated > 0,
+        "captions": np.ones(n), "generated": generated, "hallucinated": hallucinated,
+        "covered": generated - hallucinated, "truth": 2 * generated, "mentions": generated,
+        "hallucinated_mentions": hallucinated, "hallucinated_captions": hallucinated > 0,
     }.items():  # fmt: skip
         rows[:, COLUMNS.index(column)] = values
     table = CountTable(COLUMNS, tuple(f"{k:05}" for k in range(n)), rows)

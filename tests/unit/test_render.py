@@ -39,6 +39,7 @@ def chair_run(name: str, wrong: int, images: range = range(N), **fields: Any) ->
 
 def random_run(name: str, metrics: MetricSet, seed: int) -> Run:
     rows = np.random.default_rng(seed).integers(1, 9, (N, len(metrics.columns)))
+    rows[:, [column == "captions" for column in metrics.columns]] = 1  # as many captions of each image in every system
     table = CountTable(metrics.columns, tuple(map(str, range(N))), rows)
     return Run(name=name, signature=Signature.of(metrics.name), metric_set=metrics, table=table, n_records=N)
 

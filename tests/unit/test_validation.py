@@ -204,7 +204,7 @@ def test_thumb_and_faithscore_as_they_are_published() -> None:
 def test_without_the_package_n_grams_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocoevalcap.bleu.bleu_scorer", None)
     references = {k: ["A dog."] for k in range(20)}
-    with pytest.raises(MissingExtra, match=r"scapo\[ngrams\]"):
+    with pytest.raises(MissingExtra, match=r"\[ngrams\]"):
         scapo_eval.validate(rows(), references=references, metrics=["cider_d"])
 
 
