@@ -20,6 +20,7 @@ _HOME = {
     "CaptionScores": "benchmarks.capscore",
     "Claim": "claiming.claim",
     "ClaimExtractor": "claiming.extract",
+    "ClaimOracle": "truths.claim_oracle",
     "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
@@ -33,6 +34,7 @@ _HOME = {
     "RewardResult": "rewarding.reward",
     "Run": "results.results",
     "ScapoError": "base.errors",
+    "Scenes": "truths.scenes",
     "Subsentence": "base.types",
     "SubsentenceReward": "rewarding.reward",
     "Vocabulary": "matching.vocabulary",
@@ -58,6 +60,7 @@ __all__ = [
     "CaptionScores",
     "Claim",
     "ClaimExtractor",
+    "ClaimOracle",
     "CountedBenchmark",
     "InputError",
     "InputErrors",
@@ -71,6 +74,7 @@ __all__ = [
     "RewardResult",
     "Run",
     "ScapoError",
+    "Scenes",
     "Subsentence",
     "SubsentenceReward",
     "Vocabulary",
@@ -115,7 +119,9 @@ if TYPE_CHECKING:
     from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
+    from .truths.claim_oracle import ClaimOracle
     from .truths.oracle import PresenceOracle
+    from .truths.scenes import Scenes
     from .validation.validate import validate
 
 

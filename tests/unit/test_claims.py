@@ -151,8 +151,13 @@ def test_no_count(value: str) -> None:
         count_range(value)
 
 
-def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, {})
-    assert "count dog 2" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "count dog 2" in shown
+    assert "count 2 0" in shown
+    assert "attribute blue 0" in shown
+    assert "relation on 1" in shown
