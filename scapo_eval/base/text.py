@@ -63,6 +63,13 @@ _UNSPACED = (
 )
 _UNSPACED_LETTER = f"(?=\\w)[{_UNSPACED}]"
 
+_MARKS = ("Mn", "Mc", "Me")
+_MARK_BLOCKS = (
+    *(range(0x300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0x12000), range(0x16A00, 0x17000)),
+    *(range(0x1B000, 0x1F000), range(0xE0100, 0xE01F0)),
+)
+"""Where Unicode keeps combining marks."""
+
 _PLAIN = {0x2018: "'", 0x2019: "'", 0x2010: "-", 0x2011: "-"}
 _SPACES = re.compile(r"\s+")
 
@@ -70,8 +77,10 @@ _SPACES = re.compile(r"\s+")
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
     """Words. Built at the first non-ASCII text: the regular `word` class has no combining marks."""
-    blocks = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # where Unicode keeps its marks
-    marks = "".join(chr(c) for block in blocks for c in block if unicodedata.category(chr(c))[0] == "M")
+    codes = [c for block in _MARK_BLOCKS for c in block if unicodedata.category(chr(c)) in _MARKS]
+    starts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
+    ends = [c for c, after in zip(codes, [*codes[1:], 0], strict=True) if c != after - 1]
+    marks = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
     run = f"(?:[^\\W{_UNSPACED}]+|(?![\\x00-\u02ff])[{marks}])+"  # the look-ahead spares ASCII the long class
     return re.compile(f"{run}|{_UNSPACED_LETTER}[{marks}]*")
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..files.account import Agreement
+from ..results.counts import CountTable
 from ..truths.oracle import Truth
 
 LEAST = 20
@@ -126,6 +127,40 @@ class Fit:
             f"the captions do not belong to the images whose ids they carry: {confirmed:.0%} of what they claim is "
             f"there, {chance:.0%} by chance, and {best[2]:.0%} {best[1]}; {_ANY_IDS}"
         )
+
+
+def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> Agreement | None:
+    """How well captions fit the truth of their images, from sums alone, as a cluster has them; no order is tried.
+
+    A mention is right by chance as often as its label is in the images. The standard deviation is that of the images'
+    differences from this share, as if they were independent.
+
+    Args:
+        mentioned: (labels,) how often each label is mentioned.
+        table: counts of mentions and captions per image.
+        truth: what is in the images.
+
+    Returns:
+        None for fewer than LEAST images with a mention, and where all images have the same of what is mentioned.
+    """
+    columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
+    captions, mentions, wrong = columns
+    if np.count_nonzero(mentions) < LEAST or not mentioned.any():
+        return None
+    present, known = np.zeros(len(mentioned)), np.zeros(len(mentioned))
+    rows = truth.rows(table.image_ids)
+    for k in range(0, len(rows), 2048):
+        states, weight = truth.states[rows[k : k + 2048]], captions[k : k + 2048]
+        present += weight @ (states == 1)
+        known += weight @ (states >= 0)
+    share = np.divide(present, known, out=np.zeros(len(known)), where=known > 0)
+    if np.isin(share[mentioned > 0], (0, 1)).all():
+        return None
+    chance = float(mentioned @ share / mentioned.sum())
+    beyond = mentions - wrong - chance * mentions
+    spread = float(np.sqrt(np.square(beyond).sum()))
+    z = float(beyond.sum()) / spread if spread else 0.0
+    return Agreement(round(1 - float(wrong.sum() / mentions.sum()), 4), round(chance, 4), round(z, 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,6 +357,10 @@ class Sums:
         faults: what is not left out.
         checks: of ids and models.
         lines: of the file, of blocks that count their own.
+        prints: (captions,) numbers that tell image and text apart, of every block.
+        said: ``empty``, ``cut`` and ``contradicting`` captions.
+        prompts: what the captions say that they were asked for with.
+        per_image: captions of each image, in the order of the first truth or, of sums, in any.
     """
 
     def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
@@ -366,11 +370,11 @@ class Sums:
         self.faults = FaultList()
         self.checks = FileChecks(source)
         self.lines = 0
-        self._prints: list[NDArray[np.int64]] = []
-        self._said = dict.fromkeys(("empty", "cut", "contradicting"), 0)
-        self._captions = np.zeros(0, dtype=np.int64)
+        self.prints: list[NDArray[np.int64]] = []
+        self.said = dict.fromkeys(("empty", "cut", "contradicting"), 0)
+        self.per_image = np.zeros(0, dtype=np.int64)
         self._truths = scorer.truths
-        self._prompts: set[str] = set()
+        self.prompts: set[str] = set()
         self._truth = scorer.truths[0]
         self._known = self._truth.oracle.image_ids
         self._fit = Fit()
@@ -391,8 +395,8 @@ class Sums:
             self.add_fault(error.behind(self.lines))
         self.counts.add_known(self._known, *block.sums())
         self.checks.add(block.captions, self.lines)
-        if len(self._prompts) <= MOST_PROMPTS:
-            self._prompts |= block.captions.prompts
+        if len(self.prompts) <= MOST_PROMPTS:
+            self.prompts |= block.captions.prompts
         self.lines += outcome.lines
         self.totals["scored"] += block.n_captions
         self.totals["unknown_images"] += block.unknown_images
@@ -405,13 +409,13 @@ class Sums:
             self._add_said(block.said)
 
     def _add_said(self, said: BlockAccount) -> None:
-        if len(self._captions) != len(self._known):
-            self._captions = np.zeros(len(self._known), dtype=np.int64)
-        self._captions[said.images] += said.captions
-        self._prints.append(said.prints)
-        self._said["empty"] += said.empty
-        self._said["cut"] += said.cut
-        self._said["contradicting"] += said.contradicting
+        if len(self.per_image) != len(self._known):
+            self.per_image = np.zeros(len(self._known), dtype=np.int64)
+        self.per_image[said.images] += said.captions
+        self.prints.append(said.prints)
+        self.said["empty"] += said.empty
+        self.said["cut"] += said.cut
+        self.said["contradicting"] += said.contradicting
         if said.claims is not None:
             self._fit.add(said.rows, said.claims)
 
@@ -422,8 +426,8 @@ class Sums:
             InputError: the captions belong to other images than their ids say.
         """
         file = given if isinstance(given, Source) else None
-        prints = np.concatenate([np.zeros(0, dtype=np.int64), *self._prints])
-        per_image = self._captions[self._captions > 0]
+        prints = np.concatenate([np.zeros(0, dtype=np.int64), *self.prints])
+        per_image = self.per_image[self.per_image > 0]
         records = self.totals["scored"] + self.totals["skipped"] + self.totals["unknown_images"]
         return Account(
             bytes=file.taken if file else 0,
@@ -435,7 +439,7 @@ class Sums:
             unmatched_ids=self.totals["unknown_images"],
             captions_per_image=(int(per_image.min()), int(per_image.max())) if len(per_image) else (0, 0),
             agreement=checked(self._fit, self._truth, self._source, any_ids=self._options.any_ids),
-            **self._said,
+            **self.said,
         )
 
     def add_fault(self, error: InputError) -> None:
@@ -487,7 +491,7 @@ class Sums:
             self.mentioned,
             self.totals["unfinished"] if self._options.drop_unfinished else None,
             bad_files,
-            prompts=frozenset(self._prompts),
+            prompts=frozenset(self.prompts),
             strangers=few,
         )
 
@@ -549,9 +553,11 @@ def tally(
 
 def _number(workers: int | None) -> Callable[[str], int]:
     """Of a text: Python's own hash where all processes have the same one, which forked ones do."""
+    if (workers or 1) <= 1:
+        return hash
     from multiprocessing import get_start_method
 
-    return hash if (workers or 1) <= 1 or get_start_method() == "fork" else crc
+    return hash if get_start_method() == "fork" else crc
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from rich.table import Table as Grid
 from rich.text import Text
 
 from ..base.errors import InputError
@@ -146,7 +145,9 @@ def _print_beside(results: Results, protocol: Protocol, output: Output, form: st
         echo("\n" + "\n".join("\t".join(map(guarded, line)) for line in (heads, *lines)))
         output.note(CAVEAT)
         return
-    grid = Grid(*heads, box=None, pad_edge=False)
+    from rich.table import Table
+
+    grid = Table(*heads, box=None, pad_edge=False)
     for line in lines:
         own = line[-1] == "this run"
         grid.add_row(*(Text(text, style="bold" if own else "") for text in line))

@@ -63,8 +63,8 @@ def command_of(record: Benchmark) -> click.Command:
                 runs = _here(record, given, values, scoring, output)
         except OptionError as error:
             raise click.UsageError(str(error)) from None
-        if strict and (noted := next((run for run in runs if run.notes), None)):
-            raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)
+        if strict:
+            _refuse_unusual(runs)
         if not runs:
             return 0
         paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
@@ -196,15 +196,26 @@ def _on_engine(
         conditions = (("needs", missing), ("takes no", refused))
         unmet = [f"{verb} {', '.join(options)}" for verb, options in conditions if options]
         raise OptionError(f"--engine {' and '.join(unmet)}")
-    if scoring is not None and scoring.strict:
-        raise OptionError("--engine takes no --strict: a cluster keeps no account of single records")
     from ..distributed import ray
 
     how = {engine.renamed.get(name, name): value for name, value in values.items() if name not in engine.refuses}
     if scoring is not None:
         how |= {"workers": scoring.workers, **skipping(scoring)}
     score = partial(getattr(ray, engine.function), **how, **engine.given)
-    return engine.finished(cluster.runs([(name, source.path) for name, source in given], output, score))
+    runs = engine.finished(cluster.runs([(name, source.path) for name, source in given], output, score))
+    if scoring is not None and scoring.strict:
+        _refuse_unusual(runs)
+    return runs
+
+
+def _refuse_unusual(runs: Sequence[Run]) -> None:
+    """Refuses runs of which there is anything to warn (``--strict``).
+
+    Raises:
+        InputError: names the first such system, and what there is.
+    """
+    if noted := next((run for run in runs if run.notes), None):
+        raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)
 
 
 def _flag(name: str) -> str:

@@ -13,18 +13,31 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.errors import InputError, InputErrors, MissingExtra, ScapoError, cause
 from ..base.reprs import fields_in_short
+from ..benchmarks.agreement import agreement_of_sums
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
 from ..benchmarks.chair import ChairScorer, Synonyms, chair_of
 from ..benchmarks.chair import profile as chair_profile
-from ..benchmarks.scoring import BlockReader, OnUnknownImage, ScorableBlock, Scorer, ScoringOptions, Sums, Tally, Work
+from ..benchmarks.scoring import (
+    BlockReader,
+    OnUnknownImage,
+    ScorableBlock,
+    Scorer,
+    ScoringOptions,
+    Sums,
+    Tally,
+    Work,
+    crc,
+)
+from ..files.account import Account
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
 from ..matching.uses import Reading
@@ -54,7 +67,7 @@ KIND, KEY, N = "kind", "key", "n"
 """What a row counts (an ``image``, or one of KINDS), which one (in UTF-8), and how often. Images have columns
 of their own."""
 
-KINDS = ("total", "label", "model", "ids", "note", "fault", "bad_file")
+KINDS = ("total", "said", "label", "model", "prompt", "ids", "prints", "note", "fault", "bad_file")
 
 MERGE_ROWS = 1_000_000
 """Rows of counts that are kept before they are summed."""
@@ -296,7 +309,7 @@ class Counter(Counted[Result]):
 
     def _counts(self, source: str, read: BlockReader) -> Any:
         sums = Sums(self.scorer, self.options, source)
-        work = Work(self.scorer, self.options.drop_unfinished)
+        work = Work(self.scorer, self.options.drop_unfinished, number=crc)
         blocks = iter(read(sums.add_fault))
         while True:
             try:
@@ -310,12 +323,16 @@ class Counter(Counted[Result]):
 
     def _of_sums(self, sums: Sums) -> Any:
         rows = [("total", name.encode(), n) for name, n in sums.totals.items()]
+        rows += [("said", name.encode(), n) for name, n in sums.said.items()]
+        rows += [("prompt", prompt.encode("utf-8", "surrogatepass"), 1) for prompt in sums.prompts]
         labels = self.scorer.truths[0].vocabulary.labels
         mentioned = enumerate([] if sums.mentioned is None else sums.mentioned.tolist())
         rows += [("label", labels[k].encode(), n) for k, n in mentioned if n]
         rows += [("model", model.encode("utf-8", "surrogatepass"), 1) for model in sums.checks.models]
         if len(sums.checks.hashes):
             rows.append(("ids", sums.checks.hashes.tobytes(), 1))
+        if sums.prints:
+            rows.append(("prints", np.concatenate(sums.prints).tobytes(), 1))
         rows += [("fault", packed(e), n) for e, n in zip(sums.faults.errors, sums.faults.records, strict=True)]
         rows.append(("total", b"faults", sums.faults.total))
         return pa.concat_tables([self.images(sums.counts.table()), self.table(rows)])
@@ -342,7 +359,18 @@ class Counter(Counted[Result]):
         sums.mentioned = np.zeros(len(ids), dtype=np.int64)
         for label, n in of_kind(counts, "label").items():
             sums.mentioned[ids[label.decode()]] = n
-        return sums.tally(bad_files)
+        sums.prompts.update(prompt.decode("utf-8", "surrogatepass") for prompt in of_kind(counts, "prompt"))
+        return replace(tally := sums.tally(bad_files), account=self._account(counts, sums, tally))
+
+    def _account(self, counts: Any, sums: Sums, tally: Tally) -> Account:
+        """What became of every record; of how many bytes and in which order is not known."""
+        sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
+        sums.prints.append(_numbers(of_kind(counts, "prints")))
+        sums.per_image = tally.table.rows[:, tally.table.columns.index("captions")]
+        truth = self.scorer.truths[0]
+        fits = isinstance(truth, Truth) and "hallucinated_mentions" in tally.table.columns
+        agreement = agreement_of_sums(tally.mentioned, tally.table, truth) if fits else None
+        return replace(sums.account(None), agreement=agreement)
 
 
 def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
@@ -427,5 +455,10 @@ def unpacked(key: bytes) -> InputError:
 
 def _twice(packed: dict[bytes, int]) -> int:
     """How many ids occur in more than one table, or in a table that came twice."""
-    hashes = np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)
+    hashes = _numbers(packed)
     return len(hashes) - len(np.unique(hashes))
+
+
+def _numbers(packed: dict[bytes, int]) -> NDArray[np.int64]:
+    """The numbers of all tables, in any order."""
+    return np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)

@@ -23,7 +23,7 @@ from .matcher_batch import BatchMatcher
 from .trie import IGNORED, AliasTrie
 from .uses import LEFT_OUT, READINGS, USES, Reading, SpecialWords, cue_words, find_uses_of, left_out_codes
 from .uses_batch import find_uses
-from .visible import shown
+from .visible import all_shown, shown
 from .vocabulary import Vocabulary, vocabulary_of
 
 
@@ -117,7 +117,7 @@ class AliasMatcher:
             Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`; 0 for all other uses.
         """
         left_out = LEFT_OUT[self.claims]
-        texts = [*map(shown, texts)]
+        texts = all_shown(texts)
         if len(texts) == 1:  # for one text the plain walk is faster
             matches, uses = self._read(texts[0], left_out)
             rows = np.array(matches, dtype=np.int32).reshape(-1, 3)
@@ -135,7 +135,7 @@ class AliasMatcher:
         Returns:
             Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
         """
-        texts = [*map(shown, texts)]
+        texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         matches = batch.find(texts)
         return matches.mentions, find_uses(texts, *matches, USES, words)

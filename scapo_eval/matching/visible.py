@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 
 _HIDDEN = re.compile(
@@ -63,6 +64,12 @@ def shown(text: str) -> str:
     if "<" not in text and "[" not in text:
         return text
     return _HIDDEN.sub(lambda hidden: " " * len(hidden.group()), text)
+
+
+def all_shown(texts: Sequence[str]) -> Sequence[str]:
+    """:func:`shown` of every text."""
+    together = "".join(texts)
+    return [*map(shown, texts)] if "<" in together or "[" in together else texts
 
 
 @cache

@@ -21,16 +21,12 @@ from ..base.reprs import fields_in_short, one_line
 from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_parts
 from ..files.files import display_name, read_bytes, shipped_folder
 from ..files.yaml_text import load_yaml
+from .compiled import SHARED_RULES, SUFFIX, read_compiled
 from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
 from .visible import plain_letters
 
-SUFFIX = ".yaml"
-
 MAX_WORDS = 100
 """Words of an alias or ignore phrase."""
-
-SHARED_RULES = "rules"
-"""Name of the shipped file that vocabularies include; no vocabulary itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +286,11 @@ def shipped_vocabularies() -> dict[str, Any]:
 @lru_cache
 def _shipped(name: str) -> Vocabulary:
     """A vocabulary that comes with the project, read once."""
+    return read_compiled(name, Vocabulary) or parse_shipped(name)
+
+
+def parse_shipped(name: str) -> Vocabulary:
+    """A vocabulary that comes with the project, from its YAML."""
     return _parse(shipped_vocabularies()[name].read_bytes(), name, _shared_rules)
 
 

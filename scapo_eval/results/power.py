@@ -11,18 +11,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import InputError
 from .comparison import compare
+from .intervals import normal
 from .linear import linearized
 from .results import Results, Run, load_results
 from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
-
-_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +120,9 @@ def _planned(
     smallest = detectable_difference(planned, max(1, n - 1))
     chance = needed = None
     if difference is not None and error > 0:
-        critical = _NORMAL.inv_cdf(0.5 + CONFIDENCE / 2)
-        chance = _NORMAL.cdf(difference / planned - critical) + _NORMAL.cdf(-difference / planned - critical)
-        needed = math.ceil(pilot * ((critical + _NORMAL.inv_cdf(POWER)) * error / difference) ** 2)
+        critical = normal().inv_cdf(0.5 + CONFIDENCE / 2)
+        chance = normal().cdf(difference / planned - critical) + normal().cdf(-difference / planned - critical)
+        needed = math.ceil(pilot * ((critical + normal().inv_cdf(POWER)) * error / difference) ** 2)
     return Power(metric, system, baseline, value, pilot, n, planned, smallest, difference, chance, needed)
 
 

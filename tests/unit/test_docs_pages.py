@@ -157,3 +157,9 @@ def test_the_blocks_of_the_reward_page_run(user: Path) -> None:
             exec(compile(source, f"reward.md, block {number}", "exec"), names)
     assert len(names["advantages"]) == len(names["generated_ids"])
     assert names["results"][0].parts[0].reward == 1.0
+
+
+def test_the_signature_of_the_scores_page_is_that_of_its_command() -> None:
+    examples = ROOT / "examples"
+    run = scapo_eval.score(examples / "captions_baseline.jsonl", truth=examples / "truth.json")
+    assert f"`{run.signature}`" in (DOCS / "scores.md").read_text(encoding="utf-8")

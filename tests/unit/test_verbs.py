@@ -173,11 +173,3 @@ def test_options_of_every_kind() -> None:
     shown = CliRunner().invoke(verb, ["--help"]).output
     for text in ("-w, --word TEXT", "[default: 3; x>=1]", "[default: 0.5]", "[default: all]", "FILES..."):
         assert text in shown, shown
-
-
-def test_an_engine_keeps_no_account(engine: None, tmp_path: Any) -> None:
-    path = tmp_path / "captions.jsonl"
-    path.write_text('{"image_id": 1, "caption": "A dog."}\n')
-    run = CliRunner().invoke(cli, ["score", str(path), "--truth", "t.json", "--engine", "ray", "--strict"])
-    assert run.exit_code == 2
-    assert "--engine takes no --strict" in run.output
