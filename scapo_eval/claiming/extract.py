@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base.errors import check_choice
 from ..base.reprs import one_line
 from ..base.types import Mention, Use
 from ..matching.matcher import AliasMatcher
@@ -45,9 +46,14 @@ class ClaimExtractor:
     Args:
         vocabulary: labels and aliases; the name of a shipped one, or a file.
         kinds: of the claims that are wanted.
+
+    Raises:
+        InputError: an unknown kind.
     """
 
     def __init__(self, vocabulary: Vocabulary | str | Path, kinds: Sequence[ClaimKind] = KINDS) -> None:
+        for kind in kinds:
+            check_choice("kinds", kind, KINDS)
         self.matcher = AliasMatcher(vocabulary)
         self.kinds = tuple(kind for kind in KINDS if kind in kinds)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scapo_eval.base.errors import InputError
 from scapo_eval.claiming.claim import KINDS, count_range
 from scapo_eval.claiming.cues import Cue, shipped_claim_cues
 from scapo_eval.claiming.extract import ClaimExtractor
@@ -161,3 +162,8 @@ def test_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatc
     assert "count 2 0" in shown
     assert "attribute blue 0" in shown
     assert "relation on 1" in shown
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(InputError, match="colour"):
+        ClaimExtractor("open400", kinds=("count", "colour"))  # type: ignore[arg-type]
