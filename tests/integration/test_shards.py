@@ -161,3 +161,67 @@ def test_shards_divide_evenly() -> None:
     sizes = [len(Shard(k, 64).share(keys, str).items) for k in range(1, 65)]
     assert sum(sizes) == len(keys)
     assert 240 < min(sizes) <= max(sizes) < 390
+
+
+def shards_of(work: Run, name: str = "a.jsonl") -> list[str]:
+    """Two shards of describe, and their outputs."""
+    for k in (1, 2):
+        work("describe", "images", "-o", name, "--shard", f"{k}/2")
+    return [name.replace(".jsonl", f".{k}-of-2.jsonl") for k in (1, 2)]
+
+
+def altered(lines: list[str], how: str) -> list[str]:
+    first, second = (json.loads(line) for line in lines[:2])
+    if how == "text":
+        return [json.dumps({**first, "caption": f"{first['caption']} Altered."}) + "\n", *lines[1:]]
+    if how == "id":
+        return [json.dumps({**first, "image_id": second["image_id"]}) + "\n", *lines[1:]]
+    return [lines[1], lines[0], *lines[2:]]
+
+
+@pytest.mark.parametrize("how", ["text", "id", "order"])
+def test_a_shard_that_was_changed_is_refused(work: Run, how: str) -> None:
+    one, two = shards_of(work)
+    whole = Path(two).read_text()
+    Path(two).write_text("".join(altered(whole.splitlines(keepends=True), how)))
+    code, _, said = work("merge", one, two, "-o", "merged.jsonl")
+    assert (code, Path("merged.jsonl").exists()) == (2, False), said
+    assert said.startswith(f"scapo-eval: {two}")
+    Path(two).write_text(whole)
+    assert work("merge", one, two, "-o", "merged.jsonl")[0] == 0
+
+
+def test_other_work_in_the_way_is_refused_and_kept(work: Run) -> None:
+    one, two = shards_of(work)
+    work("describe", "images", "--samples", "3", "--temperature", "1", "-o", "larger.jsonl")
+    kept = {path: path.read_bytes() for path in Path().glob("larger.jsonl*")}
+    code, _, said = work("merge", one, two, "-o", "larger.jsonl")
+    assert code == 2
+    assert "larger.jsonl" in said
+    assert {path: path.read_bytes() for path in Path().glob("larger.jsonl*")} == kept
+
+
+def test_what_was_paid_for_before_stays(work: Run) -> None:
+    """A smaller output of the same work is taken in; its completions of other requests stay in the journal."""
+    one, two = shards_of(work)
+    work("describe", "images", "-o", "b.jsonl", "--limit", "20")
+    journal = set(Path("b.jsonl.journal").read_text().splitlines())
+    extra = json.dumps({**json.loads(min(journal)), "key": "0" * 8, "text": "of a request that no shard has"})
+    Path("b.jsonl.journal").write_text(Path("b.jsonl.journal").read_text() + extra + "\n")
+    code, _, said = work("merge", one, two, "-o", "b.jsonl")
+    assert code == 0, said
+    assert "of a request that no shard has" in Path("b.jsonl.journal").read_text()
+    work("describe", "images", "-o", "whole.jsonl")
+    assert Path("b.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
+
+
+def test_an_output_keeps_its_mode_and_follows_a_link(work: Run) -> None:
+    one, two = shards_of(work)
+    Path("real").mkdir()
+    Path("real/out.jsonl").touch(mode=0o600)
+    Path("real/out.jsonl").chmod(0o640)
+    Path("link.jsonl").symlink_to("real/out.jsonl")
+    code, _, said = work("merge", one, two, "-o", "link.jsonl")
+    assert code == 0, said
+    assert Path("link.jsonl").is_symlink()
+    assert (Path("real/out.jsonl").stat().st_mode & 0o777, Path("real/out.jsonl").stat().st_size > 0) == (0o640, True)

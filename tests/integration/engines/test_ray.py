@@ -50,7 +50,7 @@ def reading(truth: Any, vocabulary: Any) -> dict[str, Any]:
 def test_a_dataset_of_any_blocks(cluster: Cluster, records: Any, one: Any, reading: Any, blocks: int) -> None:
     data = ray.data.from_items(records, override_num_blocks=blocks)
     assert said(on_ray.score(data, **reading)) == said(one)
-    assert one.signature.fields["bootstrap"] == "poisson"
+    assert one.signature.fields["interval"] == "wilson"
     if blocks == 7:
         other = on_ray.score(data, workers=1, bootstrap="multinomial", **reading)
         assert said(other) == said(scapo_eval.score(records, bootstrap="multinomial", **reading))
