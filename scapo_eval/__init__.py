@@ -18,6 +18,9 @@ moved.install()
 _HOME = {
     "AliasMatcher": "matching.matcher",
     "CaptionScores": "benchmarks.capscore",
+    "Claim": "claiming.claim",
+    "ClaimExtractor": "claiming.extract",
+    "ClaimOracle": "truths.claim_oracle",
     "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
@@ -31,6 +34,7 @@ _HOME = {
     "RewardResult": "rewarding.reward",
     "Run": "results.results",
     "ScapoError": "base.errors",
+    "Scenes": "truths.scenes",
     "Subsentence": "base.types",
     "SubsentenceReward": "rewarding.reward",
     "Vocabulary": "matching.vocabulary",
@@ -54,6 +58,9 @@ _HOME = {
 __all__ = [
     "AliasMatcher",
     "CaptionScores",
+    "Claim",
+    "ClaimExtractor",
+    "ClaimOracle",
     "CountedBenchmark",
     "InputError",
     "InputErrors",
@@ -67,6 +74,7 @@ __all__ = [
     "RewardResult",
     "Run",
     "ScapoError",
+    "Scenes",
     "Subsentence",
     "SubsentenceReward",
     "Vocabulary",
@@ -100,6 +108,8 @@ if TYPE_CHECKING:
     from .benchmarks.pope import pope
     from .benchmarks.protocol import Protocol
     from .benchmarks.yesno import yesno
+    from .claiming.claim import Claim
+    from .claiming.extract import ClaimExtractor
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option
@@ -109,7 +119,9 @@ if TYPE_CHECKING:
     from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
+    from .truths.claim_oracle import ClaimOracle
     from .truths.oracle import PresenceOracle
+    from .truths.scenes import Scenes
     from .validation.validate import validate
 
 

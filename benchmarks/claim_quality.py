@@ -1,0 +1,138 @@
+"""Measures the rules that find claims: precision and recall by kind on the captions marked in benchmarks/gold.
+
+    python benchmarks/claim_quality.py [--set held_out] [--errors]
+
+Captions are read from ../shared/data by file and line (from 0) and checked by their hash; the marks contain no text.
+A mark is kind, first and last character of its words, and where its thing and the other thing of a relation begin. A
+claim is right if its kind, its thing and the other thing are those of a mark, and its words overlap; of a text the
+thing does not count. Intervals are 95 % bootstrap intervals by caption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from matcher_quality import DATA, GOLD, Figure, captions_of, measure
+
+from scapo_eval.claiming.claim import KINDS
+from scapo_eval.claiming.extract import ClaimExtractor
+from scapo_eval.results.metric import MetricSet, ratio
+
+MARKED = tuple(kind for kind in KINDS if kind != "presence")
+
+
+class Mark(NamedTuple):
+    """One marked claim: kind, words, where its thing and the other thing begin."""
+
+    kind: str
+    start: int
+    end: int
+    thing: int | None
+    other: int | None
+
+    def is_said_by(self, found: Mark) -> bool:
+        """Returns whether a found claim is this one."""
+        things = self.kind == "text" or (found.thing, found.other) == (self.thing, self.other)
+        return found.kind == self.kind and things and found.start < self.end and self.start < found.end
+
+
+class Marked(NamedTuple):
+    """A caption and its marks."""
+
+    text: str
+    marks: list[Mark]
+
+
+def read_marked(name: str) -> Iterator[Marked]:
+    """Reads a set of marked captions.
+
+    Raises:
+        ValueError: a caption is not the one that was marked.
+    """
+    for line in (GOLD / f"claims_{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        text = next(islice(captions_of(DATA / row["file"]), row["line"], None))
+        if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
+            raise ValueError(f"{row['file']}:{row['line']} is not the caption that was marked")
+        yield Marked(text, [Mark(*mark) for mark in row["claims"]])
+
+
+def found_in(text: str, extractor: ClaimExtractor) -> list[Mark]:
+    """Returns the claims of a text as marks."""
+    return [
+        Mark(claim.kind, claim.start, claim.end, *([*(m.start for m in claim.mentions), None, None][:2]))
+        for claim in extractor.find(text)
+    ]
+
+
+def compared(marks: Sequence[Mark], found: Sequence[Mark]) -> tuple[list[Mark], list[Mark]]:
+    """Returns the found claims that are marked nowhere, and the marks that were not found; each is used once."""
+    missed, wrong = list(marks), []
+    for claim in found:
+        hit = next((mark for mark in missed if mark.is_said_by(claim)), None)
+        if hit is None:
+            wrong.append(claim)
+        else:
+            missed.remove(hit)
+    return wrong, missed
+
+
+def counts(marks: Sequence[Mark], wrong: Sequence[Mark], missed: Sequence[Mark]) -> dict[str, int]:
+    """Returns what one caption adds, by kind and joined."""
+    row = {}
+    for kind in (*MARKED, "all"):
+        marked, false, lost = (sum(kind in ("all", mark.kind) for mark in part) for part in (marks, wrong, missed))
+        row |= {f"{kind}_marked": marked, f"{kind}_right": marked - lost, f"{kind}_found": marked - lost + false}
+    return row
+
+
+QUALITY = MetricSet(
+    "claims",
+    tuple(f"{kind}_{part}" for kind in (*MARKED, "all") for part in ("marked", "right", "found")),
+    {
+        f"{name}_{kind}": ratio(f"{kind}_right", f"{kind}_{part}")
+        for kind in (*MARKED, "all")
+        for name, part in (("precision", "found"), ("recall", "marked"))
+    },
+)
+
+
+def _shown(figure: Figure) -> str:
+    if figure.ci_low is None or figure.ci_high is None:
+        return f"{100 * figure.value:.1f}"
+    return f"{100 * figure.value:.1f} [{100 * figure.ci_low:.1f}, {100 * figure.ci_high:.1f}]"
+
+
+def main() -> None:
+    """Prints a table per set."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", nargs="*", default=["development", "held_out"])
+    parser.add_argument("--errors", action="store_true", help="print what was missed and what was wrong")
+    args = parser.parse_args()
+    extractor = ClaimExtractor("open400", kinds=[kind for kind in KINDS if kind != "presence"])
+    for name in args.set:
+        rows = []
+        for text, marks in read_marked(name):
+            wrong, missed = compared(marks, found_in(text, extractor))
+            rows.append(counts(marks, wrong, missed))
+            if args.errors:
+                for sign, part in (("+", wrong), ("-", missed)):
+                    for mark in part:
+                        around = text[max(0, mark.start - 40) : mark.start], text[mark.end : mark.end + 40]
+                        print(
+                            sign, mark.kind, f"{around[0]}<{text[mark.start : mark.end]}>{around[1]}".replace("\n", " ")
+                        )
+        figures, sums = measure(QUALITY, rows)
+        print(f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall |\n|---|---:|---:|---:|")
+        for kind in (*MARKED, "all"):
+            shown = [_shown(figures[f"{name}_{kind}"]) for name in ("precision", "recall")]
+            print(f"| {kind} | {sums[f'{kind}_marked']} | {' | '.join(shown)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,691 @@
+"""From mentions to claims: what a caption says of the things that it names, by rules over the words around them.
+
+The words are data with examples (``cues.yaml``); what a claim is, docs/claims.md settles. Rules only: no model, always
+the same answer. The rules see one sentence at a time. Pronouns are not resolved, and nothing is guessed: a claim needs
+its words beside its thing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ..base.errors import check_choice
+from ..base.reprs import one_line
+from ..base.types import Mention, Use
+from ..matching.matcher import AliasMatcher
+from ..matching.uses import USES
+from ..matching.vocabulary import Vocabulary
+from .claim import KINDS, Claim, ClaimKind, count_range
+from .cues import Cue, shipped_claim_cues
+
+_CUES = shipped_claim_cues()
+_SETS, _WORDS = _CUES.sets, _CUES.words
+_STARTING = {
+    phrase[0]: [(words, cue, value) for words, cue, value in _CUES.phrases if words[0] == phrase[0]]
+    for phrase, _, _ in _CUES.phrases
+}
+_TO = ("to", "be")
+_TOKEN = re.compile(r"['’]s\b|\w+(?:-\w+)*(?:n['’]t\b)?|[^\w\s*]|\n+")
+_STOPS = frozenset(".!?;:\n")
+_OPENING, _CLOSING = "\"“‘'", "\"”’'"
+_REACH = 14  # words between a thing and what a relation leads to, at most
+_SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
+_WRITTEN = 120  # characters of what is quoted, at most
+
+
+class ClaimExtractor:
+    """Finds the claims of captions.
+
+    Immutable, so it can be shared between threads and pickled.
+
+    Args:
+        vocabulary: labels and aliases; the name of a shipped one, or a file.
+        kinds: of the claims that are wanted.
+
+    Raises:
+        InputError: an unknown kind.
+    """
+
+    def __init__(self, vocabulary: Vocabulary | str | Path, kinds: Sequence[ClaimKind] = KINDS) -> None:
+        for kind in kinds:
+            check_choice("kinds", kind, KINDS)
+        self.matcher = AliasMatcher(vocabulary)
+        self.kinds = tuple(kind for kind in KINDS if kind in kinds)
+
+    def __repr__(self) -> str:
+        return one_line(self, repr(self.matcher.vocabulary))
+
+    def find(self, text: str) -> list[Claim]:
+        """Finds the claims of one caption, in the order of their words.
+
+        Args:
+            text: any string.
+
+        Returns:
+            Claims whose spans index ``text``.
+        """
+        return self._of(text, self.matcher.find(text))
+
+    def find_batch(self, texts: Sequence[str]) -> list[list[Claim]]:
+        """Finds the claims of many captions: the same as :meth:`find` of each, faster."""
+        columns, uses = self.matcher.find_all_uses(texts)
+        labels = self.matcher.vocabulary.labels
+        found = []
+        for k, text in enumerate(texts):
+            rows = columns.row(k)
+            places = zip(
+                columns.start[rows].tolist(),
+                columns.end[rows].tolist(),
+                columns.label_id[rows].tolist(),
+                uses[rows].tolist(),
+                strict=True,
+            )
+            mentions = [Mention(s, e, labels[label], text[s:e], USES[use]) for s, e, label, use in places]
+            found.append(self._of(text, mentions))
+        return found
+
+    def _of(self, text: str, mentions: list[Mention]) -> list[Claim]:
+        claims = list[Claim]()
+        if "presence" in self.kinds:
+            claims += [Claim("presence", m.label, "", "", "", m.start, m.end, m.use, (m,)) for m in mentions]
+        if set(self.kinds) - {"presence"}:
+            claims += [claim for claim in _Reading(text, mentions).claims() if claim.kind in self.kinds]
+        return sorted(claims, key=lambda claim: (claim.start, claim.end, KINDS.index(claim.kind), claim.other))
+
+
+@dataclass(frozen=True, slots=True)
+class _Thing:
+    """A mention among the tokens: its first and its last one."""
+
+    mention: Mention
+    first: int
+    last: int
+
+
+class _Led(NamedTuple):
+    """The relation that leads to a thing, which the next of a list shares.
+
+    Attributes:
+        subject: where it begins, a thing.
+        value: its canonical word.
+        first, last: tokens of its words.
+        cue: it says so.
+        use: of its words.
+        how: it follows the thing before it, a verb, or a comma.
+    """
+
+    subject: int
+    value: str
+    first: int
+    last: int
+    cue: Cue
+    use: Use
+    how: str
+
+
+class _Reading:
+    """One caption as tokens, and the claims in it."""
+
+    def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
+        self.text = text
+        matches = list(_TOKEN.finditer(text))
+        self.spans = [match.span() for match in matches]
+        self.words = [match[0].lower().replace("’", "'") for match in matches]
+        self.things = self._things(mentions)
+        self.at = {place: k for k, thing in enumerate(self.things) for place in range(thing.first, thing.last + 1)}
+        self.root = list(range(len(self.things)))
+        self.led: dict[int, _Led] = {}
+        self.quoted = self._quoted()
+        self.places = list(self._place_tokens())
+        self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
+
+    def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
+        """The mentions that are things by themselves: not what only says what kind another is."""
+        things, token = [], 0
+        for mention in mentions:
+            while token < len(self.spans) and self.spans[token][1] <= mention.start:
+                token += 1
+            last = token
+            while last + 1 < len(self.spans) and self.spans[last + 1][0] < mention.end:
+                last += 1
+            whole = token < len(self.spans) and self.spans[last][1] <= mention.end
+            if whole and mention.use != "modifier":
+                things.append(_Thing(mention, token, last))
+        return things
+
+    def _quoted(self) -> frozenset[int]:
+        """The tokens between quotation marks, which say nothing of the picture."""
+        inside = set[int]()
+        opened = None
+        for k, word in enumerate(self.words):
+            if word in ('"', "“", "”"):
+                if opened is not None and word != "“":
+                    inside.update(range(opened, k + 1))
+                    opened = None
+                else:
+                    opened = k
+            elif word.startswith("\n"):
+                opened = None
+        return frozenset(inside)
+
+    def claims(self) -> Iterator[Claim]:
+        """Every claim but presence."""
+        found = list[Claim]()
+        for k in range(len(self.things)):
+            if self.things[k].first in self.quoted:
+                continue
+            found += self._before(k)
+            found += self._leading_to(k)
+        for k, thing in enumerate(self.things):
+            if thing.first not in self.quoted:
+                found += self._behind(k)
+        found += self._places()
+        yield from _restricted(found, self)
+        yield from self._texts()
+
+    # ---- left of a thing: counts and attributes
+
+    def _before(self, k: int) -> Iterator[Claim]:
+        """What the noun phrase of a thing says before its noun."""
+        attributes, counts = _WORDS["attributes"], _WORDS["counts"]
+        collections = _WORDS["collections"]
+        j, skipped, hedged, last_attribute = self.things[k].first - 1, 0, False, -1
+        floor = self.things[k - 1].last if k else -1
+        while j > floor:
+            word = self.words[j]
+            if word in attributes or self._color_parts(word):
+                cue, value = attributes.get(word) or attributes[self._color_parts(word)]
+                begin = j
+                while cue.category == "color" and begin - 1 > floor and self.words[begin - 1] in _SETS["shades"]:
+                    begin -= 1
+                yield self._claim("attribute", k, value, begin, j, cue, hedged=hedged)
+                last_attribute = j = begin
+            elif word in counts:
+                yield from self._count(k, j, counts[word])
+                return
+            elif word == "of" and j - 1 > floor and self.words[j - 1] in collections:
+                yield from self._count(k, j - 1, collections[self.words[j - 1]], j)
+                return
+            elif word in ("and", "or", ","):
+                if last_attribute != j + 1 or not self._is_attribute(j - 1):
+                    return
+                if word == "or":
+                    hedged = True
+            elif word in _SETS["others"]:
+                pass
+            elif word in _SETS["ends"] or not (word[0].isalnum()) or _is_verb(word):
+                return
+            elif word not in _SETS["shades"]:
+                skipped += 1
+                if skipped > _SKIPPED:
+                    return
+            j -= 1
+
+    def _is_attribute(self, j: int) -> bool:
+        return j >= 0 and (self.words[j] in _WORDS["attributes"] or bool(self._color_parts(self.words[j])))
+
+    def _color_parts(self, word: str) -> str:
+        """The color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
+        if "-" not in word:
+            return ""
+        parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
+        named = [part for part in parts if part not in _SETS["shades"]] or parts[-1:]
+        entry = _WORDS["attributes"].get(named[0]) if len(named) == 1 else None
+        return named[0] if entry and entry[0].category == "color" else ""
+
+    def _count(self, k: int, j: int, entry: tuple[Cue, str], last: int | None = None) -> Iterator[Claim]:
+        cue, value = entry
+        thing, word = self.things[k], self.words[j]
+        last = j if last is None else last
+        before = self.words[j - 1] if j else ""
+        if word in ("pair", "pairs") and thing.mention.label in _SETS["of_pairs"]:
+            return
+        if word in ("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio") and (
+            _SENTENCE_END.intersection(self.words[j:last]) or before in ("no",)
+        ):
+            return
+        if word == "few" and before not in ("a", "the"):
+            return
+        if word == "one" and (before == "no" or self._others_follow(last)):
+            return
+        if word.isdecimal() and before in ("#", "number", "no", "$", "."):
+            return
+        if before in ("or", "to", "-", "–") and j > 1 and self.words[j - 2] in _WORDS["counts"]:
+            low = _WORDS["counts"][self.words[j - 2]][1]
+            value, j = f"{count_range(low)[0]}-{count_range(value)[0]}", j - 2
+        elif value.isdecimal():
+            if self._phrase_before(j, _SETS["at_least"]):
+                over = self.words[j - 1] in ("than", "over")
+                value = f"{int(value) + over}+"
+            elif before in _SETS["about"]:
+                value = f"{max(1, int(value) - 1)}-{int(value) + 1}"
+        yield self._claim("count", k, value, j, last, cue)
+
+    def _phrase_before(self, j: int, phrases: frozenset[str]) -> bool:
+        return self.words[j - 1 : j] != [] and (
+            self.words[j - 1] in phrases or (j > 1 and " ".join(self.words[j - 2 : j]) in phrases)
+        )
+
+    def _others_follow(self, j: int) -> bool:
+        """Whether the sentence goes on with another, or others: "one man sits while the other stands"."""
+        for word in self.words[j + 1 : j + 1 + 4 * _REACH]:
+            if word in (".", "!", "?") or word.startswith("\n"):
+                return False
+            if word in ("another", "other", "others"):
+                return True
+        return False
+
+    # ---- right of a thing: what it is, does, and stands to others
+
+    def _behind(self, k: int) -> Iterator[Claim]:
+        """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
+        being, guesses = _SETS["being"], _SETS["guesses"]
+        j = self.things[k].last + 1
+        while j in self.over or self._word(j) == "visible":
+            j = self.over.get(j, j) + 1
+        if self._word(j) == ",":
+            if self._word(j + 1) not in ("which", "who", "that") and self._word(j + 1) not in _WORDS["doing"]:
+                return
+            j += 1
+        which = self._word(j) in ("which", "who", "that")
+        j += which
+        verb, hedged, negated = False, False, False
+        while True:
+            word = self._word(j)
+            if word in being:
+                verb = True
+            elif word == "not" or word.endswith("n't"):
+                negated = True
+            elif not (word in _SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in guesses):
+                break
+            hedged |= word in guesses
+            j += 1
+        use: Use = "negated" if negated else "hedged" if hedged else "claim"
+        subject = self.root[k] if verb and not which else k
+        if self._word(j) in _WORDS["doing"] and j not in self.at and self._word(j + 1) != "out":
+            yield from self._doings(subject, j, use)
+        elif self._word(j) in ("made", "constructed") and self._word(j + 1) in ("of", "from", "out"):
+            j += 2 + (self._word(j + 2) == "of")
+            entry = _WORDS["attributes"].get(self._word(j))
+            if entry and entry[0].category == "material":
+                yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
+        elif verb or self._word(j - 1) in ("painted", "colored"):
+            yield from self._predicates(subject, j, use)
+
+    def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
+        """What a thing does, one after another: "resting or possibly sleeping"."""
+        while self._word(j) in _WORDS["doing"]:
+            cue, value = _WORDS["doing"][self._word(j)]
+            yield self._claim("attribute", k, value, j, j, cue, use=use)
+            j += 1
+            if self._word(j) not in ("and", "or"):
+                return
+            j += 1
+            while self._word(j) in _SETS["guesses"] or self._word(j).endswith("ly"):
+                use = "hedged"
+                j += 1
+
+    def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
+        """Attributes one after another: "is black and white", "is a light brown color"."""
+        article = self._word(j) in ("a", "an")
+        found = list[Claim]()
+        j += article
+        while True:
+            begin = j
+            while self._word(j) in _SETS["shades"]:
+                j += 1
+            if not self._is_attribute(j) or (j in self.at and self.things[self.at[j]].first != j):
+                break
+            word = self.words[j]
+            cue, value = _WORDS["attributes"].get(word) or _WORDS["attributes"][self._color_parts(word)]
+            begin = begin if cue.category == "color" else j
+            found.append(self._claim("attribute", k, value, begin, j, cue, use=use))
+            j += 1
+            if self._word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
+                j += 1
+            elif self._word(j) == "," and self._word(j + 1) == "and" and self._is_attribute(self._past_shades(j + 2)):
+                j += 2
+            else:
+                break
+        follows = self._word(j)
+        ends = (
+            follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
+        )
+        if found and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
+            yield from found
+
+    def _past_shades(self, j: int) -> int:
+        while self._word(j) in _SETS["shades"]:
+            j += 1
+        return j
+
+    def _word(self, j: int) -> str:
+        return self.words[j] if 0 <= j < len(self.words) else ""
+
+    def _leading_to(self, k: int) -> Iterator[Claim]:
+        """The relation that leads from a thing before this one to this one."""
+        if not k:
+            return
+        before, thing = self.things[k - 1], self.things[k]
+        gap = self.words[before.last + 1 : thing.first]
+        if (
+            not gap
+            or len(gap) > _REACH
+            or _SENTENCE_END.intersection(gap)
+            or "\n" in gap
+            or before.first in self.quoted
+        ):
+            return
+        if (inverted := self._inverted(k)) is not None:
+            yield inverted
+            return
+        found = self._relation(before.last + 1, thing.first)
+        if found is None:
+            yield from self._next_of_list(k, gap)
+            return
+        subject = self._subject(k - 1, found)
+        if subject is None:
+            return
+        self.root[k] = subject
+        self.led[k] = found._replace(subject=subject)
+        yield self._led_claim(self.led[k], k)
+
+    def _led_claim(self, led: _Led, k: int) -> Claim:
+        return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
+
+    def _inverted(self, k: int) -> Claim | None:
+        """The relation of a thing to the one before it: "On the hood of a car, there are cats"."""
+        before, thing = self.things[k - 1], self.things[k]
+        begin = before.first
+        while begin and self.words[begin - 1] not in _BEGINS and not self.words[begin - 1].startswith("\n"):
+            begin -= 1
+            if begin in self.at or before.first - begin > _LONGEST:
+                return None
+        j = before.last + 1
+        comma = self._word(j) == ","
+        j += comma
+        there = self._word(j) == "there"
+        j += there
+        be = self._word(j) in ("is", "are", "'s", "was", "were")
+        j += be
+        if not (comma or be) or (there and not be) or (comma and be and not there):
+            return None
+        if not self._is_phrase(self.words[j : thing.first]):
+            return None
+        for phrase, cue, value in _CUES.phrases:
+            rest = self.words[begin + len(phrase) : before.first]
+            if cue.category == "spatial" and tuple(self.words[begin : begin + len(phrase)]) == phrase:
+                if not self._is_phrase(rest):
+                    return None
+                return self._claim("relation", k, value, begin, begin + len(phrase) - 1, cue, other=k - 1)
+        return None
+
+    def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
+        """The relation to the next of several things: "wearing a shirt, shorts and a hat"."""
+        led = self.led.get(k - 1)
+        rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
+        if led is None or rest is None or not self._is_phrase(rest):
+            return
+        dressed = led.value == "in" and self.things[k].mention.label in _SETS["clothes"]
+        if led.cue.category not in _LISTED and not dressed:
+            return
+        clause = led.cue.category == "part" and self._word(self.things[k].last + 1) in _FINITE_BE
+        if clause or self.things[k].mention.label == "person":
+            return
+        self.root[k], self.led[k] = led.subject, led
+        yield self._led_claim(led, k)
+
+    def _subject(self, k: int, led: _Led) -> int | None:
+        """The thing that a relation begins at: the one before it, or the one that leads to that."""
+        root = self.root[k]
+        if led.cue.agent:
+            near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
+            return k if near else root if self.things[root].mention.label in _SETS["agents"] else None
+        if led.how == "comma":
+            return None
+        return root if led.how == "verb" else k
+
+    def _relation(self, first: int, stop: int) -> _Led | None:
+        """Reads the words between two things, from the first token to before the last.
+
+        Returns:
+            The relation, its subject not yet known; None where the words are none.
+        """
+        comma, verb, which, placed, use, j = False, False, False, False, "claim", first
+        while j < stop:
+            word = self.words[j]
+            found = self._phrase_at(j, stop)
+            if found is not None:
+                cue, value, behind = found
+                if word in ("'s", "'") and (j > first or self._word(behind) in _SETS["ends"]):
+                    return None
+                beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
+                verb = (verb or word in _SETS["finite"]) and not which
+                how = "behind" if which or (comma and beside) else "comma" if comma else "verb" if verb else "behind"
+                return _Led(0, value, j, behind - 1, cue, _use(use), how)
+            if j in self.over and self.over[j] < stop:
+                j = self.over[j]
+            elif word in (",", "and"):
+                comma, placed = True, False
+            elif word in ("which", "who", "that") and j <= first + 1:
+                comma, which = False, True
+            elif word == "while" and j <= first + 1:
+                comma = True
+            elif word in _SETS["being"]:
+                verb, comma = True, False
+                use = "hedged" if word in _SETS["guesses"] else use
+            elif word in _SETS["guesses"]:
+                use = "hedged"
+            elif word == "not" or word.endswith("n't"):
+                use = "negated"
+            elif word in _WORDS["doing"] or (word in _WORDS["attributes"] and verb):
+                verb = verb or (word.endswith("s") and word != "asleep")
+                placed = True
+            elif word in _SETS["on_the_way"] or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+                placed |= word in _SETS["on_the_way"]
+            elif not (word.endswith(("ing", "ed")) and len(word) > 4 and self._phrase_at(j + 1, stop)):
+                return None
+            j += 1
+        return None
+
+    def _phrase_at(self, j: int, stop: int) -> tuple[Cue, str, int] | None:
+        """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
+        for phrase, cue, value in _STARTING.get(self._word(j), ()):
+            behind = j + len(phrase)
+            if behind <= stop and tuple(self.words[j:behind]) == phrase:
+                return (cue, value, behind) if self._is_phrase(self.words[behind:stop]) else None
+        return None
+
+    def _is_phrase(self, words: Sequence[str]) -> bool:
+        """Whether the words between a relation and a thing are the beginning of its noun phrase."""
+        j = 0
+        while j < len(words):
+            word = words[j]
+            if word == "of":
+                if not j or (words[j - 1] not in _SETS["parts"] and words[j - 1] not in _WORDS["collections"]):
+                    return False
+            elif word in ("and", ",", "or"):
+                if not (
+                    self._listed(words[j - 1] if j else "") and self._listed(words[j + 1] if j + 1 < len(words) else "")
+                ):
+                    return False
+            elif word in _SETS["articles"]:
+                if j and words[j - 1] not in ("of", "all", "both"):
+                    return False
+            elif word in _SETS["ends"] or not word[0].isalnum() or _is_verb(word):
+                return False
+            j += 1
+        return len(words) <= _LONGEST
+
+    def _listed(self, word: str) -> bool:
+        return word in _WORDS["attributes"] or word in _SETS["shades"] or bool(self._color_parts(word))
+
+    # ---- where in the picture
+
+    def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
+        """First and last token of each place in the picture, with its match and value."""
+        for match in _PLACE.finditer(self.text.lower()):
+            _, value = _WORDS["places"][match["place"]]
+            begin, end = match.span()
+            if match["of"] is None and self.text[end : end + 4].lower() == " of ":
+                continue
+            if value in ("top", "bottom") and match["of"] is None and match["lead"].startswith("in "):
+                continue
+            first, last = self._tokens_of(begin, end)
+            if first not in self.quoted and first not in self.at:
+                yield first, last, match, value
+
+    def _itself_tokens(self) -> Iterator[tuple[int, int]]:
+        """First and last token of what only says that a thing is in the picture: "in the scene"."""
+        for match in _ITSELF.finditer(self.text.lower()):
+            yield self._tokens_of(*match.span())
+
+    def _tokens_of(self, begin: int, end: int) -> tuple[int, int]:
+        first = bisect_left(self.spans, (begin, begin))
+        return first, max(first, bisect_left(self.spans, (end, end)) - 1)
+
+    def _places(self) -> Iterator[Claim]:
+        for first, last, match, value in self.places:
+            subject = self._located(first, last)
+            if subject is not None:
+                thing = self.things[subject].mention
+                cue = _WORDS["places"][match["place"]][0]
+                yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
+
+    def _located(self, first: int, last: int) -> int | None:
+        """The thing that is at a place: the one before its words, or, at a sentence's beginning, the one behind."""
+        if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
+            j = last + 1
+            if self._word(j) not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
+                return None
+            while j < len(self.words) and j - last < _REACH and self.words[j] not in _SENTENCE_END:
+                if j in self.at:
+                    return self.at[j]
+                if self.words[j] in _SETS["prepositions"] or (_is_verb(self.words[j]) and self.words[j] != "being"):
+                    return None
+                j += 1
+            return None
+        j = first - 1
+        allowed = _SETS["being"] | _SETS["on_the_way"] | _WORDS["doing"].keys()
+        verb = False
+        while j >= 0 and j not in self.at:
+            word = self.words[j]
+            known = word in allowed or word in ("which", "who", "that", "can") or word.endswith("ly")
+            if word in _SETS["looking"] or not known:
+                return None
+            verb |= word in _SETS["being"]
+            j -= 1
+        return (self.root[self.at[j]] if verb else self.at[j]) if j >= 0 else None
+
+    # ---- what is written
+
+    def _texts(self) -> Iterator[Claim]:
+        written = _WORDS["written"]
+        for match in _QUOTED.finditer(self.text):
+            begin = match.start()
+            token = bisect_left(self.spans, (begin, 0))
+            lead = self.words[max(0, token - 5) : token]
+            tail = self.words[token:]
+            closing = bisect_left(self.spans, (match.end(), 0))
+            after = self.words[closing : closing + 4]
+            said = any(word in written for word in lead) or bool({"written", "printed", "displayed"} & set(after))
+            if said and tail and match["text"].strip(_EDGES):
+                yield self._text(token, *_stripped(self.text, match.start("text"), match.end("text")))
+        for match in _CAPITALS.finditer(self.text):
+            token = bisect_left(self.spans, (match.start("text"), 0))
+            if token not in self.quoted:
+                yield self._text(token, match.start("text"), match.end("text"))
+
+    def _text(self, token: int, start: int, end: int) -> Claim:
+        """What is written, on the nearest thing before it in its sentence."""
+        j = token - 1
+        while j >= 0 and self.words[j] not in _SENTENCE_END and not self.words[j].startswith("\n"):
+            if j in self.at and self.things[self.at[j]].mention.label != "text":
+                thing = self.things[self.at[j]].mention
+                use: Use = "claim" if thing.use == "quoted" else thing.use
+                return Claim("text", thing.label, self.text[start:end], "", "", start, end, use, (thing,))
+            j -= 1
+        return Claim("text", "", self.text[start:end], "", "", start, end, "claim", ())
+
+    def _claim(
+        self,
+        kind: ClaimKind,
+        k: int,
+        value: str,
+        first: int,
+        last: int,
+        cue: Cue,
+        *,
+        hedged: bool = False,
+        use: Use = "claim",
+        other: int | None = None,
+    ) -> Claim:
+        mentions = [self.things[k].mention] + ([self.things[other].mention] if other is not None else [])
+        uses: list[Use] = [mention.use for mention in mentions] + [use] + (["hedged"] if hedged else [])
+        return Claim(
+            kind,
+            mentions[0].label,
+            value,
+            cue.category,
+            mentions[1].label if other is not None else "",
+            self.spans[first][0],
+            self.spans[last][1],
+            max(uses, key=USES.index),
+            tuple(mentions),
+        )
+
+
+def _use(name: str) -> Use:
+    return "negated" if name == "negated" else "hedged" if name == "hedged" else "claim"
+
+
+def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
+    """The claims, with counts marked that may be of some of the things only."""
+    counted = [claim.label for claim in claims if claim.kind == "count"]
+    narrowed = {claim.mentions[0].start for claim in claims if claim.kind in ("attribute", "relation")}
+    for claim in claims:
+        if claim.kind != "count":
+            yield claim
+            continue
+        between = reading.text[claim.end : claim.mentions[0].start].lower().split()
+        some = counted.count(claim.label) > 1 or claim.mentions[0].start in narrowed or len(between) > 0
+        yield replace(claim, restricted=some)
+
+
+def _is_verb(word: str) -> bool:
+    return len(word) > 4 and word.endswith("ing") and word not in _SETS["nouns_in_ing"]
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    while start < end and text[start] in _EDGES:
+        start += 1
+    while start < end and text[end - 1] in _EDGES:
+        end -= 1
+    return start, end
+
+
+_EDGES = " .,;:"
+_SENTENCE_END = frozenset(".!?;:")
+_BEGINS = frozenset('.!?;:"”')
+_LISTED = frozenset(("wearing", "holding", "part"))
+_FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
+_LONGEST = 7
+_PLACE = re.compile(
+    r"\b(?P<lead>(?:on|to|at|in|towards?|near) the) "
+    r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
+    r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
+    r"(?! of (?!the (?:image|picture|photo|frame|scene)))"
+    r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
+    r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
+)
+_ITSELF = re.compile(r"\bin (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
+_QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
+_CAPITALS = re.compile(
+    r"\b(?:reads|says|reading|saying|labeled|spells|words?|letters)\s+"
+    r"(?P<text>[A-Z0-9][A-Z0-9'&-]+(?:\s+[A-Z0-9][A-Z0-9'&-]+)*)\b"
+)

@@ -1,0 +1,237 @@
+"""Which claims are true of a picture: presence from a presence oracle, the rest from scenes.
+
+Each source answers true, false or unknown, and the first that knows decides. Nothing is guessed:
+
+- **count**: true or false where every thing of the label is annotated. More than claimed is no fault of a count that
+  may be of some things only. A crowd, and things not annotated exhaustively, are a lower bound.
+- **attribute**: true where a thing of the label has it. False for a color where each such thing has other colors.
+- **relation**: true where the scene graph has it. From boxes: left, right, above and below where the centers are apart
+  by a tenth of the picture; for things that would touch (on, in, holding, wearing...) false where no two boxes come
+  near. A place in the picture is that of the center, unknown in the fifth between left and right, top and bottom.
+- **text**: true where it is written on a thing of the label, or on any thing for a text without one.
+
+An attribute or a relation of a thing that is not in the picture is unknown: its presence claim is false already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..base.ids import canonical_image_id
+from ..base.reprs import one_line
+from ..base.types import State
+from ..claiming.claim import Claim, ClaimKind, count_range
+from ..claiming.cues import shipped_claim_cues
+from ..matching.vocabulary import Vocabulary
+from .oracle import PresenceOracle, Truth
+from .scenes import Scene, Scenes, Thing
+
+TRUE: State = 1
+FALSE: State = 0
+UNKNOWN: State = -1
+
+APART = 0.1
+"""Share of the picture by which the centers of two boxes, or a box and the picture's middle, must be apart."""
+
+NEAR = 0.05
+"""Share of the picture within which two boxes count as touching."""
+
+_TOUCHING = frozenset(("on", "in", "holding", "riding", "eating", "wearing", "attached to", "filled with"))
+_Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, repr=False)
+class ClaimOracle:
+    """Says of claims whether they are true; picklable.
+
+    Attributes:
+        vocabulary: of the claims.
+        presence: the presence oracle, asked first about presence.
+        scenes: sources of the rest, in the order in which they are asked.
+    """
+
+    vocabulary: Vocabulary
+    presence: PresenceOracle | None = None
+    scenes: tuple[Scenes, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, self.signature)
+
+    @property
+    def signature(self) -> str:
+        """Returns the sources in their order, with hashes."""
+        named = [f"presence:{self.presence.fingerprint}"] if self.presence is not None else []
+        return "+".join([*named, *(f"scenes:{scenes.fingerprint}" for scenes in self.scenes)])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Returns what of the sources is not used, one sentence each."""
+        return tuple(note for scenes in self.scenes for note in scenes.notes)
+
+    @cached_property
+    def _truth(self) -> Truth | None:
+        return None if self.presence is None else Truth.of(self.presence, self.vocabulary)
+
+    def states(self, image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]) -> list[list[State]]:
+        """Judges the claims of many captions.
+
+        Args:
+            image_ids: one per caption, in any spelling.
+            claims: of each caption.
+
+        Returns:
+            Per caption and claim 1 (true), 0 (false) or -1 (unknown); unknown for a picture that no source has.
+
+        Raises:
+            ValueError: not a valid image id.
+        """
+        return [
+            [self.state(image, claim) for claim in of_caption]
+            for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
+        ]
+
+    def state(self, image_id: object, claim: Claim) -> State:
+        """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about a picture."""
+        image = canonical_image_id(image_id)
+        if claim.kind == "presence" and self._truth is not None:
+            row = int(self._truth.oracle.find_rows([image])[0])
+            if row >= 0:
+                cell = int(self._truth.states[row, self.vocabulary.label_ids[claim.label]])
+                if cell >= 0:
+                    return TRUE if cell else FALSE
+        for scenes in self.scenes:
+            scene = scenes.scenes.get(image)
+            if scene is not None and (state := _JUDGES[claim.kind](scene, claim)) != UNKNOWN:
+                return state
+        return UNKNOWN
+
+
+def _of(scene: Scene, label: str) -> list[Thing]:
+    return [thing for thing in scene.things if thing.label == label]
+
+
+def _presence(scene: Scene, claim: Claim) -> State:
+    if scene.counts.get(claim.label, 0) or _of(scene, claim.label):
+        return TRUE
+    return FALSE if claim.label in scene.counts or claim.label in scene.complete else UNKNOWN
+
+
+def _count(scene: Scene, claim: Claim) -> State:
+    least, most = count_range(claim.value)
+    things = _of(scene, claim.label)
+    number = scene.counts.get(claim.label, len(things))
+    exact = claim.label in scene.counts or (claim.label in scene.complete and not any(thing.crowd for thing in things))
+    if number < least:
+        return FALSE if exact else UNKNOWN
+    if most is None or (exact and number <= most):
+        return TRUE
+    return FALSE if number > most and not claim.restricted else UNKNOWN
+
+
+def _attribute(scene: Scene, claim: Claim) -> State:
+    things = _of(scene, claim.label)
+    said = [{_canonical(word) for word in thing.attributes} for thing in things]
+    if any(claim.value in words for words in said):
+        return TRUE
+    if claim.category != "color" or not things or claim.label not in scene.complete:
+        return UNKNOWN
+    colored = all(words & _colors() for words in said) and not any(thing.crowd for thing in things)
+    return FALSE if colored else UNKNOWN
+
+
+def _canonical(word: str) -> str:
+    cues = shipped_claim_cues().words
+    entry = cues["attributes"].get(word) or cues["doing"].get(word)
+    return entry[1] if entry else word
+
+
+def _colors() -> frozenset[str]:
+    return frozenset(
+        value for cue, value in shipped_claim_cues().words["attributes"].values() if cue.category == "color"
+    )
+
+
+def _relation(scene: Scene, claim: Claim) -> State:
+    things = _of(scene, claim.label)
+    if not claim.other:
+        return _place(scene, claim, things)
+    others = _of(scene, claim.other)
+    words = shipped_claim_cues().words["relations"]
+    for subject, predicate, other in scene.relations:
+        ends = scene.things[subject].label, scene.things[other].label
+        if (
+            ends == (claim.label, claim.other)
+            and (words[predicate][1] if predicate in words else predicate) == claim.value
+        ):
+            return TRUE
+    if not things or not others or not scene.width or not scene.height:
+        return UNKNOWN
+    complete = {claim.label, claim.other} <= scene.complete and not any(t.crowd for t in (*things, *others))
+    pairs = [
+        (a.box, b.box) if a.box is not None and b.box is not None else None
+        for a in things
+        for b in others
+        if a is not b
+    ]
+    known = [pair for pair in pairs if pair is not None]
+    if claim.value in _SIDES:
+        sides = [_SIDES[claim.value](a, b, scene) for a, b in known]
+        if any(side > APART for side in sides):
+            return TRUE
+        return FALSE if complete and pairs and len(known) == len(pairs) and max(sides) < -APART else UNKNOWN
+    if claim.value in _TOUCHING and complete and pairs and len(known) == len(pairs):
+        return UNKNOWN if any(_near(a, b, scene) for a, b in known) else FALSE
+    return UNKNOWN
+
+
+def _place(scene: Scene, claim: Claim, things: Sequence[Thing]) -> State:
+    boxes = [thing.box for thing in things if thing.box is not None]
+    if claim.value not in _PLACES or not boxes or not scene.width or not scene.height:
+        return UNKNOWN
+    sides = [_PLACES[claim.value](box, scene) for box in boxes]
+    if any(side > APART for side in sides):
+        return TRUE
+    complete = claim.label in scene.complete and len(boxes) == len(things) and not any(t.crowd for t in things)
+    return FALSE if complete and max(sides) < -APART else UNKNOWN
+
+
+def _text(scene: Scene, claim: Claim) -> State:
+    said = " ".join(claim.value.casefold().split())
+    written = (thing.text for thing in scene.things if thing.text and claim.label in ("", thing.label))
+    return TRUE if any(" ".join(text.casefold().split()) == said for text in written) else UNKNOWN
+
+
+def _x(box: _Box, scene: Scene) -> float:
+    return (box[0] + box[2]) / 2 / scene.width
+
+
+def _y(box: _Box, scene: Scene) -> float:
+    return (box[1] + box[3]) / 2 / scene.height
+
+
+def _near(a: _Box, b: _Box, scene: Scene) -> bool:
+    x, y = NEAR * scene.width, NEAR * scene.height
+    return a[0] <= b[2] + x and b[0] <= a[2] + x and a[1] <= b[3] + y and b[1] <= a[3] + y
+
+
+_SIDES: dict[str, Callable[[_Box, _Box, Scene], float]] = {
+    "left of": lambda a, b, scene: _x(b, scene) - _x(a, scene),
+    "right of": lambda a, b, scene: _x(a, scene) - _x(b, scene),
+    "above": lambda a, b, scene: _y(b, scene) - _y(a, scene),
+    "below": lambda a, b, scene: _y(a, scene) - _y(b, scene),
+}
+_PLACES: dict[str, Callable[[_Box, Scene], float]] = {
+    "left": lambda box, scene: 0.5 - _x(box, scene),
+    "right": lambda box, scene: _x(box, scene) - 0.5,
+    "top": lambda box, scene: 0.5 - _y(box, scene),
+    "bottom": lambda box, scene: _y(box, scene) - 0.5,
+}
+_JUDGES: dict[ClaimKind, Callable[[Scene, Claim], State]] = {
+    "presence": _presence,
+    "count": _count,
+    "attribute": _attribute,
+    "relation": _relation,
+    "text": _text,
+}

@@ -1,0 +1,256 @@
+"""What is in pictures beyond labels: how many, where, of what kind; from COCO instances or a plain scene graph.
+
+A scene graph is JSON Lines (or another file of records), one picture a record::
+
+    {"image_id": 7, "width": 640, "height": 480, "complete": ["dog"], "counts": {"sheep": 12},
+     "objects": [{"name": "dog", "attributes": ["brown"], "box": [10, 20, 100, 80], "text": "REX"}, {"name": "couch"}],
+     "relations": [{"subject": 0, "predicate": "on", "object": 1}]}
+
+Only ``image_id`` and ``objects`` are required. ``complete`` lists what was annotated wherever it is: of other things
+there may be more. ``counts`` are exact. Boxes are x, y, width, height in pixels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
+from ..base.hashes import digest
+from ..base.ids import canonical_image_id
+from ..base.reprs import one_line
+from ..files.containers import open_rows
+from ..files.fields import image_id_in
+from ..files.files import display_name, read_bytes
+from ..files.records import Readable, Records
+from ..matching.vocabulary import Vocabulary
+from .truth_coco import is_coco
+
+SLACK = 1.0
+"""Pixels by which a box may leave its picture: annotation programs round."""
+
+
+class Thing(NamedTuple):
+    """One thing in a picture.
+
+    Attributes:
+        label: of the vocabulary.
+        attributes: canonical words, in lower case.
+        box: left, top, right, bottom in pixels.
+        crowd: whether it stands for an unknown number of things.
+        text: what is written on it.
+    """
+
+    label: str
+    attributes: frozenset[str] = frozenset()
+    box: tuple[float, float, float, float] | None = None
+    crowd: bool = False
+    text: str = ""
+
+
+class Scene(NamedTuple):
+    """One picture.
+
+    Attributes:
+        width, height: pixels, 0 where they are not given.
+        things: in it.
+        relations: thing, words, thing.
+        counts: exact numbers by label.
+        complete: labels of which every thing is annotated.
+    """
+
+    width: float
+    height: float
+    things: tuple[Thing, ...]
+    relations: tuple[tuple[int, str, int], ...]
+    counts: Mapping[str, int]
+    complete: frozenset[str]
+
+
+@dataclass(frozen=True, repr=False)
+class Scenes:
+    """The pictures of one file.
+
+    Attributes:
+        source: name for messages.
+        scenes: canonical image id -> picture.
+        fingerprint: hash of the file.
+        notes: what of the file was not used, one sentence each, with numbers.
+    """
+
+    source: str
+    scenes: Mapping[str, Scene]
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.scenes):,} images: {self.source}")
+
+    @classmethod
+    def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
+        """Reads COCO's ``instances_*.json`` or a scene graph.
+
+        Args:
+            path: the file, or records in memory.
+            vocabulary: names of things are its labels and aliases; other names are left aside and counted.
+
+        Raises:
+            InputError: the file is neither; InputErrors: faults by line: a count below 0, a relation to no thing...
+        """
+        name = display_name(path)
+        reader = _Reader(name, vocabulary)
+        data = b"" if isinstance(path, Records) else read_bytes(path)
+        if is_coco(data):
+            scenes = reader.coco(data)
+        else:
+            scenes = reader.graphs(path)
+            data = data or repr(sorted(scenes.items())).encode()
+        return cls(name, scenes, digest([data]), tuple(reader.notes()))
+
+
+class _CocoImage(msgspec.Struct, gc=False):
+    id: int
+    width: float = 0
+    height: float = 0
+
+
+class _CocoCategory(msgspec.Struct, gc=False):
+    id: int
+    name: str
+
+
+class _CocoAnnotation(msgspec.Struct, gc=False):
+    image_id: int
+    category_id: int
+    bbox: tuple[float, float, float, float] | None = None
+    iscrowd: int = 0
+
+
+class _Coco(msgspec.Struct, gc=False):
+    images: list[_CocoImage]
+    annotations: list[_CocoAnnotation]
+    categories: list[_CocoCategory]
+
+
+class _Reader:
+    """Reads pictures and counts what it leaves aside."""
+
+    def __init__(self, source: str, vocabulary: Vocabulary) -> None:
+        self.source = source
+        self.labels = vocabulary.label_ids
+        self.aliases = vocabulary.aliases
+        self.unnamed = Counter[str]()
+        self.outside = 0
+        self.first_outside = ""
+
+    def notes(self) -> Iterator[str]:
+        """Returns what was left aside."""
+        if self.unnamed:
+            names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
+            unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that the vocabulary does not know"
+            yield f"{self.source}: {unnamed} ({names})"
+        if self.outside:
+            unused = f"{self.outside} boxes outside of their picture are not used"
+            yield f"{self.source}: {unused} (first: {self.first_outside})"
+
+    def label(self, name: object) -> str | None:
+        """Returns the label of a name; None for a name that the vocabulary does not know, which is counted."""
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"the name of a thing must be a string, found {short_repr(name)}")
+        words = " ".join(name.casefold().split())
+        label = words if words in self.labels else self.aliases.get(words)
+        if label is None:
+            self.unnamed[words] += 1
+        return label
+
+    def box(
+        self, box: Sequence[float] | None, width: float, height: float, image: object
+    ) -> tuple[float, float, float, float] | None:
+        """Returns left, top, right, bottom; None for no box, and for one outside of its picture, which is counted."""
+        if box is None:
+            return None
+        if len(box) != 4 or not all(isinstance(value, (int, float)) for value in box):
+            raise ValueError(f"a box must be four numbers, found {short_repr(box)}")
+        x, y, w, h = box
+        beyond = width and height and (x + w > width + SLACK or y + h > height + SLACK)
+        if x < -SLACK or y < -SLACK or w < 0 or h < 0 or beyond:
+            self.outside += 1
+            self.first_outside = self.first_outside or f"{short_repr(list(box))} in image {image}"
+            return None
+        return x, y, x + w, y + h
+
+    def coco(self, data: bytes) -> dict[str, Scene]:
+        """Returns the pictures of COCO instances: every category is complete, but for crowds."""
+        try:
+            coco = msgspec.json.decode(data, type=_Coco)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
+        named = {category.id: self.label(category.name) for category in coco.categories}
+        self.unnamed.clear()
+        images = {image.id: image for image in coco.images}
+        things: dict[int, list[Thing]] = {image: [] for image in images}
+        for annotation in coco.annotations:
+            if annotation.image_id not in images or annotation.category_id not in named:
+                reason = f"an annotation names image {annotation.image_id} or category {annotation.category_id}"
+                raise InputError(f"{reason}, which the file does not list", path=self.source)
+            label = named[annotation.category_id]
+            if label is not None:
+                image = images[annotation.image_id]
+                box = self.box(annotation.bbox, image.width, image.height, image.id)
+                things[image.id].append(Thing(label, frozenset(), box, bool(annotation.iscrowd)))
+        complete = frozenset(label for label in named.values() if label is not None)
+        return {
+            canonical_image_id(image.id): Scene(image.width, image.height, tuple(things[image.id]), (), {}, complete)
+            for image in coco.images
+        }
+
+    def graphs(self, path: Readable) -> dict[str, Scene]:
+        """Returns the pictures of a scene graph."""
+        faults, scenes = FaultList(), dict[str, Scene]()
+        for line, record in open_rows(path):
+            try:
+                image = image_id_in(record)
+                if image in scenes:
+                    raise ValueError(f"image {image!r} appears twice")
+                scenes[image] = self.graph(record, image)
+            except UNFIT as error:
+                faults.add(InputError(unfit(error), path=self.source, line=line))
+        faults.raise_if_any()
+        return scenes
+
+    def graph(self, record: Mapping[str, Any], image: str) -> Scene:
+        """Returns one picture of a scene graph."""
+        if not isinstance(record.get("objects"), list):
+            raise ValueError("not a scene graph: 'objects' must be a list")
+        width, height = record.get("width") or 0, record.get("height") or 0
+        things, place = list[Thing](), dict[int, int]()
+        for k, given in enumerate(record["objects"]):
+            label = self.label(given.get("name"))
+            if label is None:
+                continue
+            place[k] = len(things)
+            attributes = frozenset(" ".join(str(word).casefold().split()) for word in given.get("attributes") or ())
+            box = self.box(given.get("box"), width, height, image)
+            things.append(Thing(label, attributes, box, bool(given.get("crowd")), str(given.get("text") or "")))
+        relations = []
+        for given in record.get("relations") or ():
+            subject, predicate, other = given["subject"], str(given["predicate"]), given["object"]
+            if not all(isinstance(end, int) and 0 <= end < len(record["objects"]) for end in (subject, other)):
+                raise ValueError(f"a relation leads to no object: {short_repr(given)}")
+            if subject in place and other in place:
+                relations.append((place[subject], " ".join(predicate.casefold().split()), place[other]))
+        counts = {}
+        for name, number in (record.get("counts") or {}).items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise ValueError(
+                    f"a count must be a whole number of 0 or more, found {short_repr(number)} for '{name}'"
+                )
+            label = self.label(name)
+            if label is not None:
+                counts[label] = number
+        complete = frozenset(label for name in record.get("complete") or () if (label := self.label(name)) is not None)
+        return Scene(width, height, tuple(things), tuple(relations), counts, complete)

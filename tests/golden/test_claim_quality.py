@@ -1,0 +1,36 @@
+"""The claims that rules find are no worse on the marked captions than when docs/lab/claims.md was written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import claim_quality as quality
+import pytest
+
+from scapo_eval.claiming.extract import ClaimExtractor
+
+pytestmark = pytest.mark.usefixtures("shared")
+
+
+@pytest.mark.parametrize(
+    ("name", "captions", "least"), [("development", 32, (0.985, 0.854)), ("held_out", 27, (0.927, 0.809))]
+)
+def test_precision_and_recall(name: str, captions: int, least: tuple[float, float], shared: Path) -> None:
+    extractor = ClaimExtractor("open400", kinds=quality.MARKED)
+    marked = list(quality.read_marked(name))  # checks every hash
+    assert len(marked) == captions
+    found = right = total = 0
+    for text, marks in marked:
+        assert all(0 <= mark.start < mark.end <= len(text) and mark.kind in quality.MARKED for mark in marks)
+        wrong, missed = quality.compared(marks, quality.found_in(text, extractor))
+        total, right = total + len(marks), right + len(marks) - len(missed)
+        found += len(marks) - len(missed) + len(wrong)
+    assert (right / found, right / total) >= least
+    assert right / total >= least[1]
+
+
+def test_marks_hold_no_text() -> None:
+    for name in ("development", "held_out"):
+        for line in (quality.GOLD / f"claims_{name}.jsonl").read_text().splitlines():
+            assert set(json.loads(line)) == {"file", "line", "sha256", "claims"}

@@ -1,0 +1,161 @@
+"""Which claims are true: scenes from COCO and from plain graphs, precedence, and faulty files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval import ClaimExtractor, InputError, PresenceOracle, Vocabulary
+from scapo_eval.base.errors import InputErrors
+from scapo_eval.files.records import Records
+from scapo_eval.truths.claim_oracle import ClaimOracle
+from scapo_eval.truths.scenes import Scenes
+
+VOCABULARY = Vocabulary.load("open400")
+EXTRACTOR = ClaimExtractor(VOCABULARY)
+GRAPH: dict[str, Any] = {
+    "image_id": 7,
+    "width": 100,
+    "height": 100,
+    "complete": ["dog", "couch", "cat", "car"],
+    "counts": {"sheep": 12},
+    "objects": [
+        {"name": "dog", "attributes": ["brown", "asleep"], "box": [0, 40, 20, 20]},
+        {"name": "dogs", "attributes": ["Grey"], "box": [10, 60, 20, 20]},
+        {"name": "couch", "box": [0, 50, 40, 40]},
+        {"name": "car", "box": [80, 0, 20, 20], "text": "Taxi"},
+        {"name": "tree", "attributes": ["green"]},
+    ],
+    "relations": [{"subject": 0, "predicate": "atop", "object": 2}],
+}
+
+
+def graph(**changes: Any) -> Scenes:
+    return Scenes.load(Records("graph", [GRAPH | changes]), VOCABULARY)
+
+
+def verdicts(text: str, oracle: ClaimOracle, kind: str) -> list[int]:
+    claims = [claim for claim in EXTRACTOR.find(text) if claim.kind == kind]
+    (found,) = oracle.states([7], [claims])
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "state"),
+    [
+        ("There is a dog.", "presence", 1),
+        ("There is a cat.", "presence", 0),
+        ("There is a bear.", "presence", -1),
+        ("There are two dogs.", "count", 1),
+        ("There are three dogs.", "count", 0),
+        ("There is one dog.", "count", 0),
+        ("There is one brown dog.", "count", -1),  # of the brown ones
+        ("Several dogs.", "count", 0),
+        ("A few dogs.", "count", 1),
+        ("About ten sheep.", "count", 0),
+        ("Dozens of sheep.", "count", 1),
+        ("Two trees.", "count", -1),  # there may be more
+        ("A brown dog.", "attribute", 1),
+        ("A gray dog.", "attribute", 1),
+        ("A red dog.", "attribute", 0),
+        ("A red tree.", "attribute", -1),
+        ("A large dog.", "attribute", -1),
+        ("The dog is sleeping.", "attribute", 1),
+        ("A red cat.", "attribute", -1),  # there is none
+        ("A dog on a couch.", "relation", 1),
+        ("A car on a couch.", "relation", 0),
+        ("A dog to the left of a car.", "relation", 1),
+        ("A car to the left of a dog.", "relation", 0),
+        ("A car above a couch.", "relation", 1),
+        ("A dog above a couch.", "relation", 1),
+        ("A dog to the left of a couch.", "relation", -1),
+        ("A dog near a car.", "relation", -1),
+        ("A car on the right.", "relation", 1),
+        ("A car on the left.", "relation", 0),
+        ("A car in the background.", "relation", -1),
+        ('A car that reads "TAXI".', "text", 1),
+        ('A car that reads "BUS".', "text", -1),
+    ],
+)
+def test_a_scene_graph(text: str, kind: str, state: int) -> None:
+    assert verdicts(text, ClaimOracle(VOCABULARY, scenes=(graph(),)), kind) == [state]
+
+
+def coco(**box: Any) -> dict[str, Any]:
+    boxes = [[0, 0, 20, 20], [70, 0, 20, 20]]
+    return {
+        "images": [{"id": 7, "width": 100, "height": 100}],
+        "categories": [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}],
+        "annotations": [{"image_id": 7, "category_id": 1, "bbox": bbox} | box for bbox in boxes],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "alone", "crowd"),
+    [
+        ("Two dogs.", "count", 1, -1),
+        ("Three dogs.", "count", 0, -1),
+        ("One dog.", "count", 0, 0),
+        ("A few dogs.", "count", 1, 1),
+        ("Two cats.", "count", 0, 0),
+        ("A dog on the left.", "relation", 1, 1),
+        ("A red dog.", "attribute", -1, -1),
+    ],
+)
+def test_coco(text: str, kind: str, alone: int, crowd: int, tmp_path: Path) -> None:
+    for fields, state in (({}, alone), ({"iscrowd": 1}, crowd)):
+        path = tmp_path / "instances.json"
+        path.write_text(json.dumps(coco(**fields)))
+        scenes = Scenes.load(path, VOCABULARY)
+        oracle = pickle.loads(pickle.dumps(ClaimOracle(VOCABULARY, scenes=(scenes,))))
+        assert verdicts(text, oracle, kind) == [state]
+
+
+def test_the_first_that_knows_decides() -> None:
+    presence = PresenceOracle.from_objects({7: ["cat"]}, labels=["cat", "dog"])
+    one, two = graph(counts={"dog": 5}), graph()
+    oracle = ClaimOracle(VOCABULARY, presence, (one, two))
+    assert verdicts("A dog and a cat and a car.", oracle, "presence") == [0, 1, 1]
+    assert verdicts("Five dogs.", oracle, "count") == [1]
+    assert verdicts("Five dogs.", ClaimOracle(VOCABULARY, presence, (two, one)), "count") == [0]
+    assert oracle.signature.count("scenes:") == 2
+    assert oracle.signature.startswith("presence:")
+    assert oracle.signature != ClaimOracle(VOCABULARY, presence, (two, one)).signature
+    assert oracle.states([8], [EXTRACTOR.find("A dog.")]) == [[-1]]
+
+
+def test_what_is_left_aside_is_counted() -> None:
+    scenes = graph(objects=[{"name": "gizmo"}, {"name": "dog", "box": [90, 0, 20, 20]}], relations=[])
+    unnamed, outside = scenes.notes
+    assert "1 things with 1 names" in unnamed
+    assert "'gizmo'" in unnamed
+    assert "1 boxes outside" in outside
+    assert "image 7" in outside
+    assert verdicts("A dog on the right.", ClaimOracle(VOCABULARY, scenes=(scenes,)), "relation") == [-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"counts": {"dog": -1}}, "whole number of 0 or more, found -1 for 'dog'"),
+        ({"counts": {"dog": "two"}}, "whole number"),
+        ({"objects": None}, "'objects' must be a list"),
+        ({"objects": ["dog"]}, "not a valid record"),
+        ({"objects": [{"name": 3}]}, "must be a string"),
+        ({"objects": [{"name": "dog", "box": [1, 2]}], "relations": []}, "four numbers"),
+        ({"relations": [{"subject": 0, "predicate": "on", "object": 9}]}, "leads to no object"),
+        ({"image_id": None}, "image"),
+    ],
+)
+def test_faulty_scene_graphs(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises((InputError, InputErrors), match=reason):
+        graph(**changes)
+
+
+def test_an_image_twice() -> None:
+    with pytest.raises((InputError, InputErrors), match="appears twice"):
+        Scenes.load(Records("graph", [GRAPH, GRAPH]), VOCABULARY)

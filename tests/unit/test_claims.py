@@ -1,0 +1,169 @@
+"""Claims beyond presence: the cues' own examples, one text against many, spans and keys."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.claiming.claim import KINDS, count_range
+from scapo_eval.claiming.cues import Cue, shipped_claim_cues
+from scapo_eval.claiming.extract import ClaimExtractor
+
+EXTRACTOR = ClaimExtractor("open400")
+CUES = shipped_claim_cues().cues
+GROUP_KIND = {
+    "counts": "count",
+    "collections": "count",
+    "attributes": "attribute",
+    "doing": "attribute",
+    "written": "text",
+}
+MARKS = re.compile(r"[\[\]{}]")
+
+
+def said(cue: Cue, text: str) -> list[tuple[int, int]]:
+    kind = GROUP_KIND.get(cue.group, "relation")
+    return [
+        (c.start, c.end)
+        for c in EXTRACTOR.find(text)
+        if c.kind == kind and c.category == cue.category and (not cue.value or c.value == cue.value or kind == "count")
+    ]
+
+
+def places(marked: str, opening: str, closing: str) -> list[tuple[int, int]]:
+    found, clean, begin = [], 0, 0
+    for character in marked:
+        if character == opening:
+            begin = clean
+        elif character == closing:
+            found.append((begin, clean))
+        clean += character not in "[]{}"
+    return found
+
+
+@pytest.mark.parametrize(("cue", "marked"), [(cue, text) for cue in CUES for text in cue.holds], ids=str)
+def test_a_cue_reads_its_examples(cue: Cue, marked: str) -> None:
+    text = MARKS.sub("", marked)
+    spans = places(marked, "{", "}")
+    claims = [c for c in EXTRACTOR.find(text) if (c.start, c.end) in spans and c.category == cue.category]
+    assert [(c.start, c.end) for c in claims] == spans, EXTRACTOR.find(text)
+    assert all(sorted((m.start, m.end) for m in c.mentions) == places(marked, "[", "]") for c in claims)
+    assert all(c.kind == GROUP_KIND.get(cue.group, "relation") for c in claims)
+    if cue.value and cue.group != "counts":
+        assert {c.value for c in claims} == {cue.value}
+
+
+@pytest.mark.parametrize(("cue", "text"), [(cue, text) for cue in CUES for text in cue.fails], ids=str)
+def test_a_cue_leaves_its_counterexamples_alone(cue: Cue, text: str) -> None:
+    assert said(cue, text) == [], EXTRACTOR.find(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("About ten dogs.", [("count", "dog", "9-11", "")]),
+        ("More than three dogs.", [("count", "dog", "4+", "")]),
+        ("At least three dogs.", [("count", "dog", "3+", "")]),
+        ("Two or three dogs.", [("count", "dog", "2-3", "")]),
+        (
+            "A man wearing a shirt, shorts and a hat is holding a phone.",
+            [
+                ("relation", "person", "wearing", "shirt"),
+                ("relation", "person", "wearing", "shorts"),
+                ("relation", "person", "wearing", "hat"),
+                ("relation", "person", "holding", "cell phone"),
+            ],
+        ),
+        (
+            "The dog on the couch is brown.",
+            [("relation", "dog", "on", "couch"), ("attribute", "dog", "brown", "")],
+        ),
+        ("It is red. He is wearing a hat.", []),
+        ('A poster says "two red dogs".', [("text", "picture", "two red dogs", "")]),
+    ],
+)
+def test_what_is_said(text: str, expected: list[tuple[str, str, str, str]]) -> None:
+    assert sorted(c.key for c in EXTRACTOR.find(text) if c.kind != "presence") == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "use"),
+    [
+        ("The dog is not brown.", "negated"),
+        ("The dog appears to be brown.", "hedged"),
+        ("Possibly a man holding a phone.", "hedged"),
+        ("A red or blue car.", "hedged"),
+        ("A man without a red hat.", "negated"),
+    ],
+)
+def test_use(text: str, use: str) -> None:
+    assert use in {c.use for c in EXTRACTOR.find(text) if c.kind != "presence"}
+
+
+@pytest.mark.parametrize(
+    ("text", "restricted"),
+    [
+        ("There are two dogs.", False),
+        ("Two brown dogs.", True),
+        ("Two dogs on a couch.", True),
+        ("Two dogs, one dog.", True),
+    ],
+)
+def test_a_count_of_some_only(text: str, restricted: bool) -> None:
+    assert {c.restricted for c in EXTRACTOR.find(text) if c.kind == "count"} == {restricted}
+
+
+WORDS = st.sampled_from(
+    'two|a|the|red|,|and|of|group|dog|dogs|man|hat|on|is|not|wearing|"STOP"|reads|.|\n|in|background|with|\'s|–'.split(
+        "|"
+    )
+)
+
+
+@given(st.lists(st.lists(WORDS, max_size=25).map(" ".join) | st.text(max_size=40), max_size=4))
+def test_many_texts_as_one(texts: list[str]) -> None:
+    found = EXTRACTOR.find_batch(texts)
+    assert found == [EXTRACTOR.find(text) for text in texts]
+    for text, claims in zip(texts, found, strict=True):
+        assert all(0 <= c.start < c.end <= len(text) and c.kind in KINDS for c in claims)
+
+
+def test_presence_is_the_mentions() -> None:
+    text = "Two dogs and no cat near a red car."
+    claims = ClaimExtractor("open400", kinds=("presence",)).find(text)
+    assert [claim.mentions for claim in claims] == [(mention,) for mention in EXTRACTOR.matcher.find(text)]
+    assert pickle.loads(pickle.dumps(EXTRACTOR)).find(text) == EXTRACTOR.find(text)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("2", (2, 2)), ("3+", (3, None)), ("2-3", (2, 3))])
+def test_count_range(value: str, expected: tuple[int, int | None]) -> None:
+    assert count_range(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "two", "-1", "2-", "+"])
+def test_no_count(value: str) -> None:
+    with pytest.raises(ValueError, match="not a count"):
+        count_range(value)
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, {})
+    shown = capsys.readouterr().out
+    assert "count dog 2" in shown
+    assert "count 2 0" in shown
+    assert "attribute blue 0" in shown
+    assert "relation on 1" in shown
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(InputError, match="colour"):
+        ClaimExtractor("open400", kinds=("count", "colour"))  # type: ignore[arg-type]
