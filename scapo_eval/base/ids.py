@@ -61,9 +61,10 @@ def canonical_image_id(value: object) -> str:
     raise ValueError(f"must be a number or a string, not {type(value).__name__}")
 
 
-_FOLDER_AND_ENDING = re.compile(r".*[/\\]|\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE | re.DOTALL)
+_ENDING = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 
 
 def file_name_of(image_id: str) -> str:
     """An image id without folder and ending: ``val/cat.jpg`` and ``cat.png`` give ``cat``."""
-    return _FOLDER_AND_ENDING.sub("", image_id)
+    folder = max(image_id.rfind("/"), image_id.rfind("\\"))
+    return _ENDING.sub("", image_id[folder + 1 :])
