@@ -24,7 +24,7 @@ import scapo_eval  # noqa: E402
 from scapo_eval import InputError, InputErrors, MissingExtra, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
 
-from .conftest import killer, said  # noqa: E402
+from .conftest import killer, results_of, said  # noqa: E402
 
 STORE = 100 * 2**20
 
@@ -142,7 +142,7 @@ def test_answers_from_the_command_line(cluster: Cluster, replies_folder: Path, q
         command = [sys.executable, "-m", "scapo_eval.cli.main", verb, *given, "--resamples", "50", "-q"]
         for more in (["--bootstrap", "poisson", "-o", f"{verb}.one.json"], [*engine, "-o", f"{verb}.ray.json"]):
             subprocess.run([*command, *more], cwd=replies_folder, check=True, capture_output=True)
-        one, other = (json.loads((replies_folder / f"{verb}.{name}.json").read_text()) for name in ("one", "ray"))
+        one, other = (results_of(replies_folder / f"{verb}.{name}.json") for name in ("one", "ray"))
         assert one == other
 
 
@@ -156,8 +156,7 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
         [*command, "parts/*", *engine, *scored, "-o", "ray.json"], cwd=folder, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    one, other = (json.loads((folder / name).read_text()) for name in ("one.json", "ray.json"))
-    assert one == other
+    assert results_of(folder / "one.json") == results_of(folder / "ray.json")
     done = subprocess.run([*command, "none/*", *engine, *scored], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "scapo-eval: none/*: no file matches\n"
