@@ -271,6 +271,7 @@ def test_the_root_cause_in_one_line(
         raise RuntimeError(said)
 
     monkeypatch.setattr(stand_in, "LLM", fail)
+    monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)  # vLLM's own level would leave its output where it is
     with pytest.raises(ScapoError) as raised:
         VllmEngine("some/model")
     assert str(raised.value) == f"vLLM cannot load some/model: {reason}"

@@ -290,10 +290,10 @@ def test_rewards_are_the_same(captions: Path) -> None:
     found = []
     for workers in (1, 2):
         records: list[dict[str, Any]] = []
-        tally, total = reward_file(
-            captions, reward, ScoringOptions(skip_bad=True, workers=workers), write=records.append
-        )
-        found.append((records, total, tally.table.counts(), tally.n_records, tally.skipped))
+        notes: list[str] = []
+        options = ScoringOptions(skip_bad=True, workers=workers)
+        tally, total = reward_file(captions, reward, options, write=records.append, warn=notes.append)
+        found.append((records, total, tally.table.counts(), tally.n_records, tally.skipped, notes))
     assert found[0] == found[1]
     assert len(found[0][0]) == found[0][3] == 15_996
 
