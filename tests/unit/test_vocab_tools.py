@@ -20,6 +20,7 @@ def kinds(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     return [(finding.kind, finding.subject) for finding in check(vocabulary)]
 
 
+@pytest.mark.slow
 def test_clean_vocabulary_has_no_findings() -> None:
     assert kinds(Vocabulary.from_mapping(PETS, ignore=["hot dog", "cat walk", "dog days"])) == []
 
@@ -112,6 +113,7 @@ def test_mine_and_build_make_a_vocabulary_that_loads(tmp_path: Path) -> None:
     assert "6 captions" in draft.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phrase", ["traffic\u0085light", "traffic\u2028light", "traffic: light", "no", "0x_", "2001-99-99"]
 )
