@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
-from ..files.account import Agreement
+from ..files.account import IdAgreement
 from ..results.counts import CountTable
 from ..truths.oracle import Truth
 
@@ -87,7 +87,7 @@ class Fit:
         self._blocks += 1
         self._n += len(rows)
 
-    def agreement(self, truth: Truth) -> tuple[Agreement | None, str | None]:
+    def agreement(self, truth: Truth) -> tuple[IdAgreement | None, str | None]:
         """How well the captions fit the truth of their images, and where another order fits far better, which one.
 
         Returns:
@@ -105,7 +105,7 @@ class Fit:
         if not sd and kept.images_alike:  # any order gives the same values
             return None, None
         z = float(sum_own / sd) if sd else 0.0
-        found = Agreement(round(confirmed, 4), round(chance, 4), round(z, 2))
+        found = IdAgreement(round(confirmed, 4), round(chance, 4), round(z, 2))
         if not sd or not found.at_chance:
             return found, None
         best: tuple[float, str, float] | None = None
@@ -129,7 +129,7 @@ class Fit:
         )
 
 
-def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> Agreement | None:
+def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
     """How well captions fit the truth of their images, from sums alone, as a cluster has them; no order is tried.
 
     A mention is right by chance as often as its label is in the images. The standard deviation is that of the images'
@@ -160,7 +160,7 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
     beyond = mentions - wrong - chance * mentions
     spread = float(np.sqrt(np.square(beyond).sum()))
     z = float(beyond.sum()) / spread if spread else 0.0
-    return Agreement(round(1 - float(wrong.sum() / mentions.sum()), 4), round(chance, 4), round(z, 2))
+    return IdAgreement(round(1 - float(wrong.sum() / mentions.sum()), 4), round(chance, 4), round(z, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ _READINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> Agreement | None:
+def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreement | None:
     """The agreement of a file.
 
     Args:

@@ -16,7 +16,7 @@ _EXAMPLES = ("holds", "fails")
 
 
 @dataclass(frozen=True)
-class Cue:
+class ClaimCue:
     """Some words and what they claim.
 
     Attributes:
@@ -47,9 +47,9 @@ class ClaimCues:
         fingerprint: hash of everything but examples and comments.
     """
 
-    cues: tuple[Cue, ...]
-    words: Mapping[str, Mapping[str, tuple[Cue, str]]]
-    phrases: tuple[tuple[tuple[str, ...], Cue, str], ...]
+    cues: tuple[ClaimCue, ...]
+    words: Mapping[str, Mapping[str, tuple[ClaimCue, str]]]
+    phrases: tuple[tuple[tuple[str, ...], ClaimCue, str], ...]
     sets: Mapping[str, frozenset[str]]
     fingerprint: str
 
@@ -58,9 +58,9 @@ class ClaimCues:
 def shipped_claim_cues() -> ClaimCues:
     """The cues that come with the project."""
     document: Any = load_yaml(_FILE.read_bytes(), _FILE.name)
-    cues = list[Cue]()
-    words: dict[str, dict[str, tuple[Cue, str]]] = {}
-    phrases = list[tuple[tuple[str, ...], Cue, str]]()
+    cues = list[ClaimCue]()
+    words: dict[str, dict[str, tuple[ClaimCue, str]]] = {}
+    phrases = list[tuple[tuple[str, ...], ClaimCue, str]]()
     decisive = list[str]()
     sets = dict[str, frozenset[str]]()
     for group, entries in document.items():
@@ -73,7 +73,7 @@ def shipped_claim_cues() -> ClaimCues:
                 category = entry.get("category", {"doing": "state", "places": "place"}.get(group, ""))
                 listed = entry["words"] if isinstance(entry["words"], list) else entry["words"].split()
                 first = listed[0] if group == "doing" else ""
-                cue = Cue(
+                cue = ClaimCue(
                     group,
                     entry.get("value", first),
                     category,

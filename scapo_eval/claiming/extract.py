@@ -21,7 +21,7 @@ from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES
 from ..matching.vocabulary import Vocabulary
 from .claim import KINDS, Claim, ClaimKind, count_range
-from .cues import Cue, shipped_claim_cues
+from .cues import ClaimCue, shipped_claim_cues
 
 _CUES = shipped_claim_cues()
 _SETS, _WORDS = _CUES.sets, _CUES.words
@@ -123,7 +123,7 @@ class _Led(NamedTuple):
     value: str
     first: int
     last: int
-    cue: Cue
+    cue: ClaimCue
     use: Use
     how: str
 
@@ -238,7 +238,7 @@ class _Reading:
         entry = _WORDS["attributes"].get(named[0]) if len(named) == 1 else None
         return named[0] if entry and entry[0].category == "color" else ""
 
-    def _count(self, k: int, j: int, entry: tuple[Cue, str], last: int | None = None) -> Iterator[Claim]:
+    def _count(self, k: int, j: int, entry: tuple[ClaimCue, str], last: int | None = None) -> Iterator[Claim]:
         cue, value = entry
         thing, word = self.things[k], self.words[j]
         last = j if last is None else last
@@ -493,7 +493,7 @@ class _Reading:
             j += 1
         return None
 
-    def _phrase_at(self, j: int, stop: int) -> tuple[Cue, str, int] | None:
+    def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
         """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
         for phrase, cue, value in _STARTING.get(self._word(j), ()):
             behind = j + len(phrase)
@@ -619,7 +619,7 @@ class _Reading:
         value: str,
         first: int,
         last: int,
-        cue: Cue,
+        cue: ClaimCue,
         *,
         hedged: bool = False,
         use: Use = "claim",

@@ -26,7 +26,7 @@ AT_CHANCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class IdAgreement:
     """How well captions fit the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
@@ -77,7 +77,7 @@ class Account:
     unmatched_ids: int
     captions_per_image: tuple[int, int]
     crc32: str | None = None
-    agreement: Agreement | None = None
+    agreement: IdAgreement | None = None
     contradicting: int = 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ..claiming.claim import Claim, ClaimKind, count_range
 from ..claiming.cues import shipped_claim_cues
 from ..matching.vocabulary import Vocabulary
 from .oracle import PresenceOracle, Truth
-from .scenes import Scene, Scenes, Thing
+from .scenes import SceneGraph, Scenes, Thing
 
 TRUE: State = 1
 FALSE: State = 0
@@ -108,17 +108,17 @@ class ClaimOracle:
         return UNKNOWN
 
 
-def _of(scene: Scene, label: str) -> list[Thing]:
+def _of(scene: SceneGraph, label: str) -> list[Thing]:
     return [thing for thing in scene.things if thing.label == label]
 
 
-def _presence(scene: Scene, claim: Claim) -> State:
+def _presence(scene: SceneGraph, claim: Claim) -> State:
     if scene.counts.get(claim.label, 0) or _of(scene, claim.label):
         return TRUE
     return FALSE if claim.label in scene.counts or claim.label in scene.complete else UNKNOWN
 
 
-def _count(scene: Scene, claim: Claim) -> State:
+def _count(scene: SceneGraph, claim: Claim) -> State:
     least, most = count_range(claim.value)
     things = _of(scene, claim.label)
     number = scene.counts.get(claim.label, len(things))
@@ -130,7 +130,7 @@ def _count(scene: Scene, claim: Claim) -> State:
     return FALSE if number > most and not claim.restricted else UNKNOWN
 
 
-def _attribute(scene: Scene, claim: Claim) -> State:
+def _attribute(scene: SceneGraph, claim: Claim) -> State:
     things = _of(scene, claim.label)
     said = [{_canonical(word) for word in thing.attributes} for thing in things]
     if any(claim.value in words for words in said):
@@ -153,7 +153,7 @@ def _colors() -> frozenset[str]:
     )
 
 
-def _relation(scene: Scene, claim: Claim) -> State:
+def _relation(scene: SceneGraph, claim: Claim) -> State:
     things = _of(scene, claim.label)
     if not claim.other:
         return _place(scene, claim, things)
@@ -186,7 +186,7 @@ def _relation(scene: Scene, claim: Claim) -> State:
     return UNKNOWN
 
 
-def _place(scene: Scene, claim: Claim, things: Sequence[Thing]) -> State:
+def _place(scene: SceneGraph, claim: Claim, things: Sequence[Thing]) -> State:
     boxes = [thing.box for thing in things if thing.box is not None]
     if claim.value not in _PLACES or not boxes or not scene.width or not scene.height:
         return UNKNOWN
@@ -197,38 +197,38 @@ def _place(scene: Scene, claim: Claim, things: Sequence[Thing]) -> State:
     return FALSE if complete and max(sides) < -APART else UNKNOWN
 
 
-def _text(scene: Scene, claim: Claim) -> State:
+def _text(scene: SceneGraph, claim: Claim) -> State:
     said = " ".join(claim.value.casefold().split())
     written = (thing.text for thing in scene.things if thing.text and claim.label in ("", thing.label))
     return TRUE if any(" ".join(text.casefold().split()) == said for text in written) else UNKNOWN
 
 
-def _x(box: _Box, scene: Scene) -> float:
+def _x(box: _Box, scene: SceneGraph) -> float:
     return (box[0] + box[2]) / 2 / scene.width
 
 
-def _y(box: _Box, scene: Scene) -> float:
+def _y(box: _Box, scene: SceneGraph) -> float:
     return (box[1] + box[3]) / 2 / scene.height
 
 
-def _near(a: _Box, b: _Box, scene: Scene) -> bool:
+def _near(a: _Box, b: _Box, scene: SceneGraph) -> bool:
     x, y = NEAR * scene.width, NEAR * scene.height
     return a[0] <= b[2] + x and b[0] <= a[2] + x and a[1] <= b[3] + y and b[1] <= a[3] + y
 
 
-_SIDES: dict[str, Callable[[_Box, _Box, Scene], float]] = {
+_SIDES: dict[str, Callable[[_Box, _Box, SceneGraph], float]] = {
     "left of": lambda a, b, scene: _x(b, scene) - _x(a, scene),
     "right of": lambda a, b, scene: _x(a, scene) - _x(b, scene),
     "above": lambda a, b, scene: _y(b, scene) - _y(a, scene),
     "below": lambda a, b, scene: _y(a, scene) - _y(b, scene),
 }
-_PLACES: dict[str, Callable[[_Box, Scene], float]] = {
+_PLACES: dict[str, Callable[[_Box, SceneGraph], float]] = {
     "left": lambda box, scene: 0.5 - _x(box, scene),
     "right": lambda box, scene: _x(box, scene) - 0.5,
     "top": lambda box, scene: 0.5 - _y(box, scene),
     "bottom": lambda box, scene: _y(box, scene) - 0.5,
 }
-_JUDGES: dict[ClaimKind, Callable[[Scene, Claim], State]] = {
+_JUDGES: dict[ClaimKind, Callable[[SceneGraph, Claim], State]] = {
     "presence": _presence,
     "count": _count,
     "attribute": _attribute,

@@ -52,7 +52,7 @@ class Thing(NamedTuple):
     text: str = ""
 
 
-class Scene(NamedTuple):
+class SceneGraph(NamedTuple):
     """One picture.
 
     Attributes:
@@ -83,7 +83,7 @@ class Scenes:
     """
 
     source: str
-    scenes: Mapping[str, Scene]
+    scenes: Mapping[str, SceneGraph]
     fingerprint: str
     notes: tuple[str, ...] = ()
 
@@ -183,7 +183,7 @@ class _Reader:
             return None
         return x, y, x + w, y + h
 
-    def coco(self, data: bytes) -> dict[str, Scene]:
+    def coco(self, data: bytes) -> dict[str, SceneGraph]:
         """Returns the pictures of COCO instances: every category is complete, but for crowds."""
         try:
             coco = msgspec.json.decode(data, type=_Coco)
@@ -204,13 +204,15 @@ class _Reader:
                 things[image.id].append(Thing(label, frozenset(), box, bool(annotation.iscrowd)))
         complete = frozenset(label for label in named.values() if label is not None)
         return {
-            canonical_image_id(image.id): Scene(image.width, image.height, tuple(things[image.id]), (), {}, complete)
+            canonical_image_id(image.id): SceneGraph(
+                image.width, image.height, tuple(things[image.id]), (), {}, complete
+            )
             for image in coco.images
         }
 
-    def graphs(self, path: Readable) -> dict[str, Scene]:
+    def graphs(self, path: Readable) -> dict[str, SceneGraph]:
         """Returns the pictures of a scene graph."""
-        faults, scenes = FaultList(), dict[str, Scene]()
+        faults, scenes = FaultList(), dict[str, SceneGraph]()
         for line, record in open_rows(path):
             try:
                 image = image_id_in(record)
@@ -222,7 +224,7 @@ class _Reader:
         faults.raise_if_any()
         return scenes
 
-    def graph(self, record: Mapping[str, Any], image: str) -> Scene:
+    def graph(self, record: Mapping[str, Any], image: str) -> SceneGraph:
         """Returns one picture of a scene graph."""
         if not isinstance(record.get("objects"), list):
             raise ValueError("not a scene graph: 'objects' must be a list")
@@ -253,4 +255,4 @@ class _Reader:
             if label is not None:
                 counts[label] = number
         complete = frozenset(label for name in record.get("complete") or () if (label := self.label(name)) is not None)
-        return Scene(width, height, tuple(things), tuple(relations), counts, complete)
+        return SceneGraph(width, height, tuple(things), tuple(relations), counts, complete)

@@ -42,7 +42,7 @@ class MarkedSpan:
 
 
 @dataclass(frozen=True)
-class JudgedText:
+class RatedText:
     """One judged text.
 
     Attributes:
@@ -81,7 +81,7 @@ class Judgements:
 
     name: str
     source: str
-    items: tuple[JudgedText, ...]
+    items: tuple[RatedText, ...]
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Judgements:
             )
         kind = kinds[0]
         known = {**kind.ranges, **(ranges or {})}
-        faults, items = FaultList(), list[JudgedText]()
+        faults, items = FaultList(), list[RatedText]()
         for number, record in records:
             try:
                 items += [_checked(replace(item, line=number), known) for item in kind.items(record, number)]
@@ -192,7 +192,7 @@ class Judgements:
         return replace(self, items=tuple(item for item in self.items if item.system not in names))
 
 
-def _checked(item: JudgedText, ranges: Mapping[str, Range]) -> JudgedText:
+def _checked(item: RatedText, ranges: Mapping[str, Range]) -> RatedText:
     for name, value in item.ratings.items():
         if value is None:
             continue
@@ -202,7 +202,7 @@ def _checked(item: JudgedText, ranges: Mapping[str, Range]) -> JudgedText:
     return item
 
 
-def _refuse_twice(items: Sequence[JudgedText], source: str) -> None:
+def _refuse_twice(items: Sequence[RatedText], source: str) -> None:
     first: dict[str, int] = {}
     for item in items:
         if item.id in first:
@@ -223,7 +223,7 @@ class _Set:
 
     name: str
     keys: tuple[str, ...]
-    items: Callable[[Record, int], Iterable[JudgedText]]
+    items: Callable[[Record, int], Iterable[RatedText]]
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def fits(self, record: Record) -> bool:
@@ -265,11 +265,11 @@ def _references(record: Record) -> tuple[str, ...]:
 _THUMB_PUBLISHED = {"precision": "P", "recall": "R", "total": "human_score", "fluency": "Fl", "conciseness": "Con"}
 
 
-def _thumb(record: Record, number: int) -> Iterator[JudgedText]:
+def _thumb(record: Record, number: int) -> Iterator[RatedText]:
     published = "hyp" in record
     ratings = {name: _number(record.get(key if published else name), name) for name, key in _THUMB_PUBLISHED.items()}
     image, system = _image(record, "image_id", "image"), _text(record, "system", "SYS")
-    yield JudgedText(f"{image}/{system}", image, _text(record, "caption", "hyp"), ratings, system)
+    yield RatedText(f"{image}/{system}", image, _text(record, "caption", "hyp"), ratings, system)
 
 
 def _facts(record: Record) -> list[tuple[str, float]]:
@@ -289,54 +289,54 @@ def _object_fact(text: str) -> bool:
     return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
 
 
-def _faithscore(record: Record, number: int) -> Iterator[JudgedText]:
+def _faithscore(record: Record, number: int) -> Iterator[RatedText]:
     image = _image(record, "image_id", "id")
     for k, (text, true) in enumerate(_facts(record)):
         ratings = {"object": true if _object_fact(text) else None, "true": true}
-        yield JudgedText(f"{number}/{k}", image, text, ratings)
+        yield RatedText(f"{number}/{k}", image, text, ratings)
 
 
-def _faithscore_answers(record: Record, number: int) -> Iterator[JudgedText]:
+def _faithscore_answers(record: Record, number: int) -> Iterator[RatedText]:
     true = [label for _, label in _facts(record)]
     objects = [label for text, label in _facts(record) if _object_fact(text)]
     ratings = {
         "true": float(np.mean(true)) if true else None,
         "objects": float(np.mean(objects)) if objects else None,
     }
-    yield JudgedText(str(number), _image(record, "image_id", "id"), _text(record, "answer"), ratings)
+    yield RatedText(str(number), _image(record, "image_id", "id"), _text(record, "answer"), ratings)
 
 
-def _haelm(record: Record, number: int) -> Iterator[JudgedText]:
+def _haelm(record: Record, number: int) -> Iterator[RatedText]:
     accurate = record.get("accurate")
     if accurate not in ("yes", "no"):
         raise InputError(f"'accurate' must be yes or no, got {short_repr(accurate)}")
     item = str(record.get("id", number))
-    yield JudgedText(
+    yield RatedText(
         item, item, _text(record, "caption"), {"accurate": float(accurate == "yes")}, references=_references(record)
     )
 
 
-def _composite(record: Record, number: int) -> Iterator[JudgedText]:
+def _composite(record: Record, number: int) -> Iterator[RatedText]:
     ratings = {"rating": _number(record.get("rating"), "rating")}
-    yield JudgedText(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
+    yield RatedText(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
 
 
-def _iiw(record: Record, number: int) -> Iterator[JudgedText]:
+def _iiw(record: Record, number: int) -> Iterator[RatedText]:
     given = record.get("sxs_p5b")
     if not isinstance(given, Mapping) or not isinstance(record.get("p5b"), str):
         return
     ratings = {str(name): _number(rating.get("score"), str(name)) for name, rating in given.items()}
     image = _image(record, "image")
-    yield JudgedText(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
+    yield RatedText(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
 
 
-def _own(record: Record, number: int) -> Iterator[JudgedText]:
+def _own(record: Record, number: int) -> Iterator[RatedText]:
     given = record.get("ratings", {} if "spans" in record else {"rating": record.get("rating")})
     if not isinstance(given, Mapping):
         raise InputError(f"'ratings' must be an object, got {short_repr(given)}")
     rival = None if record.get("rival") is None else _text(record, "rival")
     caption = _text(record, "caption")
-    yield JudgedText(
+    yield RatedText(
         str(record.get("id", number)),
         _image(record, "image_id", "image"),
         caption,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Reading
 from ..truths.oracle import Truth
-from .judgements import JudgedText, Judgements
+from .judgements import Judgements, RatedText
 
 SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
@@ -42,7 +42,7 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
     return counts
 
 
-def _counts(item: JudgedText, places: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
+def _counts(item: RatedText, places: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
     wrong = [(span.start, span.end) for span in item.spans or () if span.wrong]
     right = sum(any(_overlap(place, span) for span in wrong) for place in places)
     seen = sum(any(_overlap(place, span) for place in places) for span in wrong)

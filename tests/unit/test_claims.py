@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError
 from scapo_eval.claiming.claim import KINDS, count_range
-from scapo_eval.claiming.cues import Cue, shipped_claim_cues
+from scapo_eval.claiming.cues import ClaimCue, shipped_claim_cues
 from scapo_eval.claiming.extract import ClaimExtractor
 
 EXTRACTOR = ClaimExtractor("open400")
@@ -27,7 +27,7 @@ GROUP_KIND = {
 MARKS = re.compile(r"[\[\]{}]")
 
 
-def said(cue: Cue, text: str) -> list[tuple[int, int]]:
+def said(cue: ClaimCue, text: str) -> list[tuple[int, int]]:
     kind = GROUP_KIND.get(cue.group, "relation")
     return [
         (c.start, c.end)
@@ -48,7 +48,7 @@ def places(marked: str, opening: str, closing: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("cue", "marked"), [(cue, text) for cue in CUES for text in cue.holds], ids=str)
-def test_a_cue_reads_its_examples(cue: Cue, marked: str) -> None:
+def test_a_cue_reads_its_examples(cue: ClaimCue, marked: str) -> None:
     text = MARKS.sub("", marked)
     spans = places(marked, "{", "}")
     claims = [c for c in EXTRACTOR.find(text) if (c.start, c.end) in spans and c.category == cue.category]
@@ -60,7 +60,7 @@ def test_a_cue_reads_its_examples(cue: Cue, marked: str) -> None:
 
 
 @pytest.mark.parametrize(("cue", "text"), [(cue, text) for cue in CUES for text in cue.fails], ids=str)
-def test_a_cue_leaves_its_counterexamples_alone(cue: Cue, text: str) -> None:
+def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> None:
     assert said(cue, text) == [], EXTRACTOR.find(text)
 
 
