@@ -635,6 +635,7 @@ def score(
     any_fingerprint: bool = False,
     drop_unfinished: bool = False,
     any_ids: bool = False,
+    strict: bool = False,
 ) -> CaptionScores:
     """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
@@ -664,6 +665,7 @@ def score(
         any_fingerprint: accept a matrix that was made for another vocabulary.
         drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
         any_ids: score captions that seem to belong to other images than their ids say, as shifted ones do.
+        strict: refuse what is unusual in the account (repeated, empty, cut off captions, uneven numbers of them).
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
@@ -680,7 +682,7 @@ def score(
         dopa=dopa,
         dopa_vocabulary=dopa_vocabulary,
         scoring=ScoringOptions(
-            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, strict, any_ids
         ),
     )
     return run

@@ -242,3 +242,12 @@ def test_accounts_of_answers_and_their_strictness(
             main()
         assert (ended.value.code or 0) == code
     assert "(--strict)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scored", [scapo_eval.score, scapo_eval.chair])
+def test_strict_python_functions_refuse_what_is_unusual(scored: Any) -> None:
+    rows = [{"image_id": k, "caption": f"A dog in picture {k}."} for k in range(5)]
+    truth = {str(k): ["dog"] for k in range(5)}
+    assert scored(rows, truth=truth, strict=True, resamples=0).account.records == 5
+    with pytest.raises(InputError, match=r"1 of 6 records repeat an earlier one .*\(--strict\)"):
+        scored([*rows, rows[0]], truth=truth, strict=True, resamples=0)

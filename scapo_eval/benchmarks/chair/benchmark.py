@@ -130,6 +130,7 @@ def chair(
     any_fingerprint: bool = False,
     drop_unfinished: bool = False,
     any_ids: bool = False,
+    strict: bool = False,
 ) -> Run:
     """CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
 
@@ -143,8 +144,8 @@ def chair(
         synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
-        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: see
-            :func:`scapo_eval.score`.
+        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids,
+            strict: see :func:`scapo_eval.score`.
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
     Raises:
@@ -162,7 +163,7 @@ def chair(
         synonyms=synonyms,
         vocabulary=vocabulary,
         scoring=ScoringOptions(
-            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, any_ids=any_ids
+            claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, strict, any_ids
         ),
     )
     return run if followed is None else followed.followed_by(run, captions)
