@@ -279,8 +279,20 @@ def _accounted(run: R, source: Readable) -> R:
         counts, size, crc = source.counts, source.taken, source.crc32
     if run.account is not None or not counts.records:
         return run
+    return with_account(run, counts, size, crc)
+
+
+def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None = None) -> R:
+    """A run of other records than captions with their account, and a note for whatever is unusual.
+
+    Args:
+        run: of the records.
+        counts: of them.
+        size: bytes of their file; 0 where they were in memory or counted on a cluster.
+        crc32: of those bytes.
+    """
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
-    account = counts.account(size, crc, skipped, unknown)
+    account = counts.account(size, crc32, skipped, unknown)
     notes = list(run.notes)
     if account.duplicates and "duplicate" not in run.other_counts:  # whose notes say so
         notes.append(f"{account.duplicates:,} of {account.records:,} records repeat an earlier one word for word")

@@ -121,4 +121,5 @@ class AmberCounter(Replies):
             unfinished=left["unfinished"] if self.drop_unfinished else None,
             notes=sorted(note.decode() for note in of_kind(counts, "note")),
         )
-        return self._amber.run(amber_counts, name, bad_files=bad_files, resampling=resampling)
+        run = self._amber.run(amber_counts, name, bad_files=bad_files, resampling=resampling)
+        return self.accounted(counts, run)

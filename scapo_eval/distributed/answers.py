@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -23,16 +24,18 @@ from ..base.types import Answer
 from ..benchmarks.hallusionbench import TextOnly
 from ..benchmarks.join import AnsweredBenchmark, Index, Matches, match
 from ..benchmarks.questions import Question
-from ..benchmarks.systems import sources_of
+from ..benchmarks.systems import sources_of, with_account
 from ..benchmarks.yesno import Unparsed
+from ..files.account import RecordCount
 from ..files.json_text import dump_json, parse_json
 from ..files.records import Given, Readable, Records
+from ..files.source import Source
 from ..readers.answers import read_answers
 from ..readers.parsers import PARSERS, Parser, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import benchmark, benchmarks
 from ..results.results import Resampling, Run
-from .batch import KEY, KIND, Counted, N, OnBadFile, first_of, of_kind, pa, packed
+from .batch import KEY, KIND, Counted, N, OnBadFile, first_of, numbers, of_kind, pa, packed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -67,11 +70,13 @@ class Replies(Counted[Run]):
     def of_parts(self, parts: Any) -> Any:
         """See :class:`Counted`; a file is read whole."""
         paths = parts.column("path").to_pylist()
-        return pa.concat_tables([self.schema.empty_table(), *(self._of(path, OF_A_FILE) for path in paths)])
+        return pa.concat_tables([self.schema.empty_table(), *(self._of(Source(path), OF_A_FILE) for path in paths)])
 
-    def _of(self, source: Readable, kind: str) -> Any:
+    def _of(self, source: Records | Source, kind: str) -> Any:
+        if isinstance(source, Source):
+            source.count()
         try:
-            return self.part(source, kind)
+            return pa.concat_tables([self.part(source, kind), self.table(_count_rows(source))])
         except InputErrors as error:
             n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may stand for several
             faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
@@ -93,6 +98,15 @@ class Replies(Counted[Run]):
         Raises:
             InputErrors: faulty records; InputError: it cannot be read.
         """
+
+    def accounted(self, counts: Any, run: Run) -> Run:
+        """The run with the account of its records, as one process keeps it, without bytes and lines."""
+        totals = of_kind(counts, "total")
+        count = RecordCount()
+        count.lines = count.records = totals.get(b"records", 0)
+        count.empty = totals.get(b"empty", 0)
+        count.prints = set(numbers(of_kind(counts, "prints")).tolist())
+        return with_account(run, count) if count.records else run
 
     def answers(self, counts: Any, *, refuse_twice: bool = True) -> NDArray[Any]:
         """All answers, those of a file in its order.
@@ -116,6 +130,14 @@ class Replies(Counted[Run]):
                 path=self.source,
             )
         return answers
+
+
+def _count_rows(source: Records | Source) -> list[tuple[str, bytes, int]]:
+    counts = source.counts if isinstance(source, Source) and source.counts is not None else RecordCount()
+    if isinstance(source, Records):
+        deque(counts.of(source.numbered()), maxlen=0)
+    prints = np.array(sorted(counts.prints), dtype=np.int64).tobytes()
+    return [("total", b"records", counts.records), ("total", b"empty", counts.empty), ("prints", prints, 1)]
 
 
 def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
@@ -241,7 +263,7 @@ class AnswerCounter(Replies):
         if len(ways := of_kind(counts, "numbering")) > 1:
             listed = " and ".join(sorted(way.decode() for way in ways))
             raise InputError(f"ids are counted {listed} in different parts; name the category", path=self.source)
-        return self._record.run_of(
+        run = self._record.run_of(
             self._matches(counts),
             self.questions,
             name,
@@ -254,6 +276,7 @@ class AnswerCounter(Replies):
             notes=sorted(note.decode() for note in of_kind(counts, "note")),
             **{**{name: self._record.options[name].choices[0] for name in self._record.decides}, **self.options},
         )
+        return self.accounted(counts, run)
 
     def _matches(self, counts: Any) -> Matches:
         every = self.answers(counts)

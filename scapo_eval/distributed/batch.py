@@ -365,7 +365,7 @@ class Counter(Counted[Result]):
     def _account(self, counts: Any, sums: Sums, tally: Tally) -> Account:
         """What became of every record; of how many bytes and in which order is not known."""
         sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
-        sums.prints.append(_numbers(of_kind(counts, "prints")))
+        sums.prints.append(numbers(of_kind(counts, "prints")))
         sums.per_image = tally.table.rows[:, tally.table.columns.index("captions")]
         truth = self.scorer.truths[0]
         fits = isinstance(truth, Truth) and "hallucinated_mentions" in tally.table.columns
@@ -455,10 +455,10 @@ def unpacked(key: bytes) -> InputError:
 
 def _twice(packed: dict[bytes, int]) -> int:
     """How many ids occur in more than one table, or in a table that came twice."""
-    hashes = _numbers(packed)
+    hashes = numbers(packed)
     return len(hashes) - len(np.unique(hashes))
 
 
-def _numbers(packed: dict[bytes, int]) -> NDArray[np.int64]:
+def numbers(packed: dict[bytes, int]) -> NDArray[np.int64]:
     """The numbers of all tables, in any order."""
     return np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)

@@ -107,15 +107,18 @@ OF_ONE_PROCESS = ("bytes", "crc32", "lines", "agreement")
 
 def said(run: Any) -> dict[str, Any]:
     """Everything that a run says but its name."""
-    told = [note for note in run.account.notes if "belong" in note] if run.account else []
-    notes = [note for note in run.notes if note not in told]
-    return {**of_any_engine(run.to_dict()), "name": "", "notes": notes, "evidence": run.evidence()}
+    return {**of_any_engine(run.to_dict() | {"notes": run.notes}), "name": "", "evidence": run.evidence()}
 
 
 def of_any_engine(system: dict[str, Any]) -> dict[str, Any]:
-    """What results say of a system wherever it was counted; of answers a cluster keeps no account."""
-    account = system.get("account") if system["signature"].startswith(("capscore|", "chair|")) else None
-    return {**system, "account": account and {k: v for k, v in account.items() if k not in OF_ONE_PROCESS}}
+    """What results say of a system wherever it was counted."""
+    account = system.get("account")
+    notes = [note for note in system["notes"] if "belong to their images" not in note]
+    return {
+        **system,
+        "notes": notes,
+        "account": account and {k: v for k, v in account.items() if k not in OF_ONE_PROCESS},
+    }
 
 
 def results_of(path: Path) -> dict[str, Any]:
