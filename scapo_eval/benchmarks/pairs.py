@@ -116,12 +116,14 @@ class PairTally:
         responses, prompts: how many were read.
         pairs: how many were made.
         paired_prompts: prompts with at least one pair.
+        unknown_images: responses left out because the truth does not know their image.
     """
 
     responses: int
     prompts: int
     pairs: int
     paired_prompts: int
+    unknown_images: int = 0
 
 
 def pairs_of(
@@ -212,8 +214,10 @@ def pair_file(
     """
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []
+    unknown_images = 0
     for response in captions_of(open_layout(path)):
         if response.image_id not in oracle.index:
+            unknown_images += 1
             if not skip_unknown_images:
                 reason = f"unknown image id '{response.image_id}' (not in {oracle.source})"
                 faults.append(InputError(reason, path=str(path), line=response.line))
@@ -232,7 +236,7 @@ def pair_file(
         pairs += 1
         paired.add((pair.image_id, pair.prompt))
     prompts = len({(response.image_id, response.prompt) for response in responses})
-    return PairTally(len(responses), prompts, pairs, len(paired))
+    return PairTally(len(responses), prompts, pairs, len(paired), unknown_images)
 
 
 def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str, Any]:

@@ -293,12 +293,9 @@ def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None =
     """
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
     account = counts.account(size, crc32, skipped, unknown)
-    notes = list(run.notes)
-    if account.duplicates and "duplicate" not in run.other_counts:  # whose notes say so
-        notes.append(f"{account.duplicates:,} of {account.records:,} records repeat an earlier one word for word")
-    if account.empty:
-        notes.append(f"{account.empty:,} of {account.records:,} records have an empty text (or 'nan', 'None')")
-    return replace(run, account=account, notes=tuple(notes))
+    told = "duplicate" in run.other_counts  # the benchmark's own notes say so
+    notes = [note for note in counts.notes if not (told and "repeat" in note)]
+    return replace(run, account=account, notes=(*run.notes, *notes))
 
 
 def _docstring(record: Benchmark, options: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from .engine_options import (
     shard_option,
     shared,
 )
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, accounted
 from .groups import Group
 from .options import Command
 
@@ -95,7 +95,8 @@ def mmhal(
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
     writes them for MMHal-Bench's file. --model is the judge.
     """
-    to_judge = read_answers_to_judge(answers, needed=("question", "gt_answer"))
+    with accounted(answers, quiet=settings.quiet) as source:
+        to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))
     output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.response)
     task = read_text(prompt_file) if prompt_file else MMHAL_TASK
     with settings.journal(output) as journal:
@@ -140,7 +141,8 @@ def faithscore(
     ANSWERS are captions or answers with an image. --model labels sentences and splits them into facts; the verifier,
     which must read images, says whether each fact holds.
     """
-    to_judge = read_answers_to_judge(answers)
+    with accounted(answers, quiet=settings.quiet) as source:
+        to_judge = read_answers_to_judge(source)
     output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.image or answer.id)
     folder = ImageFolder(images_root)
     with (
@@ -190,7 +192,8 @@ def objhal(
     JSON list.
     """
     task = read_text(prompt_file) if prompt_file else OBJECTS_TASK
-    to_judge = read_captions(captions)
+    with accounted(captions, quiet=settings.quiet) as source:
+        to_judge = read_captions(source)
     output, to_judge, share = shared(shard, output, to_judge, lambda caption: caption.caption)
     with settings.journal(output) as journal:
         engine = settings.make()
@@ -251,7 +254,8 @@ def facts(
     against = against or ("both" if images_root and references else "image" if images_root else "references")
     if against != "image" and not references:
         raise click.UsageError(f"--against {against} needs --references")
-    to_judge = read_answers_to_judge(captions)
+    with accounted(captions, quiet=settings.quiet) as source:
+        to_judge = read_answers_to_judge(source)
     output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.image or answer.id)
     known = read_references(references) if references else None
     texts = JudgePrompts.read(prompts) if prompts else JudgePrompts()

@@ -214,6 +214,7 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
         "positives_per_image": float(frequency.sum() / images),
         "unknown_cells": oracle.n_unknown,
         "images_without_positives": int((np.diff(oracle.indptr) == 0).sum()),
+        "repeated_records": oracle.repeated,
     }
     if as_json:
         everything: dict[str, Any] = {
@@ -316,20 +317,31 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
     """Says whether TRUTH fits a vocabulary and caption files: their images and what they say; exits with 2 if not."""
     labels = Vocabulary.load(vocabulary)
-    fitted = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
+    oracle = PresenceOracle.load(truth)
+    fitted = Truth.of(oracle, labels, any_fingerprint=any_fingerprint)
     if fitted.warning:
         echo(f"warning: {fitted.warning}")
     outside = [label for k, label in enumerate(labels.labels) if (fitted.states[:, k] == -1).all()]
     if outside:
-        echo(f"unknown everywhere (no claim about them is counted): {', '.join(outside)}")
+        echo(f"unknown everywhere (no claim about them is counted): {_some(outside)}")
     never = [
         label for k, label in enumerate(labels.labels) if not (fitted.states[:, k] == 1).any() and label not in outside
     ]
     if never:
-        echo(f"present nowhere: {', '.join(never)}")
+        echo(f"present nowhere: {_some(never)}")
+    if oracle.repeated:
+        echo(f"repeated records: {oracle.repeated:,} (each cell counts once)")
+    if empty := int((np.diff(oracle.indptr) == 0).sum()):
+        echo(f"images without an object: {empty:,}")
     for path in captions:
         for note in score_file(path, labels, fitted, ScoringOptions(any_ids=any_ids), resampling=Resampling(0)).notes:
             if note not in fitted.notes:
                 echo(f"warning: {path}: {note}")
     sizes = f"{len(fitted.oracle.image_ids):,} images, {int(fitted.n_present.sum()):,} present labels"
     echo(f"{truth}: fits '{labels.name}': {sizes}")
+
+
+def _some(names: list[str], shown: int = 12) -> str:
+    """The first names, and the number of the others."""
+    more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -110,9 +110,10 @@ def command(
             write=lambda pair: stream.write(record(pair)),
         )
     if not quiet:
+        left_out = f", {summary.unknown_images:,} of unknown images left out" if summary.unknown_images else ""
         echo(
             f"{summary.pairs:,} pairs for {summary.paired_prompts:,} of {summary.prompts:,} prompts, "
-            f"from {summary.responses:,} responses",
+            f"from {summary.responses:,} responses{left_out}",
             err=True,
         )
         if layout == "llamafactory":

@@ -147,6 +147,18 @@ class RecordCount:
             self.empty += says_nothing(record)
             yield number, record
 
+    @property
+    def duplicates(self) -> int:
+        """Records that equal an earlier one."""
+        return self.records - len(self.prints)
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for whatever is unusual."""
+        several = {"repeat an earlier one word for word": self.duplicates}
+        several["have an empty text (or 'nan', 'None')"] = self.empty
+        return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
+
     def account(self, size: int, crc32: str | None, skipped: int, unmatched: int) -> Account:
         """The account of a file.
 
@@ -156,8 +168,9 @@ class RecordCount:
             skipped: records that were left out.
             unmatched: those with an id that nothing asks for.
         """
-        duplicates = self.records - len(self.prints)
-        return Account(size, self.lines, self.records, skipped, duplicates, self.empty, 0, unmatched, (0, 0), crc32)
+        return Account(
+            size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32
+        )
 
 
 def says_nothing(record: Mapping[str, Any]) -> bool:

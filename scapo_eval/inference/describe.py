@@ -52,7 +52,7 @@ def describe(
             row: dict[str, Any] = {"image_id": image.image_id}
             if completion.error is None:
                 row["caption"] = completion.text
-            row |= {"image": image.name, "prompt": prompt, "model": model}
+            row |= {"image": image.name, "prompt": prompt, "model": model, "max_tokens": sampling.max_tokens}
             if samples > 1:
                 row["sample"] = request.sample
             if completion.finish not in (None, "stop"):

@@ -22,6 +22,7 @@ from ..engines import Completion, Request, Sampling, Turn
 from ..files.containers import open_rows
 from ..files.fields import IMAGE_KEYS, find_image, image_of
 from ..files.files import display_name
+from ..files.records import Readable
 from ..readers.parsers import contains, first_word
 from ..segmenting.segment import split_subsentences
 from . import judge_prompts as prompts
@@ -53,11 +54,11 @@ class AnswerToJudge:
     record: Mapping[str, Any]
 
 
-def read_answers_to_judge(path: str, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
+def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
     """Reads answers to be judged: records with ``response`` (or ``model_answer``, ``caption``).
 
     Args:
-        path: path of JSON Lines, a JSON array or a table.
+        path: JSON Lines, a JSON array or a table.
         needed: further keys that every record must have.
 
     Raises:

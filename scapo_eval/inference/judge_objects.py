@@ -15,6 +15,7 @@ import orjson
 from ..base.hashes import digest
 from ..benchmarks.judged import Judging
 from ..engines import Completion, Request, Sampling, Turn
+from ..files.records import Readable
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, open_layout
 from ..segmenting.unfinished import without_unfinished
@@ -84,7 +85,7 @@ def read_objects(text: str) -> list[str] | None:
     return list(dict.fromkeys(name for name in (" ".join(name.split()) for name in listed) if name))
 
 
-def read_captions(path: str) -> list[ForeignCaption]:
+def read_captions(path: Readable) -> list[ForeignCaption]:
     """Captions of a file in any layout.
 
     Raises:

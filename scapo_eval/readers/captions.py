@@ -44,7 +44,7 @@ PARSED_BLOCK = 1024
 ARROW_BLOCK = 4096
 """Captions per block of Arrow columns: a few passes of the matcher, some MB."""
 
-READ = ("image_id", "caption", "id", "model", "prompt")
+READ = ("image_id", "caption", "id", "model", "prompt", "max_tokens")
 """Columns of a table that are read; others stay in the file."""
 
 OWN_LAYOUTS = ("captions", "coco-results")
@@ -128,7 +128,7 @@ class Captions:
         models: who wrote each, None where the record does not say.
         lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
         cut: how many of the records say that a limit cut them off; None where none says how it ended.
-        prompts: what they were asked for with, as far as the records say.
+        prompts: what they were asked for with, as far as the records say: texts, and limits (``max_tokens=512``).
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -240,7 +240,7 @@ class ArrowBlock:
             ids=values.get("id", none),
             objects=none,
             models=values.get("model", none),
-            prompts=_texts(values.get("prompt", ())),
+            prompts=_asked_with(values.get("prompt", ()), values.get("max_tokens", ())),
         )
 
 
@@ -360,7 +360,7 @@ def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: W
                 ids=[row.id for row in rows],
                 objects=[row.objects for row in rows],
                 models=[row.model for row in rows],
-                prompts=_texts(row.prompt for row in rows),
+                prompts=_asked_with(row.prompt for row in rows),
             ),
         )
 
@@ -406,18 +406,21 @@ class _Record(msgspec.Struct, gc=False):
     objects: list[str] | None = None
     model: Any = None
     prompt: Any = None
+    max_tokens: Any = None
     meta: msgspec.Raw = msgspec.Raw()
 
 
 _decode = msgspec.json.Decoder(_Record).decode
 _FINISH = b'"finish"'
 _PROMPT = b'"prompt"'
+_MAX_TOKENS = b'"max_tokens"'
 _ONCE = (b'"image_id"', b'"caption"', b'"objects"')
 """Keys of which a line with two would be read as one; text in a string has its quotes escaped."""
 
 
-def _texts(values: Iterable[Any]) -> frozenset[str]:
-    return frozenset(value for value in values if type(value) is str and value)
+def _asked_with(prompts: Iterable[Any], limits: Iterable[Any] = ()) -> frozenset[str]:
+    texts = {value for value in prompts if type(value) is str and value}
+    return frozenset(texts | {f"max_tokens={limit}" for limit in limits if type(limit) is int})
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
@@ -439,7 +442,10 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
         ids=[record.id for record in records],
         objects=[record.objects for record in records],
         models=[record.model if type(record.model) is str else None for record in records],
-        prompts=_texts(record.prompt for record in records) if _PROMPT in data else frozenset(),
+        prompts=_asked_with(
+            (record.prompt for record in records) if _PROMPT in data else (),
+            (record.max_tokens for record in records) if _MAX_TOKENS in data else (),
+        ),
         cut=_cut_off([record.meta for record in records if _FINISH in bytes(record.meta)] if _FINISH in data else ()),
     )
 
@@ -497,8 +503,8 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
         out.objects.append(objects)
         model = record.get("model")
         out.models.append(model if type(model) is str else None)
-        if "prompt" in record:
-            out.prompts |= _texts([record["prompt"]])
+        if "prompt" in record or "max_tokens" in record:
+            out.prompts |= _asked_with([record.get("prompt")], [record.get("max_tokens")])
         meta = record.get("meta")
         if isinstance(meta, Mapping) and "finish" in meta:
             out.cut = (out.cut or 0) + (meta["finish"] in LIMITS)

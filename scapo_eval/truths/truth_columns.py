@@ -43,6 +43,7 @@ class TruthColumns:
         names: the words that each label goes by, where the source names things freely: a vocabulary then finds its
             labels by its aliases. None: labels are joined with a vocabulary's by equality.
         cells: :meth:`matrix`, where the file that holds it is mapped; read-only.
+        repeated: records or rows of the file that repeat an earlier one.
     """
 
     source: str
@@ -56,6 +57,7 @@ class TruthColumns:
     absent: NDArray[np.int64] | None = None
     names: tuple[tuple[str, ...], ...] | None = None
     cells: NDArray[np.int8] | None = None
+    repeated: int = 0
 
     @property
     def n_unknown(self) -> int:
@@ -238,6 +240,7 @@ class TruthRows:
         self.source = source
         self.faults = faults
         self.rows: dict[str, frozenset[str]] = {}
+        self.repeated = 0
         self._written: dict[str, str] = {}  # image id -> how it is written in the file
 
     def add(self, line: int | None, image_id: object, objects: object) -> None:
@@ -267,6 +270,7 @@ class TruthRows:
             self._refuse(f"objects of image {image}: a label is {json_type(wrong[0])}, not a string", line)
             return
         present = frozenset(labels)
+        self.repeated += image in self.rows
         if self.rows.setdefault(image, present) != present:
             self._refuse(f"image {image} appears twice with different objects", line)
 
@@ -300,6 +304,7 @@ class TruthRows:
             indptr=np.cumsum([0, *map(len, ids)], dtype=np.int64),
             label_ids=np.array([k for row in ids for k in row], dtype=np.int32),
             unknown=np.zeros((0, 2), dtype=np.int64),
+            repeated=self.repeated,
         )
 
 

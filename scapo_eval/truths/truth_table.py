@@ -6,6 +6,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.ids import canonical_image_id
+from ..base.types import LabelSet
 from ..files.containers import NumberedRecord, table_rows
 from ..files.fields import IMAGE_KEYS
 from ..files.files import display_name, read_bytes
@@ -26,6 +28,9 @@ _PRESENT = {
     **dict.fromkeys(("0", "0.0", "false", "no"), 0),
     **dict.fromkeys(("-1", "-1.0", "unknown"), -1),
 }
+LABEL_KEYS = ("label", "object", "class", "category")
+"""Columns that people name a label of an image by."""
+
 _OPEN_IMAGES = ("ImageID", "LabelName", "Confidence")
 _CLASSES = "not a valid file of class names: expected a code and its name (/m/01yrx,Cat)"
 _CODE = re.compile(r"/[a-z]/\w+")
@@ -69,6 +74,11 @@ class _Cells:
         rows.append(row)
         labels.append(self.labels.setdefault(label, len(self.labels)))
 
+    @property
+    def n_given(self) -> int:
+        """Number of cells that were taken, repeated ones included."""
+        return sum(len(rows) for rows, _ in self._cells.values())
+
     def keys(self, state: int) -> Any:
         """(cells,) positions of the cells of one state, each once."""
         rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
@@ -96,7 +106,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
     if first is None:
         raise InputError("the truth has no images (a header and no row)", path=source)
     image = next((key for key in (*IMAGE_KEYS, "img", "id") if key in columns), None)
-    if image is not None and "label" not in columns:
+    if image is not None and columns.isdisjoint(LABEL_KEYS):
         if listed := [key for key in OBJECT_KEYS if key in columns]:
             return _read_lists(table_rows(data, source), source, image, listed[0])
         if all(
@@ -160,7 +170,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
         ):
             rows.add(number, image, objects)
         return rows.columns(None)
-    used = [name for name in ("image_id", "label", "present") if name in names]
+    used = [name for name in ("image_id", *LABEL_KEYS, "present") if name in names]
     columns = [_values(frame[name]) for name in used]
     if len({len(column) for column in columns}) > 1:
         raise InputError("the columns have different lengths", path=source)
@@ -177,7 +187,8 @@ def _values(column: Any) -> list[Any]:
 
 
 def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) -> TruthColumns:
-    missing = [column for column in ("image_id", "label") if column not in columns]
+    named = next((column for column in LABEL_KEYS if column in columns), "label")
+    missing = [column for column in ("image_id", named) if column not in columns]
     if missing:
         expected = (
             "expected image_id,label[,present], image_id,objects, image_id and a column of 0 and 1 per label, or Open "
@@ -190,11 +201,11 @@ def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) 
     for number, record in rows:
         try:
             row = cells.row(record.get("image_id"))
-            label = record.get("label")
+            label = record.get(named)
             if label is None or label == "":  # an image in which nothing is
                 continue
             if not isinstance(label, str):
-                raise ValueError(f"'label' must be a string, not {_kind(label)}")
+                raise ValueError(f"'{named}' must be a string, not {_kind(label)}")
             state = _state(record.get("present")) if partial else 1
         except UNFIT as error:
             cells.faults.add(InputError(unfit(error), path=source, line=number))
@@ -210,8 +221,10 @@ def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) 
                 list(cells.labels)[twice[0] % len(cells.labels)],
             )
             raise InputError(f"image {image}: '{label}' is given different states", path=source)
-    world, states = ("partial", absent) if partial else ("open-axis", None)
-    return columns_of_cells(source, world, list(cells.images), list(cells.labels), present, states)  # type: ignore[arg-type]
+    world: LabelSet = "partial" if partial else "open-axis"
+    states = absent if partial else None
+    truth = columns_of_cells(source, world, list(cells.images), list(cells.labels), present, states)
+    return replace(truth, repeated=cells.n_given - len(present) - len(absent) - len(unknown))
 
 
 def _kind(value: object) -> str:

@@ -153,8 +153,10 @@ def test_two_judges_are_not_compared(
 def test_captions_of_two_prompts_and_of_other_numbers_per_image_are_not_compared(run: Run) -> None:
     write("p.jsonl", [{**each, "prompt": "Describe."} for each in CAPTIONS])
     write("q.jsonl", [{**each, "prompt": "Name what you see."} for each in CAPTIONS])
+    write("l.jsonl", [{**each, "prompt": "Describe.", "max_tokens": 64} for each in CAPTIONS])
     write("four.jsonl", [each for each in CAPTIONS for _ in range(4)])
     assert "asked_with: " in run("score", "p.jsonl", "q.jsonl", "--truth", "truth.json")[2]
+    assert "asked_with: " in run("score", "p.jsonl", "l.jsonl", "--truth", "truth.json")[2]
     assert run("score", "c.jsonl", "p.jsonl", "--truth", "truth.json")[0] == 0  # not every file tells
     code, _, err = run("score", "c.jsonl", "four.jsonl", "--truth", "truth.json")
     assert code == 2

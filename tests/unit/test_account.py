@@ -251,3 +251,39 @@ def test_strict_python_functions_refuse_what_is_unusual(scored: Any) -> None:
     assert scored(rows, truth=truth, strict=True, resamples=0).account.records == 5
     with pytest.raises(InputError, match=r"1 of 6 records repeat an earlier one .*\(--strict\)"):
         scored([*rows, rows[0]], truth=truth, strict=True, resamples=0)
+
+
+def test_repeated_records_of_truths_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    rows = [{"image_id": k % 3, "objects": ["dog"]} for k in range(5)] + [{"image_id": 7, "objects": []}]
+    records = write(tmp_path / "t.jsonl", rows)
+    table = tmp_path / "t.csv"
+    table.write_text("image_id,object\n0,dog\n0,dog\n1,cat\n7,\n")
+    for path, repeated in (records, 2), (str(table), 1):
+        monkeypatch.setattr("sys.argv", ["scapo-eval", "oracle", "check", path])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        said = capsys.readouterr().out
+        assert f"repeated records: {repeated} (each cell counts once)" in said
+        assert "images without an object: 1" in said
+
+
+def test_unusual_records_that_a_judge_or_pairs_read_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "1.jpg").write_bytes(b"")
+    rows = [{"image_id": 1, "response": text, "prompt": "p"} for text in ("A dog.", "A cat.", "A cat.", "nan")]
+    rollouts = write(tmp_path / "r.jsonl", [*rows, {"image_id": 2, "response": "A dog.", "prompt": "p"}])
+    truth = tmp_path / "t.json"
+    truth.write_text('{"1": ["dog"]}')
+    judge = ["judge", "objhal", rollouts, "-o", str(tmp_path / "o.jsonl"), "--model", "m", "--base-url"]
+    pairs = ["pairs", rollouts, "--truth", str(truth), "--format", "trl", "--images", str(tmp_path)]
+    said = []
+    for arguments in ([*judge, "http://127.0.0.1:9/v1"], [*pairs, "--on-unknown-image", "skip"]):
+        monkeypatch.setattr("sys.argv", ["scapo-eval", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        said.append(capsys.readouterr().err)
+    assert "r.jsonl: 1 of 5 records repeat an earlier one word for word" in said[0]
+    assert "r.jsonl: 1 of 5 records have an empty text" in said[0]
+    assert "from 4 responses, 1 of unknown images left out" in said[1]

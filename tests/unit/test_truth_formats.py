@@ -259,7 +259,7 @@ def test_frames_say_what_tables_say(load: Any) -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("image_id,object\n9,dog\n", "missing column 'label' (found: image_id, object); expected image_id,label"),
+        ("image_id,thing\n9,dog\n", "missing column 'label' (found: image_id, thing); expected image_id,label"),
         ("image,label\n9,dog\n", "missing column 'image_id'"),
         ("image_id,label,present\n9,dog,\n", "x:2: 'present' must be 1, 0 or -1 (unknown), not ''"),
         ("image_id,label,present\n9,dog,0.5\n", "x:2: 'present' must be 1, 0 or -1 (unknown), not '0.5'"),
