@@ -105,9 +105,9 @@ class Fit:
         if not sd and kept.images_alike:  # any order gives the same values
             return None, None
         z = float(sum_own / sd) if sd else 0.0
-        found = IdAgreement(round(confirmed, 4), round(chance, 4), round(z, 2))
-        if not sd or not found.at_chance:
-            return found, None
+        agreement = IdAgreement(round(confirmed, 4), round(chance, 4), round(z, 2))
+        if not sd or not agreement.at_chance:
+            return agreement, None
         best: tuple[float, str, float] | None = None
         for how, at, images in _orders(kept, truth):
             if len(at) < LEAST // 2 or np.mean(images == kept.own[at]) > 0.9:
@@ -122,8 +122,8 @@ class Fit:
             ):
                 best = (other, how, share)
         if best is None:
-            return found, None
-        return found, (
+            return agreement, None
+        return agreement, (
             f"the captions do not belong to the images whose ids they carry: {confirmed:.0%} of what they claim is "
             f"there, {chance:.0%} by chance, and {best[2]:.0%} {best[1]}; {_ANY_IDS}"
         )
@@ -312,9 +312,9 @@ def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
     for what, read in _READINGS.items():
         meant = {read(image): image for image in known}
         meant.pop("", None)
-        found = [(image, meant[read(image)]) for image in unknown if read(image) in meant]
-        if 2 * len(found) > len(unknown):
-            return f"; {what} match: is '{found[0][0]}' the image '{found[0][1]}'? Then write that id"
+        readable = [(image, meant[read(image)]) for image in unknown if read(image) in meant]
+        if 2 * len(readable) > len(unknown):
+            return f"; {what} match: is '{readable[0][0]}' the image '{readable[0][1]}'? Then write that id"
     numbers = sorted(int(image) for image in unknown if image.isdecimal() and len(image) < 16)
     if len(numbers) == len(unknown) > 2 and numbers[-1] - numbers[0] < 2 * len(numbers) and numbers[0] < len(numbers):
         return "; they look like row numbers, not ids"

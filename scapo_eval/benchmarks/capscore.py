@@ -505,12 +505,12 @@ def score_captions(
 
 
 def scores_of(
-    found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+    tally: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> CaptionScores:
     """The metrics of sums.
 
     Args:
-        found: sums over the captions.
+        tally: sums over the captions.
         scorer: what counted them.
         name: of the system.
         resampling: of the intervals.
@@ -528,15 +528,15 @@ def scores_of(
         reading=reading_of(scorer.claims),
         **first.signature_fields,
         people=scorer.card.identity if scorer.card else None,
-        **found.decisive,
-        n=found.n_records,
-        ids=digest(found.table.image_ids),
-        skip=found.left_out,
-        bad_files=len(found.bad_files) or None,
+        **tally.decisive,
+        n=tally.n_records,
+        ids=digest(tally.table.image_ids),
+        skip=tally.left_out,
+        bad_files=len(tally.bad_files) or None,
     )
     further = (note for truth in rest for note in truth.notes)
-    notes = (*damage, *found.notes, *truth_notes(first, found.mentioned), *further)
-    among = found.table.counts().get("among_references", 0)
+    notes = (*damage, *tally.notes, *truth_notes(first, tally.mentioned), *further)
+    among = tally.table.counts().get("among_references", 0)
     if among and scorer.words is not None and not scorer.words.leave_out_self:
         remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
         notes += (f"{among:,} captions are among their own references, which they agree with by themselves; {remedy}",)
@@ -544,10 +544,10 @@ def scores_of(
         name=name,
         signature=signature,
         metric_set=scorer.metric_set,
-        table=found.table,
-        n_records=found.n_records,
-        other_counts=found.other_counts,
-        account=found.account,
+        table=tally.table,
+        n_records=tally.n_records,
+        other_counts=tally.other_counts,
+        account=tally.account,
         notes=notes,
         resampling=resampling or Resampling(),
     )

@@ -53,23 +53,23 @@ class _Part:
 
     def add(self, name: str, wanted: str) -> None:
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
             self.missing.append(name)
             return
-        if fits(found, wanted):
-            self.present.append(f"{name} {found}")
+        if fits(installed, wanted):
+            self.present.append(f"{name} {installed}")
         else:
-            self.unfit.append(f"{name} {found} (needs {wanted})")
+            self.unfit.append(f"{name} {installed} (needs {wanted})")
 
 
-def fits(found: str, wanted: str) -> bool:
+def fits(installed: str, wanted: str) -> bool:
     """Whether a version is in a range such as ``>=2.9,<2.14``; only the numbers of a version count."""
     for bound in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*([\w.+]+)", bound)
         if match is None:
             continue
-        numbers, limit = _numbers(found), _numbers(match[2])
+        numbers, limit = _numbers(installed), _numbers(match[2])
         kept = {
             ">=": numbers >= limit,
             "~=": numbers >= limit,
@@ -98,8 +98,8 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
             continue
         marker = match[3] or ""
         python = _PYTHON.search(marker)
-        here = sys.version_info[:2]
-        if python and not fits(f"{here[0]}.{here[1]}", python[1] + python[2]):
+        running = sys.version_info[:2]
+        if python and not fits(f"{running[0]}.{running[1]}", python[1] + python[2]):
             continue
         extra = _EXTRA.search(marker)
         yield (extra[1] if extra else ""), match[1], match[2].strip()

@@ -88,9 +88,9 @@ def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
         raise click.UsageError(f"{option}: unknown metric '{metric}'; known: {', '.join(metrics.formulas)}")
 
 
-def _worse(found: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
+def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
     """What is significantly worse than the baseline, or cannot be tested."""
-    for row in found["comparisons"]:
+    for row in comparison["comparisons"]:
         if row["metric"] not in names:
             continue
         which = f"{row['system']}: {row['metric']}"

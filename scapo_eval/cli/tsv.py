@@ -31,11 +31,11 @@ COLUMNS = (
 """``n_images`` are the system's; the values of a difference, and it, are on ``shared_images``."""
 
 
-def tsv(found: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
+def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
     """The table as text; a baseline's columns of a difference are empty, ``n/a`` says that there is no value."""
-    rows = {(row["system"], row["metric"]): row for row in found["comparisons"]}
+    rows = {(row["system"], row["metric"]): row for row in results["comparisons"]}
     lines: list[tuple[str, ...]] = [COLUMNS]
-    for system in found["systems"]:
+    for system in results["systems"]:
         for name, value in system["metrics"].items():
             plain = name in plain_numbers
             cells = {

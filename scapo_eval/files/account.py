@@ -93,33 +93,33 @@ class Account:
     @property
     def notes(self) -> list[str]:
         """One sentence for whatever is unusual."""
-        found = []
+        notes = []
         if self.duplicates:
-            found.append(
+            notes.append(
                 f"{self.duplicates:,} of {self.records:,} records repeat an earlier one of their image word for word "
                 "(was a job resumed?); each counts"
             )
         least, most = self.captions_per_image
         if least != most:
-            found.append(f"{least} to {most:,} captions per image: an image counts as often as it is described")
+            notes.append(f"{least} to {most:,} captions per image: an image counts as often as it is described")
         if self.empty:
-            found.append(f"empty captions: {self.empty:,} (or 'nan', 'None'); each counts as one that claims nothing")
+            notes.append(f"empty captions: {self.empty:,} (or 'nan', 'None'); each counts as one that claims nothing")
         if self.cut > SHOWN_CUT * self.records:
-            found.append(
+            notes.append(
                 f"{self.cut:,} of {self.records:,} captions were cut off by a limit; --drop-unfinished scores them "
                 "without their last sentence"
             )
         if self.contradicting:
-            found.append(
+            notes.append(
                 f"{self.contradicting:,} of {self.records:,} records have 'objects' that are absent by the truth, "
                 "which is what counts"
             )
         if self.agreement is not None and self.agreement.at_chance:
-            found.append(
+            notes.append(
                 f"do the captions belong to their images? {self.agreement.confirmed:.0%} of what they claim is there, "
                 f"and {self.agreement.chance:.0%} in images taken at random"
             )
-        return found
+        return notes
 
 
 class RecordCount:

@@ -208,8 +208,8 @@ def csv_reader(data: bytes, delimiter: str) -> CsvReader:
 def _header(cells: Sequence[Any], name: str) -> list[str]:
     header = ["" if cell is None else str(cell).strip() for cell in cells]
     if len(header) < 2:
-        found = "JSON, not" if header and header[0].startswith(("{", "[")) else "neither JSON nor"
-        raise InputError(f"{found} a table with at least two columns", path=name, line=1)
+        kind = "JSON, not" if header and header[0].startswith(("{", "[")) else "neither JSON nor"
+        raise InputError(f"{kind} a table with at least two columns", path=name, line=1)
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if twice:
         raise InputError(f"column {twice[0]!r} appears twice", path=name, line=1)

@@ -112,11 +112,11 @@ def _may_repeat_keys(data: bytes, value: Any) -> bool:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
         raise ValueError(f"key {twice!r} appears twice")
-    return found
+    return document
 
 
 def _refuse_constant(name: str) -> Any:
@@ -140,8 +140,8 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
     else:
         line = getattr(error, "lineno", 1) - 1
         place = getattr(error, "pos", 0)
-        found = getattr(error, "doc", "")[place : place + 9]
-        constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
+        near = getattr(error, "doc", "")[place : place + 9]
+        constant = next((c for c in ("NaN", "Infinity") if near.startswith(c)), None)
         why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
         reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)

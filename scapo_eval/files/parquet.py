@@ -85,8 +85,8 @@ class Parquet:
 
     def _dictionaries(self, group: int, columns: Sequence[str] | None) -> int:
         """Bytes of all dictionaries of a row group."""
-        size, found = 0, self.metadata.row_group(group)
-        for column in map(found.column, range(found.num_columns)):
+        size, row_group = 0, self.metadata.row_group(group)
+        for column in map(row_group.column, range(row_group.num_columns)):
             if columns is None or column.path_in_schema.partition(".")[0] in columns:
                 start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
                 size += _dictionary_at(self._stream, start)

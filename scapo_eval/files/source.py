@@ -327,9 +327,9 @@ class Span:
 
     def _read(self, descriptor: int) -> bytes:
         data = bytearray(self.size)
-        found = 0
-        while n := _read_at(descriptor, memoryview(data)[found:], self.begin + found):
-            found += n
+        filled = 0
+        while n := _read_at(descriptor, memoryview(data)[filled:], self.begin + filled):
+            filled += n
         self.identity.check(Identity.of(os.fstat(descriptor)), self.name)
         return bytes(data)
 
@@ -670,7 +670,7 @@ def file_system(uri: str) -> tuple[Any, str]:
     if scheme in ("http", "https", "ftp"):
         raise InputError(f"{scheme}:// is not read; download the file and give its path: curl -LO '{uri}'", path=uri)
     try:
-        found: tuple[Any, str] = FileSystem.from_uri(uri)
+        opened: tuple[Any, str] = FileSystem.from_uri(uri)
     except ImportError:
         raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
@@ -679,7 +679,7 @@ def file_system(uri: str) -> tuple[Any, str]:
     except Exception as error:  # of whatever library stands behind a scheme: no network, no such bucket, no rights
         remedy = _HUB if scheme == "hf" else "; look at its name, network and credentials, or download it first"
         raise InputError(f"cannot be reached ({_line(error)}){remedy}", path=uri) from None
-    return found
+    return opened
 
 
 _SCHEMES = "s3://, gs://, abfs://, hdfs:// and file://"
@@ -706,11 +706,11 @@ def os_reason(error: BaseException) -> str:
 def _refuse_long_line(stream: BinaryIO, name: str, begin: int, end: int) -> None:
     stream.seek(begin)
     lines = stream.read(end - begin).split(b"\n")
-    found = next((k for k, line in enumerate(lines) if len(line) > MAX_LINE), None)
-    if found is not None:
+    too_long = next((k for k, line in enumerate(lines) if len(line) > MAX_LINE), None)
+    if too_long is not None:
         stream.seek(0)
         before = sum(stream.read(min(2**20, begin - k)).count(b"\n") for k in range(0, begin, 2**20))
-        raise long_line(name, before + found + 1)
+        raise long_line(name, before + too_long + 1)
 
 
 def long_line(name: str, number: int) -> InputError:

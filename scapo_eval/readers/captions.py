@@ -349,8 +349,8 @@ def _is_own(head: bytes) -> bool:
 
 def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: Warn) -> Iterator[ParsedBlock]:
     name = source.rows.path
-    found = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
-    while rows := list(islice(found, PARSED_BLOCK)):
+    captions = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
+    while rows := list(islice(captions, PARSED_BLOCK)):
         yield ParsedBlock(
             name,
             Captions(
@@ -467,9 +467,9 @@ def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
     """The captions of blocks, in order and numbered as in their file; faulty ones go to ``faults`` and are left out."""
     before = 0
     for block in blocks:
-        found: list[InputError] = []
-        captions = block.parse(FaultList(found.append))
-        for error in found:
+        faulty: list[InputError] = []
+        captions = block.parse(FaultList(faulty.append))
+        for error in faulty:
             faults.add(error.behind(before))
         yield captions.behind(before)
         before += captions.lines
@@ -522,7 +522,7 @@ def _parse_line(name: str, number: int, line: bytes, faults: FaultList) -> Any:
 def _record_reason(record: Any, error: Exception) -> str:
     if not isinstance(record, Mapping):
         return f"expected a JSON object, found {json_type(record)}"
-    found = ", ".join(map(str, list(record)[:8])) or "nothing"
+    keys = ", ".join(map(str, list(record)[:8])) or "nothing"
     inside = next(
         (key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)),
         None,
@@ -537,7 +537,7 @@ def _record_reason(record: Any, error: Exception) -> str:
                 if rollout
                 else "name the keys: scapo-eval import --image-key, --caption-key"
             )
-            return f"missing key '{key}' (found: {found}); {hint}"
+            return f"missing key '{key}' (found: {keys}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
     several = "; give each caption a record of its own" if isinstance(record["caption"], list) else ""

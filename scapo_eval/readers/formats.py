@@ -175,9 +175,9 @@ def _unpacked(rows: Rows) -> Rows:
 def _lmms_model(run: Record) -> str | None:
     args = run.get("args")
     told = args.get("model_args") if isinstance(args, dict) else None
-    found = re.search(r"(?:^|,)(?:pretrained|model|model_version)=([^,]+)", told) if isinstance(told, str) else None
-    if found:
-        return found.group(1)
+    named = re.search(r"(?:^|,)(?:pretrained|model|model_version)=([^,]+)", told) if isinstance(told, str) else None
+    if named:
+        return named.group(1)
     return args["model"] if isinstance(args, dict) and isinstance(args.get("model"), str) else None
 
 
@@ -355,17 +355,17 @@ def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
 
 def _lmms_responses(row: Record) -> list[str]:
     """``"No"`` (v0.7), ``["No"]`` (to v0.6) or ``[["No"]]`` (unfiltered)."""
-    found: list[str] = []
+    listed: list[str] = []
     stack = [row.get("filtered_resps", row.get("resps"))]
     while stack:
         value = stack.pop(0)
         if isinstance(value, str):
-            found.append(value)
+            listed.append(value)
         elif isinstance(value, list):
             stack = [*value, *stack]
-    if not found:
+    if not listed:
         raise ValueError("neither 'filtered_resps' nor 'resps' holds a text")
-    return found
+    return listed
 
 
 def _lmms_question(row: Record, doc: Record) -> str | None:
@@ -422,9 +422,9 @@ _CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
 def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
     """The truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics' ``answer``."""
     parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
-    found = doc.get("gt_object", parts[0].get("answer") if parts else None)
-    listed = isinstance(found, list) and all(isinstance(label, str) for label in found)
-    return list(dict.fromkeys(found)) if listed else None
+    answer = doc.get("gt_object", parts[0].get("answer") if parts else None)
+    listed = isinstance(answer, list) and all(isinstance(label, str) for label in answer)
+    return list(dict.fromkeys(answer)) if listed else None
 
 
 # --- HallusionBench -------------------------------------------------------------------------------------------------
@@ -618,7 +618,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "faithscore",
         "FaithScore facts",
-        lambda rows, found: {"facts", "verified"} <= found or {"atomic_facts"} <= found,
+        lambda rows, keys: {"facts", "verified"} <= keys or {"atomic_facts"} <= keys,
         kind=KINDS["facts"],
     ),
     LMMS_EVAL,
@@ -702,7 +702,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "pope",
         "POPE answers (question, answer)",
-        lambda rows, found: {"question", "answer"} <= found <= {"question", "answer", "image"},
+        lambda rows, keys: {"question", "answer"} <= keys <= {"question", "answer", "image"},
         _pope_answer,
     ),
     OTHER_KEYS,

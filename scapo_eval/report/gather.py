@@ -233,10 +233,10 @@ class _Judging:
         """Object HalBench's values by the lists of a judge, and the lists."""
         if self.oracle is None:
             raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
-        found: list[JudgedText] = []
+        texts: list[JudgedText] = []
 
         def keep(scorer: ObjHalScorer, block: ScoredBlock) -> None:
-            found.extend(JudgedText.of_objects(*each) for each in listed_objects(scorer, block))
+            texts.extend(JudgedText.of_objects(*each) for each in listed_objects(scorer, block))
 
         run = score_objhal(
             file,
@@ -249,7 +249,7 @@ class _Judging:
             on_block=keep,
             on_progress=on_progress,
         )
-        return run, ClaimEvidence(name, tuple(found))
+        return run, ClaimEvidence(name, tuple(texts))
 
 
 def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:

@@ -411,8 +411,8 @@ def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
     if group is None or len(sliced) < len(report.captions):
         return [], []
     label = labels_of([run.parts for run in group.runs if run.parts is not None])
-    found = group.sliced or {}
-    places = {name: k for k, name in enumerate(dict.fromkeys(entry["slice"] for entry in found["slices"]))}
+    slices = group.sliced or {}
+    places = {name: k for k, name in enumerate(dict.fromkeys(entry["slice"] for entry in slices["slices"]))}
     return list(places), [[places[label(value)] for value in values] for values in sliced]
 
 

@@ -106,11 +106,11 @@ def _sliced(group: Results) -> dict[str, Any]:
     baseline, the difference with its bounds and the images shared. ``tests`` holds ``[system, baseline
     or null, metric, p]``.
     """
-    found = group.sliced or {}
+    sliced = group.sliced or {}
     systems = {run.name: k for k, run in enumerate(group.runs)}
     metrics = {name: k for k, name in enumerate(group.metric_set.formulas)}
     spoken = spoken_metrics(group.metric_set)
-    slices = {name: k for k, name in enumerate(dict.fromkeys(entry["slice"] for entry in found["slices"]))}
+    slices = {name: k for k, name in enumerate(dict.fromkeys(entry["slice"] for entry in sliced["slices"]))}
 
     def numbers(entry: Mapping[str, Any], name: str) -> list[float | None]:
         value, change = entry["metrics"][name], entry.get("differences", {}).get(name)
@@ -118,17 +118,17 @@ def _sliced(group: Results) -> dict[str, Any]:
         return [value["value"], value["ci_low"], value["ci_high"], *difference]
 
     return {
-        "by": found["by"],
+        "by": sliced["by"],
         "slices": list(slices),
         "cells": [
             [systems[entry["system"]], slices[entry["slice"]], entry["n_images"],
              [numbers(entry, name) for name in spoken]]
-            for entry in found["slices"]
+            for entry in sliced["slices"]
         ],
         "tests": [
             [systems[row["system"]], None if row["baseline"] is None else systems[row["baseline"]],
              metrics[row["metric"]], row["p_value"]]
-            for row in found["interactions"]
+            for row in sliced["interactions"]
             if row["metric"] in spoken and row["p_value"] is not None
         ],
     }  # fmt: skip

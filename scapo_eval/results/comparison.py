@@ -78,22 +78,25 @@ def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]
     the truths say of the images that both have (the names and label sets of the truths do not matter then), and the
     number of captions that most images have.
     """
-    found = run.signature.differences(other.signature)
-    found.pop("per_image", None)
+    differing = run.signature.differences(other.signature)
+    differing.pop("per_image", None)
     ours, theirs = run.table, other.table
     if None not in (counted := (ours.per_image, theirs.per_image)) and counted[0] != counted[1]:
-        found["per_image"] = str(counted[0]), str(counted[1])
+        differing["per_image"] = str(counted[0]), str(counted[1])
     if ours.cells is None or theirs.cells is None:
-        return found
+        return differing
     cells = dict(zip(theirs.image_ids, theirs.cells.tolist(), strict=True))
     shared = [
         (cell, cells[image]) for image, cell in zip(ours.image_ids, ours.cells.tolist(), strict=True) if image in cells
     ]
     if shared:
-        found = {name: values for name, values in found.items() if name not in TRUTH}
+        differing = {name: values for name, values in differing.items() if name not in TRUTH}
     if changed := sum(a != b for a, b in shared):
-        found["truth"] = ours.truth, f"{theirs.truth} (other labels in {changed:,} of {len(shared):,} shared images)"
-    return found
+        differing["truth"] = (
+            ours.truth,
+            f"{theirs.truth} (other labels in {changed:,} of {len(shared):,} shared images)",
+        )
+    return differing
 
 
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> Iterator[dict[str, Any]]:

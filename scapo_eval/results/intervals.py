@@ -104,10 +104,10 @@ def _bounds(linear: Linear, confidence: float, *, single: bool) -> list[tuple[fl
     return made
 
 
-def intervals(found: Linear, confidence: float) -> dict[str, Interval]:
+def intervals(linear: Linear, confidence: float) -> dict[str, Interval]:
     """Metric -> interval; without bounds where the metric has no value, or a plain number no spread."""
-    bounds = _bounds(found, confidence, single=True)
-    return {name: Interval(*(pair or (None, None))) for name, pair in zip(found.names, bounds, strict=True)}
+    bounds = _bounds(linear, confidence, single=True)
+    return {name: Interval(*(pair or (None, None))) for name, pair in zip(linear.names, bounds, strict=True)}
 
 
 def difference_intervals(a: Linear, b: Linear, confidence: float) -> dict[str, Interval]:

@@ -126,6 +126,6 @@ def _planned(
     return Power(metric, system, baseline, value, pilot, n, planned, smallest, difference, chance, needed)
 
 
-def as_record(found: Power) -> dict[str, Any]:
+def as_record(power: Power) -> dict[str, Any]:
     """The entry as one JSON object."""
-    return {name: getattr(found, name) for name in Power.__slots__}
+    return {name: getattr(power, name) for name in Power.__slots__}

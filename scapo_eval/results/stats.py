@@ -438,12 +438,12 @@ def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> d
     for name, formula in metrics.formulas.items():
         if name in metrics.plain_numbers or (isinstance(formula, Ratio) and formula.unit != 1):
             continue
-        found = [
+        differences = [
             min(sides, key=lambda column: int(column.sum()))
             for sides in opposites(table, metrics, formula)
             if sum(sides).any() and all(side.sum() >= 0 for side in sides)  # type: ignore[union-attr]
         ]
-        if found and (events := min(found, key=lambda column: int(column.sum()))).sum() < fewer_than:
+        if differences and (events := min(differences, key=lambda column: int(column.sum()))).sum() < fewer_than:
             few[name] = int(events.sum()), int(np.count_nonzero(events))
     return few
 

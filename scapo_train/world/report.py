@@ -125,22 +125,22 @@ def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
-def table(found: Sequence[SchemeRow]) -> str:
+def table(rows: Sequence[SchemeRow]) -> str:
     """Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
     lines = [
         [outcome.title, decoding, str(len(outcome.trials))]
         + [_cell(outcome.values(decoding, name).values()) for name in _COLUMNS]
-        for outcome in found
+        for outcome in rows
         for decoding in _DECODING
     ]
     return _markdown(["", "responses", "trials", *_COLUMNS.values()], lines, 2)
 
 
-def differences(found: Sequence[SchemeRow], to: str = "scapo") -> str:
+def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
     """Markdown: each line less the line ``to``, within seeds and kernels; empty where there is nothing to compare."""
-    base = next((outcome for outcome in found if outcome.name == to), None)
+    base = next((outcome for outcome in rows if outcome.name == to), None)
     lines = []
-    for outcome in found[1:]:
+    for outcome in rows[1:]:
         for decoding in _DECODING if base is not None and outcome is not base else ():
             cells, seeds = list[str](), 0
             for name in _COLUMNS:
@@ -165,17 +165,17 @@ def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) ->
     return {seed: float(np.mean(values)) for seed, values in sorted(gaps.items())}
 
 
-def kernels_table(found: Sequence[SchemeRow]) -> str:
+def kernels_table(rows: Sequence[SchemeRow]) -> str:
     """Markdown: lines that ran with all kernels, and how far these and seeds spread; empty where all ran with the same.
 
     Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
     with the same kernels, pooled over these.
     """
-    names = [kernels for kernels in KERNELS if any(trial.kernels == kernels for line in found for trial in line.trials)]
+    names = [kernels for kernels in KERNELS if any(trial.kernels == kernels for line in rows for trial in line.trials)]
     if len(names) < 2:
         return ""
     lines = []
-    for outcome in (line for line in found[1:] if {trial.kernels for trial in line.trials}.issuperset(names)):
+    for outcome in (line for line in rows[1:] if {trial.kernels for trial in line.trials}.issuperset(names)):
         for decoding in _DECODING:
             for name in ("cap_score", "fluency"):
                 grid = np.full((len({t.seed for t in outcome.trials}), len(names)), np.nan)

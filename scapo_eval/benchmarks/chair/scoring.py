@@ -206,7 +206,7 @@ def score_chair(
 
 
 def chair_of(
-    found: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+    tally: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> Run:
     """The metrics of sums; the arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
     profile, truth = scorer.profile, scorer.truths[0]
@@ -217,22 +217,22 @@ def chair_of(
         native=scorer.native.vocabulary.identity if scorer.native else None,
         oracle=truth.oracle.fingerprint,
         world=truth.oracle.world,
-        **found.decisive,
-        n=found.n_records,
-        ids=digest(found.table.image_ids),
-        skip=found.left_out,
-        bad_files=len(found.bad_files) or None,
+        **tally.decisive,
+        n=tally.n_records,
+        ids=digest(tally.table.image_ids),
+        skip=tally.left_out,
+        bad_files=len(tally.bad_files) or None,
     )
     return Run(
         name=name,
         signature=signature,
         metric_set=scorer.metric_set,
-        table=found.table,
-        n_records=found.n_records,
-        other_counts=found.other_counts,
-        account=found.account,
-        printed=printed_digits(found.table, profile.name),
-        notes=(*damage, *found.notes, *truth_notes(truth, found.mentioned)),
+        table=tally.table,
+        n_records=tally.n_records,
+        other_counts=tally.other_counts,
+        account=tally.account,
+        printed=printed_digits(tally.table, profile.name),
+        notes=(*damage, *tally.notes, *truth_notes(truth, tally.mentioned)),
         resampling=resampling or Resampling(),
     )
 
