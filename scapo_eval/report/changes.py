@@ -30,7 +30,7 @@ class LabelChange:
     Attributes:
         label: the label.
         difference: share of captions that hallucinate it, system minus baseline, on the shared images.
-        low, high: 95 % interval, made as those of the metrics are; None without resamples.
+        low, high: 95 % interval, made as those of the metrics are; None without resamples, and of lesser changes.
         p_holm: exact sign test over the images in which the two differ, corrected over all labels that changed
             (:func:`~scapo_eval.results.families.tarone_holm`: labels too rare to be significant do not count).
     """
@@ -50,12 +50,12 @@ class LabelChange:
 def label_changes(
     system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling, top: int = 5
 ) -> list[LabelChange]:
-    """The labels whose hallucination changed most, largest first; none below MIN_SHARED_IMAGES shared images.
+    """The labels whose hallucination changed, largest change first; none below MIN_SHARED_IMAGES shared images.
 
     Args:
         system, baseline: captions that were matched with one vocabulary.
         resampling: of the intervals.
-        top: greatest number of labels.
+        top: number of labels that have an interval.
     """
     labels = system.truth.vocabulary.labels
     ours, theirs = system.hallucinated, baseline.hallucinated
@@ -71,10 +71,12 @@ def label_changes(
     corrected = dict(zip(changed, tarone_holm(p_values, smallest), strict=True))
     total_a, total_b = a.total, b.total
     difference = total_a[1:] / total_a[0] - total_b[1:] / total_b[0]
-    most = sorted(changed, key=lambda k: (-abs(difference[k]), labels[k]))[:top]
+    ranked = sorted(changed, key=lambda k: (-abs(difference[k]), labels[k]))
+    bounds = [(row.interval.low, row.interval.high) for row in _intervals(a, b, ranked[:top], resampling)]
+    bounds += [(None, None)] * len(ranked[top:])
     return [
-        LabelChange(labels[k], float(difference[k]), row.interval.low, row.interval.high, corrected[k])
-        for k, row in zip(most, _intervals(a, b, most, resampling), strict=True)
+        LabelChange(labels[k], float(difference[k]), low, high, corrected[k])
+        for k, (low, high) in zip(ranked, bounds, strict=True)
     ]
 
 

@@ -45,6 +45,7 @@ from ..results.render import (
     stars,
 )
 from ..results.results import Results
+from ..results.stats import MIN_SHARED_IMAGES
 from . import bundle
 from .answers import columns_of
 from .boxes import boxes_of
@@ -209,7 +210,8 @@ def _group(group: Results) -> dict[str, Any]:
         for n in names
     ]
     tests = sorted({row["test"] for row in record["comparisons"]} - {None})
-    shared = sorted({row["n_images"] for row in record["comparisons"]})
+    sharing = {row["n_images"] for row in record["comparisons"]}
+    shared = sorted({n for n in sharing if n >= MIN_SHARED_IMAGES} or sharing)  # of fewer no difference is shown
     return {
         "name": benchmark_name(metric.name),
         "set": metric.name,

@@ -25,6 +25,9 @@ from .sentences import LENGTH, Sentence, sentence, spoken_metrics
 MOST_BASELINES = 10
 """Number of systems of one benchmark up to which each can be the baseline; of more, only the first can."""
 
+MOST_LABELS = 5
+"""Number of changed labels that the Overview shows; the Labels page shows all."""
+
 
 def overview(report: Report) -> list[dict[str, Any]]:
     """The argument of every benchmark whose runs are systems, for the page.
@@ -199,12 +202,13 @@ def _against(
 def _evidence(
     ours: CaptionEvidence, base: CaptionEvidence, said: Sentence, group: Results, texts: _Texts
 ) -> dict[str, Any]:
-    changes = label_changes(ours, base, group.runs[0].resampling)
+    changes = label_changes(ours, base, group.runs[0].resampling, MOST_LABELS)
     evidence: dict[str, Any] = {
-        "labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes],
+        "labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes[:MOST_LABELS]],
+        "tested": [[c.label, round(c.difference, 5), c.tone] for c in changes],
         "guards": _guards(ours, base, group),
     }
-    if example := _example(ours, base, changes, said):
+    if example := _example(ours, base, changes[:MOST_LABELS], said):
         pair, label, what = example
         evidence["example"] = {
             "label": label,

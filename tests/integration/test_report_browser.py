@@ -318,6 +318,24 @@ def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tup
     assert {s.strip() for s in page.locator("#detail .caption h4 bdi").all_inner_texts()} == {REAL[1]}
 
 
+def test_labels_show_the_overviews_test(reader: Reader) -> None:
+    """The star of a label on the Labels page and its bar on the Overview rest on one test."""
+    page = reader.open("page=labels")
+    page.select_option("#labels-system", label=REAL[2])
+    page.select_option("#labels-base", label=REAL[0])
+    rows = page.locator("#labels-view tbody tr").all_inner_texts()
+    starred = {cells[0]: cells[10] for cells in (row.split("\t") for row in rows) if cells[10].endswith("*")}
+    assert 0 < len(starred) < len(rows)
+    page = reader.open()
+    page.get_by_role("button", name=f"Why: the labels and captions of {REAL[2]}").click()
+    bars = page.locator("figure svg a[aria-label$='the captions that differ']")
+    assert bars.count()
+    for bar in bars.all():
+        label = bar.locator("text.label-name").text_content()
+        shown = bar.locator("rect").get_attribute("class") in ("bar-better", "bar-worse")
+        assert (label in starred) == shown
+
+
 def test_filters_and_orders_of_the_captions(reader: Reader, real: tuple[Path, Any]) -> None:
     page, captions = reader.open("page=captions"), real[1]
     assert reader.count() == 500

@@ -1,6 +1,7 @@
 // The Labels page: hallucinated and missed labels, their surface forms, and what is hallucinated together.
 
 import { address, link, orderFrom, orderText } from "./address.js";
+import { comparable } from "./baseline.js";
 import { hallucinatedCaptions } from "./captions.js";
 import { byId, el } from "./dom.js";
 import { pairLink } from "./doors.js";
@@ -61,15 +62,24 @@ export function labelsPage(charts) {
     value
       ? el("a", { href: pairLink(systems[select.value], systems[baseline.value], { label, by }) }, change(value))
       : change(value);
+  /** Label -> [label, difference, tone] of one system's captions against another's; null where it was not compared. */
+  function testedAgainst(k, base) {
+    const argument = charts.arguments.find((each) => each.set === "capscore");
+    const at = (n) => argument.systems.findIndex((system) => system.name === systems[n]);
+    if (!argument || !comparable(argument, at(base), at(k))) return null;
+    return new Map(argument.against[at(base)][at(k)].tested.map((row) => [row[0], row]));
+  }
   const found = (row) => row.toLowerCase().includes(search.value.toLowerCase());
 
   function labelView(t, base) {
     const rows = labelRows(t);
     const before = new Map(labelRows(base).map((row) => [row.label, row]));
+    const tested = testedAgainst(select.value, baseline.value);
     const minus = (a, b) => (a === null || b === null || b === undefined ? null : a - b);
     for (const row of rows) {
       row.before = t === base ? null : before.get(row.label) || null;
-      row.change = row.before && minus(row.rate, row.before.rate);
+      const [, share, tone] = (tested && tested.get(row.label)) || [row.label, tested ? 0 : null, "untested"];
+      Object.assign(row, { share, tone });
       row.missChange = row.before && minus(row.missRate, row.before.missRate);
     }
     const counted = (name, verdict) => ({
@@ -106,7 +116,12 @@ export function labelsPage(charts) {
                 )
               : "0",
         },
-        { title: "rate − baseline", value: (r) => r.change, cell: (r) => door(r.label, "rate", r.change) },
+        {
+          title: "of captions − baseline",
+          value: (r) => r.share,
+          cell: (r) =>
+            el("span", { class: r.tone }, door(r.label, "share", r.share), r.tone === "untested" ? "" : " *"),
+        },
         { title: "missed − baseline", value: (r) => r.missChange, cell: (r) => door(r.label, "missed", r.missChange) },
       );
     if (rows.some((r) => r.unknown)) columns.push(number("unknown", (r) => r.unknown));
@@ -114,7 +129,10 @@ export function labelsPage(charts) {
       el(
         "p",
         { class: "hint" },
-        "Captions that name the label, of these hallucinated, with Wilson’s 95 % interval; images that have it, of these missed; differences in points, not tested. Follow a label or a number to its captions.",
+        "Captions that name the label, of these hallucinated, with Wilson’s 95 % interval; images that have it, of these missed. " +
+          "Of captions − baseline: points more of all captions of shared images that hallucinate the label; " +
+          "* an exact sign test over images shows it, corrected over all labels (Tarone and Holm). Missed − baseline is not tested. " +
+          "Follow a label or a number to its captions.",
       ),
       table(
         "By label",
