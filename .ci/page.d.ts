@@ -14,3 +14,75 @@ interface EventTarget {
   closest(selector: string): any;
   files: FileList;
 }
+
+// The rows of the pages' data, as report/overview.py, answers.py and html.py write them.
+/** A metric of a benchmark. */
+interface Metric {
+  key: string;
+  name: string;
+  higher: boolean | null;
+  plain: boolean;
+  meaning: string;
+}
+/** A value with its 95 % interval. */
+interface Value {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+}
+/** A system's difference to a baseline in one metric, and both values on the images that they share. */
+interface Difference {
+  difference: number | null;
+  low: number | null;
+  high: number | null;
+  before: number | null;
+  after: number | null;
+  stars: string;
+}
+/** How much more often a system hallucinates a label than a baseline does. */
+interface LabelChange {
+  label: string;
+  difference: number;
+  tone: string;
+  low?: number | null;
+  high?: number | null;
+}
+/** A word by which captions name a label; label is a place in the vocabulary. */
+interface SurfaceForm {
+  surface: string;
+  label: number;
+  mentions: number;
+  hallucinated: number;
+  unknown: number;
+  unclaimed: number;
+}
+/** A question of a benchmark, and a system's answer to it. */
+interface Question {
+  image: string | null;
+  part: string;
+  question: string;
+  truth: string;
+  content: string;
+}
+interface Answer {
+  verdict: string;
+  right: boolean | null;
+  response: string;
+  description: string;
+  judgment: string;
+}
+/** A claim of a description with a judge's verdict. */
+interface JudgedClaim {
+  claim: string;
+  true: boolean | null;
+  descriptive: boolean;
+  reference: string | null;
+}
+/** A system's place in a plane of two metrics. */
+interface PlanePoint {
+  name: string;
+  x: number;
+  y: number;
+  score: number;
+  ellipse: [number, number][];
+}

@@ -159,7 +159,7 @@ def said_of(argument: dict[str, Any]) -> dict[str, str]:
     """System -> verdict and sentence against the first system, of one of the overview's arguments."""
     entries = zip(argument["systems"], argument["against"][0], strict=True)
     return {
-        system["name"]: f"{entry['verdict']}: {''.join(piece for piece, *_ in entry['said'])}."
+        system["name"]: f"{entry['verdict']}: {''.join(piece['text'] for piece in entry['said'])}."
         for system, entry in entries
         if entry
     }

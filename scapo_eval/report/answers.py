@@ -87,8 +87,7 @@ def read_answer_evidence(
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
     """The answers of every benchmark as the page takes them: its questions, and each system's answers to them.
 
-    A question is ``[image, part, question, truth, content]``; an answer ``[verdict, right, response, description,
-    judgment]``, None where the system did not answer.
+    An answer is None where the system did not answer.
     """
     made = []
     for name in dict.fromkeys(system.benchmark for system in evidence):
@@ -102,12 +101,16 @@ def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
             {
                 "set": name,
                 "systems": [system.name for system in systems],
-                "questions": [[q.image, q.part, q.question, q.truth, q.content] for q in questions.values()],
-                "answers": [[_answer(cases.get(key)) for key in questions] for cases in own],
+                "questions": [_named(question, _QUESTION) for question in questions.values()],
+                "answers": [[_named(cases.get(key), _ANSWER) for key in questions] for cases in own],
             }
         )
     return made
 
 
-def _answer(case: AnsweredQuestion | None) -> list[Any] | None:
-    return None if case is None else [case.verdict, case.right, case.response, case.description, case.judgment]
+_QUESTION = ("image", "part", "question", "truth", "content")
+_ANSWER = ("verdict", "right", "response", "description", "judgment")
+
+
+def _named(case: AnsweredQuestion | None, names: Sequence[str]) -> dict[str, Any] | None:
+    return None if case is None else {name: getattr(case, name) for name in names}

@@ -13,7 +13,7 @@ import gzip
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -306,20 +306,20 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
     return [(k, counts[k]) for k in (*always, *troubles) if k in counts and (k in always or counts[k])]
 
 
-def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """The claims of the descriptions with the most that are not true, and what they say of the reference claims.
+_CLAIM = ("claim", "true", "descriptive", "reference")
 
-    A claim is ``[claim, true, descriptive, reference]``.
-    """
+
+def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
+    """The claims of the descriptions with the most that are not true, and what they say of the reference claims."""
     return {
         "name": evidence.name,
         "descriptions": [
             {
                 "image": judged.image,
                 "text": judged.text,
-                "rows": judged.rows,
+                "rows": [dict(zip(_CLAIM, row, strict=True)) for row in judged.rows],
                 "unread": judged.unread,
-                "references": judged.references,
+                "references": [{"claim": claim, "answer": answer} for claim, answer in judged.references],
             }
             for judged in evidence.worst(CLAIMS_SHOWN)
         ],
@@ -357,13 +357,16 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
                 "set": plane.metric_set,
                 "title": plane.title,
                 "axes": [_axis(plane.metric_set, name) for name in (plane.x, plane.y)],
-                "points": [[p.name, p.x, p.y, p.score, _rounded(p.ellipse.tolist())] for p in plane.points],
+                "points": [
+                    {"name": p.name, "x": p.x, "y": p.y, "score": p.score, "ellipse": _rounded(p.ellipse.tolist())}
+                    for p in plane.points
+                ],
                 "trails": plane.trails,
             }
             for plane in drawn
         ],
         "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
-        "suspects": [astuple(form) for form in suspect_forms(surfaces)],
+        "suspects": [asdict(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
         "answers": [
             (name, [answer.name for answer in report.answers if answer.benchmark == name])
@@ -391,9 +394,9 @@ def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str
     return {
         "label": [labels[k] for k in used],
         **{name: [values[k] for k in used] for name, values in rows.items()},
-        "forms": [astuple(form) for form in forms],
-        "together": [[labels[k] for k in most], counts],
-        "beside": [[labels[a], labels[b], n] for a, b, n in pairs],
+        "forms": {f.name: [getattr(form, f.name) for form in forms] for f in fields(SurfaceForm)},
+        "together": {"labels": [labels[k] for k in most], "counts": counts},
+        "beside": [{"hallucinated": labels[a], "present": labels[b], "captions": n} for a, b, n in pairs],
     }
 
 

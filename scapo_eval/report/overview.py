@@ -25,6 +25,10 @@ from .sentences import LENGTH, Sentence, sentence, spoken_metrics
 MOST_BASELINES = 10
 """Number of systems of one benchmark up to which each can be the baseline; of more, only the first can."""
 
+_DIFFERENCE = {
+    "difference": "difference", "low": "ci_low", "high": "ci_high", "before": "baseline_value", "after": "system_value"
+}  # fmt: skip
+
 MOST_LABELS = 5
 """Number of changed labels that the Overview shows; the Labels page shows all."""
 
@@ -75,15 +79,16 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
         "data": _data_set(list(captions.values())),
         "counted": metric_set.counted,
         "metrics": [
-            [name, metric_name(name) + reader_mark(name, signatures), metric_set.higher_is_better.get(name),
-             name in metric_set.plain_numbers,
-             metric_meaning(metric_set.name, name)]
+            {"key": name, "name": metric_name(name) + reader_mark(name, signatures),
+             "higher": metric_set.higher_is_better.get(name), "plain": name in metric_set.plain_numbers,
+             "meaning": metric_meaning(metric_set.name, name)}
             for name in names
         ],
         "spoken": [names.index(name) for name in spoken_metrics(metric_set)],
         "systems": [
             {"name": run.name, "images": run.n_images, "scored": run.n_records,
-             "values": [[value.value, value.low, value.high] for value in map(run.metrics.__getitem__, names)]}
+             "values": [{"value": value.value, "low": value.low, "high": value.high}
+                        for value in map(run.metrics.__getitem__, names)]}
             for run in group.runs
         ],
         "against": [*against, *rest],
@@ -95,11 +100,11 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[tuple[str, int]]:
+def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str, Any]]:
     """Image and text of the captions that name most absent objects, the shorter one first of equal ones."""
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)
     order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))
-    return [(run.image_ids[k], texts.add(run, k)) for k in order[:most]]
+    return [{"image": run.image_ids[k], "text": texts.add(run, k)} for k in order[:most]]
 
 
 def _sliced(group: Results) -> dict[str, Any]:
@@ -183,15 +188,12 @@ def _against(
         entry: dict[str, Any] = {
             "verdict": said.verdict,
             "tone": said.tone,
-            "said": [[piece, part.tone, part.metric] for piece, part in zip(said.pieces(), said.parts, strict=True)],
-            "n": said.n_images,
-            "rows": [
-                [
-                    *(row[name] for name in ("difference", "ci_low", "ci_high", "baseline_value", "system_value")),
-                    stars(row),
-                ]
-                for row in rows
+            "said": [
+                {"text": piece, "tone": part.tone, "metric": part.metric}
+                for piece, part in zip(said.pieces(), said.parts, strict=True)
             ],
+            "n": said.n_images,
+            "rows": [{**{name: row[key] for name, key in _DIFFERENCE.items()}, "stars": stars(row)} for row in rows],
         }
         if base is not None and name in captions:
             entry |= _evidence(captions[name], base, said, group, texts)
@@ -204,8 +206,8 @@ def _evidence(
 ) -> dict[str, Any]:
     changes = label_changes(ours, base, group.runs[0].resampling, MOST_LABELS)
     evidence: dict[str, Any] = {
-        "labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes[:MOST_LABELS]],
-        "tested": [[c.label, round(c.difference, 5), c.tone] for c in changes],
+        "labels": [_change(change) | {"low": change.low, "high": change.high} for change in changes[:MOST_LABELS]],
+        "tested": [_change(change) for change in changes],
         "guards": _guards(ours, base, group),
     }
     if example := _example(ours, base, changes[:MOST_LABELS], said):
@@ -217,6 +219,10 @@ def _evidence(
             "texts": [texts.add(base, pair[1]), texts.add(ours, pair[0])],
         }
     return evidence
+
+
+def _change(change: LabelChange) -> dict[str, Any]:
+    return {"label": change.label, "difference": round(change.difference, 6), "tone": change.tone}
 
 
 def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def sentences(path: Path, baseline: str | None = None) -> dict[str, tuple[str, s
     names = [system["name"] for system in argument["systems"]]
     entries = argument["against"][names.index(baseline) if baseline else 0]
     return {
-        name: (entry["verdict"], "".join(piece for piece, *_ in entry["said"]))
+        name: (entry["verdict"], "".join(piece["text"] for piece in entry["said"]))
         for name, entry in zip(names, entries, strict=True)
         if entry
     }
@@ -443,7 +443,8 @@ def test_a_difference_leads_to_exactly_the_images_that_make_it(reader: Reader, r
     page = reader.open()
     page.get_by_role("button", name=f"captions of {REAL[2]}").click()
     argument = charts(real[0])["arguments"][0]
-    label, difference, *_ = argument["against"][0][2]["labels"][0]
+    change = argument["against"][0][2]["labels"][0]
+    label, difference = change["label"], change["difference"]
     page.locator("#overview .label-name", has_text=label).click()
     page.get_by_text(re.compile("without the images shown")).wait_for()
     said = page.inner_text("#captions-count")
@@ -466,8 +467,9 @@ def test_a_difference_leads_to_exactly_the_images_that_make_it(reader: Reader, r
 @pytest.mark.parametrize("metric", ["hal_rate", "cover_rate", "cap_score"])
 def test_the_page_counts_a_difference_as_the_results_do(reader: Reader, real: tuple[Path, Any], metric: str) -> None:
     argument = charts(real[0])["arguments"][0]
-    place = [name for name, *_ in argument["metrics"]].index(metric)
-    difference, _, _, before, after, _ = argument["against"][0][2]["rows"][place]
+    place = [metric["key"] for metric in argument["metrics"]].index(metric)
+    row = argument["against"][0][2]["rows"][place]
+    difference, before, after = row["difference"], row["before"], row["after"]
     page = reader.open(f"page=captions&system={REAL[2]}&against={REAL[0]}&by={metric}&outcome=differs")
     shown = f"{100 * before:.1f} → {100 * after:.1f}, {100 * difference:+.1f} points".replace("-", "−")
     assert shown in page.inner_text("#captions-count")

@@ -78,7 +78,8 @@ def test_the_page_gets_the_pair_and_saying_less_is_no_loss(systems: tuple[Captio
     assert entry["verdict"] == "better"
     assert entry["example"]["label"] == "cat"
     assert entry["example"]["image"] == "7"
-    assert entry["tested"] == [["cat", -0.33333, "better"], ["car", -0.01667, "untested"], ["sofa", -0.01667, "untested"]]
+    tested = [(row["label"], round(60 * row["difference"]), row["tone"]) for row in entry["tested"]]
+    assert tested == [("cat", -20, "better"), ("car", -1, "untested"), ("sofa", -1, "untested")]
     assert argument["texts"]["text"][entry["example"]["texts"][0]] == "A dog, a cat and a sofa."
     page = html.page(report, title="T").decode()
     assert '<strong class="untested">says less</strong> <small>and is better in Cap. Score</small>' in page

@@ -81,7 +81,7 @@ def test_captions_by_a_column(tmp_path: Path) -> None:
     sliced = argument["sliced"]
     assert (sliced["by"], sliced["slices"]) == ("scene", ["a", "b"])
     assert [cell[:3] for cell in sliced["cells"]] == [[0, 0, 40], [0, 1, 40], [1, 0, 40], [1, 1, 40]]
-    metric = argument["spoken"].index([name for name, *_ in argument["metrics"]].index("hal_rate"))
+    metric = argument["spoken"].index([metric["key"] for metric in argument["metrics"]].index("hal_rate"))
     value, _, _, difference, low, high, shared = sliced["cells"][2][3][metric]
     assert (value, shared) == (8 / 48, 40)
     assert difference == pytest.approx(8 / 48 - 14 / 54)

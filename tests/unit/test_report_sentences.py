@@ -194,7 +194,8 @@ def test_every_system_is_the_baseline_once_and_groups_that_share_no_images_have_
     ]
     other = compare([runs[1], runs[0]], resampling=Resampling(300))
     (row_of_cap_score,) = (row for row in other.comparisons if row["metric"] == "cap_score")
-    difference, low, high, *_ = found["against"][1][0]["rows"][list(CAPTIONS.formulas).index("cap_score")]
+    row = found["against"][1][0]["rows"][list(CAPTIONS.formulas).index("cap_score")]
+    difference, low, high = row["difference"], row["low"], row["high"]
     assert (difference, low, high) == tuple(row_of_cap_score[name] for name in ("difference", "ci_low", "ci_high"))
 
 

@@ -8,16 +8,16 @@ import { OUTCOMES, matches, paired, ratioOf } from "./paired.js";
 import { systemMark } from "./systems.js";
 
 const CASES = 40; // questions that are shown at once, and more at each press
-const [VERDICT, RIGHT, RESPONSE, DESCRIPTION, JUDGMENT] = [0, 1, 2, 3, 4];
 const FIELDS = ["set", "part", "system", "first", "outcome", "text"];
 
+/** @param {boolean | null} right */
 const markOf = (right) => (right === null ? "v-unknown" : right ? "v-supported" : "v-hallucinated");
 const fold = (title, text) =>
   text ? el("details", {}, el("summary", {}, title), el("blockquote", { dir: "auto" }, text)) : null;
 
 /** An answer as counts: whether it is wrong, whether it is right, one answer; null where nobody can tell. */
-const countOf = (answer) =>
-  answer && answer[RIGHT] !== null ? [answer[RIGHT] ? 0 : 1, answer[RIGHT] ? 1 : 0, 1] : null;
+const countOf = (/** @type {Answer | null} */ answer) =>
+  answer && answer.right !== null ? [answer.right ? 0 : 1, answer.right ? 1 : 0, 1] : null;
 const shareRight = (total) => ratioOf(total[0], total[1]);
 
 export function answersPage(sets, pictures) {
@@ -35,7 +35,7 @@ export function answersPage(sets, pictures) {
   /** The choices that depend on the benchmark. */
   function offer(part, system, first) {
     const set = current();
-    const parts = [...new Set(set.questions.map((q) => q[1]).filter(Boolean))].sort();
+    const parts = [...new Set(set.questions.map((q) => q.part).filter(Boolean))].sort();
     const systems = set.systems.map((name) => [wellFormed(name), name]);
     options(f.part, [["", "all"], ...parts.map((each) => [each, each])], part);
     options(f.system, systems, system || (systems[1] || systems[0])[0]);
@@ -52,9 +52,9 @@ export function answersPage(sets, pictures) {
     const now = set.answers[place(f.system)],
       before = set.answers[place(f.first)];
     const says = (k) =>
-      set.questions[k].some((part) => part && part.toLowerCase().includes(text)) ||
-      set.answers.some((answers) => answers[k] && answers[k][RESPONSE].toLowerCase().includes(text));
-    const inPart = (question) => !f.part.value || question[1] === f.part.value;
+      Object.values(set.questions[k]).some((part) => part && part.toLowerCase().includes(text)) ||
+      set.answers.some((answers) => answers[k] && answers[k].response.toLowerCase().includes(text));
+    const inPart = (question) => !f.part.value || question.part === f.part.value;
     const counts = (answers) => set.questions.map((question, k) => (inPart(question) ? countOf(answers[k]) : null));
     const own = counts(now);
     const pair = paired(own, counts(before), shareRight),
@@ -92,7 +92,8 @@ export function answersPage(sets, pictures) {
   }
 
   function caseOf(set, k) {
-    const [image, part, question, truth, content] = set.questions[k];
+    /** @type {Question} */
+    const { image, part, question, truth, content } = set.questions[k];
     return el(
       "article",
       { class: "case", "aria-label": question || `question ${k + 1}` },
@@ -117,12 +118,12 @@ export function answersPage(sets, pictures) {
                   el(
                     "p",
                     { class: "facts" },
-                    el("mark", { class: markOf(answer[RIGHT]) }, answer[VERDICT]),
-                    answer[DESCRIPTION] ? " with a description in the prompt" : null,
+                    el("mark", { class: markOf(answer.right) }, answer.verdict),
+                    answer.description ? " with a description in the prompt" : null,
                   ),
-                  el("blockquote", { dir: "auto" }, answer[RESPONSE] || "(no words)"),
-                  fold("Description in the prompt", answer[DESCRIPTION]),
-                  fold("The judge’s words", answer[JUDGMENT]),
+                  el("blockquote", { dir: "auto" }, answer.response || "(no words)"),
+                  fold("Description in the prompt", answer.description),
+                  fold("The judge’s words", answer.judgment),
                 ]
               : el("p", { class: "facts" }, "not answered"),
           );

@@ -9,13 +9,14 @@ import { systemMark } from "./systems.js";
 
 const DESCRIPTIONS = 20; // that are shown at once, and more at each press
 const SETTINGS = ["system", "first", "outcome", "text"];
-const [CLAIM, TRUE, DESCRIPTIVE, REFERENCE] = [0, 1, 2, 3];
 
 /** A description as counts: claims that are not true, those that are, all with a verdict. */
 function countOfClaims(description) {
   if (!description) return null;
-  const judged = description.rows.filter((row) => row[TRUE] !== null),
-    right = judged.filter((row) => row[TRUE]).length;
+  /** @type {JudgedClaim[]} */
+  const rows = description.rows;
+  const judged = rows.filter((row) => row.true !== null),
+    right = judged.filter((row) => row.true).length;
   return [judged.length - right, right, judged.length];
 }
 const shareTrue = (total) => ratioOf(total[0], total[1]);
@@ -45,7 +46,7 @@ export function claimsPage(systems) {
     const says = (key) =>
       columns.some((s) => {
         const each = of[s].get(key);
-        return each && [each.text, ...each.rows.map((row) => row[CLAIM])].some((t) => t.toLowerCase().includes(text));
+        return each && [each.text, ...each.rows.map((row) => row.claim)].some((t) => t.toLowerCase().includes(text));
       });
     rows = [...keys.keys()].filter((k) => {
       if (!own[k] || (text && !says(keys[k]))) return false;
@@ -84,11 +85,11 @@ export function claimsPage(systems) {
       {},
       el(
         "mark",
-        { class: row[TRUE] === null ? "v-unknown" : row[TRUE] ? "v-supported" : "v-hallucinated" },
-        el("bdi", {}, row[CLAIM]),
+        { class: row.true === null ? "v-unknown" : row.true ? "v-supported" : "v-hallucinated" },
+        el("bdi", {}, row.claim),
       ),
-      row[DESCRIPTIVE] ? null : el("small", {}, " (comment)"),
-      row[REFERENCE] ? el("span", { class: "dim" }, " → ", el("bdi", {}, row[REFERENCE])) : null,
+      row.descriptive ? null : el("small", {}, " (comment)"),
+      row.reference ? el("span", { class: "dim" }, " → ", el("bdi", {}, row.reference)) : null,
     );
 
   function caseOf(k) {
@@ -123,7 +124,7 @@ export function claimsPage(systems) {
                         el(
                           "ul",
                           {},
-                          each.references.map(([claim, answer]) =>
+                          each.references.map(({ claim, answer }) =>
                             el("li", {}, el("bdi", {}, claim), " ", el("strong", {}, answer)),
                           ),
                         ),

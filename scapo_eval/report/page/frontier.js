@@ -53,7 +53,7 @@ class Room {
  */
 export function frontier(figure, plane, iso, options) {
   const { id, legend = true } = options;
-  const points = plane.points.map((p, k) => ({ name: p[0], x: p[1], y: p[2], score: p[3], ellipse: p[4], k }));
+  const points = plane.points.map((p, k) => ({ ...p, k }));
   const base = points[options.base] || points[0];
   const compared = options.compared || new Set(points.map((p) => p.name));
   const W = Math.max(280, (figure.clientWidth || 740) - 20),
@@ -272,13 +272,17 @@ export function frontier(figure, plane, iso, options) {
   );
 }
 
+/**
+ * @param {any} plane
+ * @param {PlanePoint} p
+ */
 const told = (plane, p) =>
   `${p.name}: ${plane.axes[0].name} ${percent(p.x)}, ${plane.axes[1].name} ${percent(p.y)}, Cap. Score ${percent(p.score)}`;
 
 /** The plane without the systems that the reader put aside, and who is compared with whom in it. */
 export function shownPlane(plane, argument, focus) {
   const aside = asideNames(),
-    keep = plane.points.map((p, k) => k).filter((k) => !isAside(plane.points[k][0], aside));
+    keep = plane.points.map((p, k) => k).filter((k) => !isAside(plane.points[k].name, aside));
   const place = new Map(keep.map((k, n) => [k, n]));
   const points = keep.map((k) => plane.points[k]);
   const trails = plane.trails
@@ -291,7 +295,7 @@ export function shownPlane(plane, argument, focus) {
   const compared = new Set(names.filter((_, k) => bases[k] === first));
   const base = Math.max(
     0,
-    points.findIndex((p) => p[0] === names[first]),
+    points.findIndex((p) => p.name === names[first]),
   );
   const door = (name) => doorOf(argument, first, names.indexOf(name), "cap_score");
   return {

@@ -26,6 +26,8 @@ const bar = (rate, low, high) =>
       );
 const number = (title, value) => ({ title, value, cell: (row) => value(row).toLocaleString("en") });
 
+/** @param {SurfaceForm} form */
+const formKey = (form) => form.surface + "\n" + form.label;
 const change = (value) => (value === null ? "" : signed(value));
 
 /** The rows of a system's table of labels. */
@@ -38,14 +40,23 @@ const labelRows = (t) =>
     return row;
   });
 
+/** @returns {SurfaceForm[]} */
+const formsOf = ({ surface, ...columns }) =>
+  surface.map((word, k) => {
+    const form = { surface: word };
+    for (const name in columns) form[name] = columns[name][k];
+    return form;
+  });
+
 export function labelsPage(charts) {
-  const { labels: tables, captions: systems, suspects, all_labels: allLabels } = charts;
+  const { labels: packed, captions: systems, suspects, all_labels: allLabels } = charts;
+  const tables = packed.map((t) => ({ ...t, forms: formsOf(t.forms) }));
   const select = byId("labels-system"),
     baseline = byId("labels-base"),
     search = byId("labels-search"),
     view = byId("labels-view");
   const buttons = [...document.querySelectorAll("[data-view]")];
-  const suspected = new Map(suspects.map((row) => [row[0] + "\n" + row[1], row]));
+  const suspected = new Map(suspects.map((form) => [formKey(form), form]));
   let current = "label",
     order = { ...USUAL.label },
     marks = null; // keys of the surface forms that the reader has marked; null: those that are suspected
@@ -62,12 +73,12 @@ export function labelsPage(charts) {
     value
       ? el("a", { href: pairLink(systems[select.value], systems[baseline.value], { label, by }) }, change(value))
       : change(value);
-  /** Label -> [label, difference, tone] of one system's captions against another's; null where it was not compared. */
+  /** Label -> its tested change in one system's captions against another's; null where it was not compared. */
   function testedAgainst(k, base) {
     const argument = charts.arguments.find((each) => each.set === "capscore");
     const at = (n) => argument.systems.findIndex((system) => system.name === systems[n]);
     if (!argument || !comparable(argument, at(base), at(k))) return null;
-    return new Map(argument.against[at(base)][at(k)].tested.map((row) => [row[0], row]));
+    return new Map(argument.against[at(base)][at(k)].tested.map((row) => [row.label, row]));
   }
   const found = (row) => row.toLowerCase().includes(search.value.toLowerCase());
 
@@ -78,8 +89,11 @@ export function labelsPage(charts) {
     const minus = (a, b) => (a === null || b === null || b === undefined ? null : a - b);
     for (const row of rows) {
       row.before = t === base ? null : before.get(row.label) || null;
-      const [, share, tone] = (tested && tested.get(row.label)) || [row.label, tested ? 0 : null, "untested"];
-      Object.assign(row, { share, tone });
+      const { difference, tone } = (tested && tested.get(row.label)) || {
+        difference: tested ? 0 : null,
+        tone: "untested",
+      };
+      Object.assign(row, { share: difference, tone });
       row.missChange = row.before && minus(row.missRate, row.before.missRate);
     }
     const counted = (name, verdict) => ({
@@ -146,16 +160,16 @@ export function labelsPage(charts) {
 
   // By alias: [surface, label, mentions, hallucinated, unknown, unclaimed] of one system
 
-  const formKey = (form) => form[0] + "\n" + form[1];
   const isMarked = (key) => (marks ? marks.has(key) : suspected.has(key));
   const marksText = () => (marks === null ? "" : [...marks].map((key) => key.replace("\n", "@")).join(";") || "none");
 
   function exportMarks() {
     const forms = [...(marks || suspected.keys())].map((key) => key.split("\n"));
     const lines = forms.flatMap(([surface, label]) => {
-      const all = tables.flatMap((t) => t.forms.filter((form) => form[0] === surface && form[1] === +label));
-      const total = (k) => all.reduce((n, form) => n + form[k], 0);
-      const counts = { mentions: total(2), hallucinated: total(3), unknown: total(4), unclaimed: total(5) };
+      const all = tables.flatMap((t) => t.forms.filter((form) => form.surface === surface && form.label === +label));
+      const counts = {};
+      for (const key of ["mentions", "hallucinated", "unknown", "unclaimed"])
+        counts[key] = all.reduce((n, form) => n + form[key], 0);
       return hallucinatedCaptions(surface, +label).map((place) =>
         JSON.stringify({ surface, label: allLabels[label], ...counts, ...place }),
       );
@@ -164,7 +178,7 @@ export function labelsPage(charts) {
   }
 
   function aliasView(t) {
-    const rate = (form) => (form[2] - form[4] ? form[3] / (form[2] - form[4]) : null);
+    const rate = (form) => (form.mentions - form.unknown ? form.hallucinated / (form.mentions - form.unknown) : null);
     const mark = (form) => {
       const key = formKey(form),
         row = suspected.get(key);
@@ -172,7 +186,7 @@ export function labelsPage(charts) {
         el("input", {
           type: "checkbox",
           checked: isMarked(key),
-          "aria-label": `a fault of the matcher: ${form[0]} as ${allLabels[form[1]]}`,
+          "aria-label": `a fault of the matcher: ${form.surface} as ${allLabels[form.label]}`,
           onchange: (event) => {
             marks = marks || new Set(suspected.keys());
             if (event.target.checked) marks.add(key);
@@ -182,7 +196,7 @@ export function labelsPage(charts) {
           },
         }),
         row
-          ? ` ${percent(row[2] / row[3], 0)} % wrong in all systems, other words ${percent(row[4] / row[5], 0)} %`
+          ? ` ${percent(row.hallucinated / row.known, 0)} % wrong in all systems, other words ${percent(row.others_hallucinated / row.others_known, 0)} %`
           : null,
       ];
     };
@@ -190,31 +204,32 @@ export function labelsPage(charts) {
       {
         title: "word",
         left: true,
-        value: (form) => form[0],
-        cell: (form) => captionsOf(select.value, { label: allLabels[form[1]], word: form[0] }, el("bdi", {}, form[0])),
+        value: (form) => form.surface,
+        cell: (form) =>
+          captionsOf(select.value, { label: allLabels[form.label], word: form.surface }, el("bdi", {}, form.surface)),
       },
       {
         title: "label",
         left: true,
-        value: (form) => allLabels[form[1]],
-        cell: (form) => toCaptions(allLabels[form[1]], ""),
+        value: (form) => allLabels[form.label],
+        cell: (form) => toCaptions(allLabels[form.label], ""),
       },
-      number("mentions", (form) => form[2]),
+      number("mentions", (form) => form.mentions),
       {
         title: "hallucinated",
-        value: (form) => form[3],
+        value: (form) => form.hallucinated,
         cell: (form) =>
-          form[3]
+          form.hallucinated
             ? captionsOf(
                 select.value,
-                { label: allLabels[form[1]], word: form[0], verdict: "hallucinated" },
-                form[3].toLocaleString("en"),
+                { label: allLabels[form.label], word: form.surface, verdict: "hallucinated" },
+                form.hallucinated.toLocaleString("en"),
               )
             : "0",
       },
       { title: "rate, %", value: rate, cell: (form) => percent(rate(form)) },
-      number("unknown", (form) => form[4]),
-      number("no plain claim", (form) => form[5]),
+      number("unknown", (form) => form.unknown),
+      number("no plain claim", (form) => form.unclaimed),
       {
         title: "looks like a fault of the matcher",
         left: true,
@@ -242,7 +257,7 @@ export function labelsPage(charts) {
       table(
         "By alias",
         columns,
-        t.forms.filter((form) => found(form[0]) || found(allLabels[form[1]])),
+        t.forms.filter((form) => found(form.surface) || found(allLabels[form.label])),
         order,
         changed,
       ),
@@ -250,7 +265,7 @@ export function labelsPage(charts) {
   }
 
   function togetherView(t) {
-    const [labels, counts] = t.together;
+    const { labels, counts } = t.together;
     if (!labels.length) return [el("p", {}, "This system hallucinates nothing.")];
     const most = Math.max(1, ...counts.map((row, k) => Math.max(0, ...row.filter((_, j) => j !== k))));
     const heat = el(
@@ -298,9 +313,14 @@ export function labelsPage(charts) {
       ),
     );
     const columns = [
-      { title: "hallucinated", left: true, value: (r) => r[0], cell: (r) => toCaptions(r[0], "hallucinated") },
-      { title: "beside (supported)", left: true, value: (r) => r[1], cell: (r) => r[1] },
-      number("captions", (r) => r[2]),
+      {
+        title: "hallucinated",
+        left: true,
+        value: (r) => r.hallucinated,
+        cell: (r) => toCaptions(r.hallucinated, "hallucinated"),
+      },
+      { title: "beside (supported)", left: true, value: (r) => r.present, cell: (r) => r.present },
+      number("captions", (r) => r.captions),
     ];
     return [
       el(
@@ -313,7 +333,7 @@ export function labelsPage(charts) {
       table(
         "Hallucinated beside",
         columns,
-        t.beside.filter((r) => found(r[0]) || found(r[1])),
+        t.beside.filter((r) => found(r.hallucinated) || found(r.present)),
         order,
         changed,
       ),

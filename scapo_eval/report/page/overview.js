@@ -26,9 +26,13 @@ export const shownChange = (value, plain) => {
   return +text === 0 ? text : (value > 0 ? "+" : "−") + text;
 };
 
-/** What the test says of a difference: the class of its color. */
+/**
+ * What the test says of a difference: the class of its color.
+ * @param {Difference} row
+ * @param {boolean | null} higher
+ */
 export const toneOf = (row, higher) =>
-  !row[5] || (higher !== true && higher !== false) ? "untested" : row[0] > 0 === higher ? "better" : "worse";
+  !row.stars || (higher !== true && higher !== false) ? "untested" : row.difference > 0 === higher ? "better" : "worse";
 
 /** The verdict of one comparison, with a sign, so that it does not hang on a color. */
 export const verdictOf = (entry) => el("strong", { class: "verdict " + entry.tone }, SIGNS[entry.tone] + entry.verdict);
@@ -37,7 +41,7 @@ export const sentenceOf = (entry, doorTo) =>
   el(
     "span",
     { class: "said" },
-    entry.said.flatMap(([text, tone, metric]) => {
+    entry.said.flatMap(({ text, tone, metric }) => {
       const [, lead, rest] = text.match(/^([;,] )?(.*)$/s),
         door = metric && doorTo(metric);
       return [
@@ -116,8 +120,8 @@ function ownFigures(argument) {
       "ul",
       {},
       argument.spoken.map((m) => {
-        const [, name, , plain, meaning] = argument.metrics[m],
-          [value, low, high] = system.values[m];
+        const { name, plain, meaning } = argument.metrics[m],
+          { value, low, high } = system.values[m];
         const interval =
           low === null ? null : el("small", {}, ` ${shownValue(low, plain)} – ${shownValue(high, plain)}`);
         return el("li", {}, term(name, meaning), interval, el("span", { class: "value" }, shownValue(value, plain)));
@@ -160,12 +164,12 @@ function ownFaults(argument, table, texts) {
     list("Named though absent, captions", table.hallucinated, "hallucinated"),
     list("In the image and missed, captions", table.missed, "missed"),
   ];
-  const worst = argument.worst.map(([image, place]) =>
+  const worst = argument.worst.map(({ image, text }) =>
     el(
       "div",
       {},
       el("h4", {}, el("a", { href: toCaptions({ image }) }, "Image ", el("bdi", {}, image))),
-      texts.render(place, false),
+      texts.render(text, false),
     ),
   );
   const captions = [
@@ -177,15 +181,15 @@ function ownFaults(argument, table, texts) {
 
 /** The order of two systems by their difference to the baseline in a metric: the better first. */
 function ranked(argument, base, m, a, b) {
-  const of = (k) => argument.against[base][k].rows[m][0],
-    better = argument.metrics[m][2] === false ? 1 : -1;
+  const of = (k) => argument.against[base][k].rows[m].difference,
+    better = argument.metrics[m].higher === false ? 1 : -1;
   if (of(a) === null || of(b) === null) return Number(of(a) === null) - Number(of(b) === null);
   return better * (of(a) - of(b)) || a - b;
 }
 
 function claims(argument, bases, focus) {
   const aside = asideNames();
-  const cap = argument.metrics.findIndex(([name]) => name === "cap_score"),
+  const cap = argument.metrics.findIndex((metric) => metric.key === "cap_score"),
     shown = cap >= 0 ? cap : argument.spoken[0];
   const row = (system, k, content, extra) =>
     el(
@@ -195,8 +199,8 @@ function claims(argument, bases, focus) {
       el("bdi", { class: "system" }, system.name),
       el(
         "span",
-        { class: "value", title: argument.metrics[shown][1] },
-        shownValue(system.values[shown][0], argument.metrics[shown][3]),
+        { class: "value", title: argument.metrics[shown].name },
+        shownValue(system.values[shown].value, argument.metrics[shown].plain),
       ),
       content,
     );
@@ -209,7 +213,7 @@ function claims(argument, bases, focus) {
       "p",
       { class: "claims-head" },
       el("span", {}, "System"),
-      term(argument.metrics[shown][1], argument.metrics[shown][4]),
+      term(argument.metrics[shown].name, argument.metrics[shown].meaning),
     ),
     heads.map((head) => {
       const others = argument.systems
@@ -269,6 +273,7 @@ const CHANGES_MEANING =
   "Filled bars: an exact sign test over the images in which the two differ, Holm-corrected over all labels, shows a change.";
 
 function changeBars(figure, argument, base, k) {
+  /** @type {LabelChange[]} */
   const changes = argument.against[base][k].labels,
     system = argument.systems[k].name;
   const W = Math.max(280, Math.min(560, figure.clientWidth - 20)),
@@ -276,7 +281,7 @@ function changeBars(figure, argument, base, k) {
     right = W - 62,
     rowHeight = 23,
     H = changes.length * rowHeight + 40;
-  const ends = changes.flatMap(([, d, low, high]) => [d, low ?? d, high ?? d]),
+  const ends = changes.flatMap(({ difference: d, low, high }) => [d, low ?? d, high ?? d]),
     most = Math.max(...ends.map(Math.abs), 0.01);
   const X = (v) => left + ((v + most) / (2 * most)) * (right - left);
   const svg = draw("svg", {
@@ -298,7 +303,7 @@ function changeBars(figure, argument, base, k) {
     draw("text", { class: "faint", x: X(0) - 8, y: H - 4, "text-anchor": "end" }, "← fewer"),
     draw("text", { class: "faint", x: X(0) + 8, y: H - 4 }, "more → (% of captions)"),
   );
-  changes.forEach(([label, d, low, high, tone], n) => {
+  changes.forEach(({ label, difference: d, low, high, tone }, n) => {
     const y = 6 + n * rowHeight;
     const to = pairLink(system, argument.systems[base].name, { label, by: "share" });
     svg.append(
@@ -399,17 +404,17 @@ function captionPair(argument, texts, base, k) {
 function forest(argument, bases) {
   const aside = asideNames();
   const many = argument.systems.length > MANY;
-  const rankedBy = argument.spoken.find((m) => argument.metrics[m][0] === "cap_score") ?? argument.spoken[0];
+  const rankedBy = argument.spoken.find((m) => argument.metrics[m].key === "cap_score") ?? argument.spoken[0];
   const shown = many ? [rankedBy] : argument.spoken.slice(0, 4);
   const systems = argument.systems
     .map((s, k) => k)
     .filter((k) => bases[k] !== k && !isAside(argument.systems[k].name, aside));
   const panels = shown
     .map((m) => {
-      const [key, title, higher, plain] = argument.metrics[m];
+      const { key, name: title, higher, plain } = argument.metrics[m];
       const found = systems
         .map((k) => ({ k, row: argument.against[bases[k]][k].rows[m] }))
-        .filter(({ row }) => row && row[0] !== null);
+        .filter(({ row }) => row && row.difference !== null);
       if (many) found.sort((a, b) => bases[a.k] - bases[b.k] || ranked(argument, bases[a.k], m, a.k, b.k));
       const rows = found.map(({ k, row }) => {
         const name = argument.systems[k].name,
@@ -418,10 +423,10 @@ function forest(argument, bases) {
           name,
           short: shortMiddle(name.slice(common), many ? 26 : 20),
           mark: systemMark(name),
-          value: row[0],
-          low: row[1],
-          high: row[2],
-          dot: row[5] && tone === "untested" ? "changed" : tone,
+          value: row.difference,
+          low: row.low,
+          high: row.high,
+          dot: row.stars && tone === "untested" ? "changed" : tone,
           door: doorOf(argument, bases[k], k, key),
           doorName: `${name}: what makes its difference in ${title}`,
         };
@@ -454,11 +459,11 @@ function focusOf(argument, bases) {
     .filter((k) => bases[k] !== k && !isAside(argument.systems[k].name, aside));
   const chosen = others.find((k) => wellFormed(argument.systems[k].name) === wanted);
   if (chosen !== undefined) return chosen;
-  const cap = argument.metrics.findIndex(([name]) => name === "cap_score");
+  const cap = argument.metrics.findIndex((metric) => metric.key === "cap_score");
   const weight = (k) => {
     const entry = argument.against[bases[k]][k],
       row = entry.rows[cap >= 0 ? cap : argument.spoken[0]];
-    return (entry.example ? 10 : 0) + (row[5] ? 5 : 0) + Math.abs(row[0] || 0);
+    return (entry.example ? 10 : 0) + (row.stars ? 5 : 0) + Math.abs(row.difference || 0);
   };
   return others.length ? others.reduce((a, b) => (weight(b) > weight(a) ? b : a)) : null;
 }

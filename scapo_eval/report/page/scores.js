@@ -22,14 +22,14 @@ const goTo = (changes) => {
 };
 
 function cellOf(argument, bases, k, m) {
-  const [, , higher, plain] = argument.metrics[m],
-    [value, low, high] = argument.systems[k].values[m];
+  const { key, higher, plain } = argument.metrics[m],
+    { value, low, high } = argument.systems[k].values[m];
   const show = (v) => shownValue(v, plain);
   const parts = [el("b", {}, show(value))];
   if (low !== null) parts.push(el("span", { class: "interval" }, `${show(low)} – ${show(high)}`));
   if (bases[k] === k) return parts;
   const entry = argument.against[bases[k]][k],
-    [difference, , , before, after, stars] = entry.rows[m];
+    { difference, before, after, stars } = entry.rows[m];
   const sizes = [argument.systems[k].images, argument.systems[bases[k]].images];
   const words = [];
   if (difference !== null)
@@ -38,7 +38,7 @@ function cellOf(argument, bases, k, m) {
     const images = `${entry.n.toLocaleString("en-US")} shared image${entry.n === 1 ? "" : "s"}`;
     words.push(before === null && after === null ? images : `${show(before)} → ${show(after)} on ${images}`);
   }
-  const door = difference === null ? null : doorOf(argument, bases[k], k, argument.metrics[m][0]),
+  const door = difference === null ? null : doorOf(argument, bases[k], k, key),
     tone = toneOf(entry.rows[m], higher);
   if (words.length)
     parts.push(
@@ -52,22 +52,23 @@ function cellOf(argument, bases, k, m) {
 }
 
 const metricHead = (argument, m) => {
-  const [, name, higher, , meaning] = argument.metrics[m];
+  /** @type {Metric} */
+  const { name, higher, meaning } = argument.metrics[m];
   return [name + (ARROWS.get(higher) || ""), meaning];
 };
 
 function sortedTable(argument, bases, shown, metrics) {
   const wanted = address().get("sort") || "",
     down = wanted.startsWith("-"),
-    by = metrics.find((m) => argument.metrics[m][0] === wanted.replace("-", ""));
-  const value = (k) => argument.systems[k].values[by][0];
+    by = metrics.find((m) => argument.metrics[m].key === wanted.replace("-", ""));
+  const value = (k) => argument.systems[k].values[by].value;
   const order = [...shown];
   if (by !== undefined) {
     const known = (k) => value(k) !== null;
     order.sort((a, b) => Number(known(b)) - Number(known(a)) || (value(a) - value(b)) * (down ? -1 : 1) || a - b);
   }
   const header = metrics.map((m) => {
-    const [key, , higher] = argument.metrics[m],
+    const { key, higher } = argument.metrics[m],
       [text, meaning] = metricHead(argument, m),
       on = m === by;
     const next = on
@@ -193,7 +194,7 @@ function pairCard(argument) {
     );
   const entry = a === b ? null : argument.against[b][a];
   const rows =
-    entry && comparable(argument, b, a) ? argument.metrics.map((metric, m) => [metric, entry.rows[m], m]) : [];
+    entry && comparable(argument, b, a) ? argument.metrics.map((metric, m) => ({ metric, row: entry.rows[m], m })) : [];
   return [
     el(
       "details",
@@ -231,19 +232,19 @@ function pairCard(argument) {
                 "tbody",
                 {},
                 rows
-                  .filter(([, row]) => row[0] !== null)
-                  .map(([[, , higher, plain], row, m]) =>
+                  .filter(({ row }) => row.difference !== null)
+                  .map(({ metric: { higher, plain }, row, m }) =>
                     el(
                       "tr",
                       {},
                       el("th", { scope: "row" }, term(...metricHead(argument, m))),
-                      el("td", {}, shownValue(row[4], plain)),
-                      el("td", {}, shownValue(row[3], plain)),
-                      el("td", { class: toneOf(row, higher) }, shownChange(row[0], plain) + row[5]),
+                      el("td", {}, shownValue(row.after, plain)),
+                      el("td", {}, shownValue(row.before, plain)),
+                      el("td", { class: toneOf(row, higher) }, shownChange(row.difference, plain) + row.stars),
                       el(
                         "td",
                         {},
-                        row[1] === null ? "" : `${shownChange(row[1], plain)} … ${shownChange(row[2], plain)}`,
+                        row.low === null ? "" : `${shownChange(row.low, plain)} … ${shownChange(row.high, plain)}`,
                       ),
                     ),
                   ),

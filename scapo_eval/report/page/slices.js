@@ -69,7 +69,7 @@ export function slicesOf(argument) {
     const name = argument.systems[k].name;
     const panels = argument.spoken
       .map((/** @type {number} */ m, /** @type {number} */ at) => {
-        const [key, title, higher, plain] = argument.metrics[m];
+        const { key, name: title, higher, plain } = argument.metrics[m];
         const rows = sliceRows(sliced, k, compared, at).map(({ slice, images, value, low, high }) => {
           const own = `${sliced.slices[slice]} (${images.toLocaleString("en-US")} images)`,
             door = sliceDoor(argument, compared ? 0 : null, k, key, sliced.slices[slice]);
