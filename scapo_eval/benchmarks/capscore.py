@@ -696,7 +696,6 @@ BENCHMARK = Benchmark(
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input. Captions of a billion: docs/scale.md.
     """,
-    verb="score",
     headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: capscore_metrics(
         dagger=f"truth{DAGGER}" in columns,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,8 @@ from ..files.source import STDIN, Source
 from ..readers.data_set import DataSet, files_at, input_at, naming_files
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
-from .echo import echo
 
 _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
-
-
-@contextmanager
-def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
-    """Yields an input, and says on standard error what was unusual about the records that were read of it."""
-    source = Source(path)
-    source.count()
-    yield source
-    for note in source.counts.notes if source.counts is not None and not quiet else ():
-        echo(f"note: {source.name}: {note}", err=True)
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -19,6 +19,7 @@ from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
 from .engine_options import (
     EngineSettings,
+    accounted,
     completion_progress,
     engine_options,
     finish,
@@ -26,7 +27,7 @@ from .engine_options import (
     shard_option,
     shared,
 )
-from .files import INPUT, OUTPUT, accounted
+from .files import INPUT, OUTPUT
 from .groups import Group
 from .options import Command
 
