@@ -228,6 +228,8 @@ class Credit:
         answer_only: reasoning and tool text (``<think>``, ``<tool_call>``) neither earns nor costs.
         reference_floor: a piece with a token, outside names of objects, to which the reference gives less than this
             probability costs at least ``r_h``; 0 (the paper): no such price. Needs ``loss.kl``.
+        stop: ``group``: the first token of each piece, and the end, get the advantage of going on over ending,
+            estimated from the group (:mod:`scapo_eval.rewarding.stopping`); empty (the paper): nothing of that kind.
         eos: credit of the end-of-sequence token.
         truncated: whether the last piece of a response that was cut off counts.
         resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
@@ -249,6 +251,7 @@ class Credit:
     claims: Literal["all", "asserted", "certain", "visual"] = "all"
     answer_only: bool = False
     reference_floor: float = 0.0
+    stop: Literal["", "group"] = ""
     eos: Eos = "zero"
     truncated: Truncated = "score"
     resample: int = 3
@@ -600,6 +603,12 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.reference_floor is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.reference_floor and not config.loss.kl:
         reasons.append("credit.reference_floor looks at the reference, which needs loss.kl > 0")
+    if credit.stop and credit.scheme != "scapo":
+        reasons.append(f'credit.stop is of the rewards of pieces: credit.scheme = "scapo", got "{credit.scheme}"')
+    if credit.stop and credit.eos != "zero":
+        reasons.append(f'credit.stop credits the end of sequence: credit.eos must be "zero", got "{credit.eos}"')
+    if credit.stop and config.rollout.group < 2:
+        reasons.append(f'credit.stop = "{credit.stop}" compares responses: rollout.group must be 2 or more')
     if credit.per_response and config.rollout.group < 2:
         reasons.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
     if config.optim.mini_batches > config.data.prompts_per_step:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from scapo_eval.base.errors import InputError
 from scapo_eval.rewarding.batch import advantages_for_batch
 from scapo_eval.rewarding.reward import RewardColumns, SubsentenceReward
+from scapo_eval.rewarding.stopping import stop_advantages
+from scapo_eval.rewarding.token_credit import Truncated
 from scapo_eval.rewarding.tokens import decode_with_offsets
 
 from .config import Config, Credit, Loss
@@ -170,7 +172,7 @@ def credit(
         advantages = [
             np.full(len(tokens), value, dtype=np.float32) for tokens, value in zip(ids, compared, strict=True)
         ]
-    elif ":" in settings.scheme or settings.reference_floor:
+    elif ":" in settings.scheme or settings.reference_floor or settings.stop:
         decoded = [decode_with_offsets(tokenizer, tokens) for tokens in ids]
         texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
         given = Sampled(image_ids, texts, offsets, finished, columns, group, reward, logprobs)
@@ -180,6 +182,8 @@ def credit(
             advantages = columns.token_advantages(
                 offsets, eos=settings.eos, truncated=settings.truncated, finished=finished
             )
+        if settings.stop:
+            advantages = with_stop(given, advantages, settings.truncated)
         if ":" in settings.scheme:
             advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
     has_variance = np.ptp(rewards.reshape(-1, group), axis=1) > 0
@@ -201,6 +205,35 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
         strange.append((logprob < math.log(floor)) & ~of_name)
     rewards = sampled.columns.reward
     return np.where(sampled.summed(strange) > 0, np.minimum(rewards, -sampled.reward.config.r_h), rewards)
+
+
+def with_stop(
+    sampled: Sampled, advantages: Sequence[NDArray[np.float32]], truncated: Truncated
+) -> list[NDArray[np.float32]]:
+    """The advantages, with the credit of going on or ending at the boundaries (:mod:`scapo_eval.rewarding.stopping`).
+
+    A boundary's token is the first of the piece that follows, or the end of sequence. All other tokens keep theirs.
+    With ``truncated="mask"``, the last piece of a response that was cut off pays nothing, and its tokens get 0.
+    """
+    columns, finished = sampled.columns, sampled.finished
+    pieces = np.diff(columns.indptr)
+    masked = columns.indptr[1:][~finished & (pieces > 0)] - 1 if truncated == "mask" else np.zeros(0, dtype=np.int64)
+    rewards = columns.reward.copy()
+    rewards[masked] = 0.0
+    before, at_end = stop_advantages(rewards, columns.indptr, finished, sampled.group)
+    before[masked] = 0.0
+    credited = []
+    for k, (values, place, spans) in enumerate(zip(advantages, sampled.pieces, sampled.offsets, strict=True)):
+        given = values.copy()
+        numbers, first = np.unique(place, return_index=True)
+        opens = numbers < pieces[k]  # the rest has no text
+        given[first[opens]] = before[columns.indptr[k] + numbers[opens]]
+        written = np.flatnonzero(spans[:, 1] > spans[:, 0])
+        end = int(written[-1]) + 1 if len(written) else 0
+        if finished[k] and end < len(given):
+            given[end] = at_end[k]
+        credited.append(given)
+    return credited
 
 
 def scheme_of(name: str) -> CustomScheme:

@@ -3,6 +3,9 @@
 Draws its pictures, trains a small real Qwen2.5-VL on them from scratch, runs SCAPO and its baselines from that
 checkpoint with ``scapo_train``, and writes ``dynamics.png``, ``table.md`` and ``results.json``; all that anew for every
 seed. What is done is not done again: the same command goes on where it was interrupted.
+
+``python -m scapo_train.world snr`` trains nothing but the start models: it measures signal and noise of each scheme's
+gradient there (``snr.json``).
 """
 
 from __future__ import annotations
@@ -25,11 +28,15 @@ from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 
 QUICK_SCHEMES = ("scapo", "hal", "cap")
+SNR_SCHEMES = ("scapo", "stop", "baseline", "hal", "cap")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the experiment; returns the exit code: 0 done, 2 bad input, 130 interrupted."""
     parser = argparse.ArgumentParser(prog="scapo_train.world", description=__doc__)
+    parser.add_argument(
+        "task", nargs="?", choices=["run", "snr"], default="run", help="run trials, or measure gradients"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/world"), help="folder (default: runs/world)")
     parser.add_argument("--world", choices=list(WORLDS), default="plain", help="which rules (default: plain)")
     parser.add_argument("--quick", action="store_true", help="shorter lessons, one seed, three schemes")
@@ -50,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--jobs", type=_at_least(1), default=os.cpu_count() or 1, help="trials at once (default: one per core)"
     )
+    parser.add_argument("--batches", type=_at_least(3), help="of snr: how many (default: 20)")
     given = parser.parse_args(arguments)
+    _check(parser, given)
     seeds = range(given.seed, given.seed + (given.seeds or (1 if given.quick else 3)))
     trials = [
         Trial(scheme, seed, settings, kernels)
@@ -59,15 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for settings in product(*given.vary)
         for scheme in given.schemes or (QUICK_SCHEMES if given.quick else MAIN)
     ]
-    world, steps = WORLDS[given.world], given.steps or 40
+    world, steps, lessons = WORLDS[given.world], given.steps or 40, QUICK if given.quick else Lessons()
     show_messages(0)
     interrupts_are_errors()
     try:
+        if given.task == "snr":
+            from . import snr
+
+            schemes, batches = given.schemes or SNR_SCHEMES, given.batches or snr.BATCHES
+            print(snr.measure(world, given.output, schemes, seeds, lessons, batches, snr.PROMPTS))
+            return 0
         from .report import write
 
         for settings in product(*given.vary):
             load("qwen2_5_vl_7b", settings)  # a setting that is none is said before anything is drawn
-        perform(world, given.output, trials, steps, QUICK if given.quick else Lessons(), given.jobs)
+        perform(world, given.output, trials, steps, lessons, given.jobs)
         print(write(world, given.output / world.name))
     except ScapoError as error:
         print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
@@ -76,6 +91,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("scapo_train.world: interrupted: the same command goes on", file=sys.stderr)
         return 130
     return 0
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Refuses options of the other task, with exit code 2."""
+    if given.task == "run" and given.batches:
+        parser.error("--batches is an option of snr")
+    if given.task == "snr":
+        others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels != [""]}
+        if refused := [name for name, value in others.items() if value]:
+            parser.error(f"{', '.join(refused)}: not an option of snr")
+        if on_pairs := [name for name in given.schemes or () if SCHEMES[name].on_pairs]:
+            parser.error(f"--schemes: {', '.join(on_pairs)} trains on pairs, not on rollouts: it has no such gradient")
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -73,6 +73,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "cap": Scheme("response, Cap. Score", ("credit.scheme=grpo", "credit.reward=cap")),
     "object": Scheme("object level", ("credit.scheme=object",)),
     "eos_last": Scheme("SCAPO, eos last", ("credit.eos=last",)),
+    "stop": Scheme("SCAPO, stop group", ("credit.stop=group",)),
     "sparse": Scheme("SCAPO, sparse truth", ("data.oracle={world}/truth_sparse.json",)),
     "hal_spoken": Scheme("response, 1 - Hal., silence 0", _own("hal_spoken")),
     "baseline": Scheme("SCAPO, baseline", _own("baseline")),
@@ -148,6 +149,7 @@ class Rates:
         words: mean number of words per caption.
         fluency: share of sentences that the world's grammar could have written.
         repeats: share of captions that say a sentence twice.
+        cut: share of captions that the limit on tokens ended; None where it is not known.
     """
 
     hal_rate: float | None
@@ -156,6 +158,7 @@ class Rates:
     words: float
     fluency: float | None
     repeats: float
+    cut: float | None = None
 
 
 @dataclass(frozen=True)
@@ -318,16 +321,17 @@ def describe(model: Path, start: Path) -> None:
     for temperature in (1.0, 0.0):
         sampling = Sampling(temperature=temperature, max_tokens=longest, seed=0)
         requests = [Request.of(PROMPT, image, sampling, sample=k) for k, (image, _) in enumerate(pictures)]
-        texts = _texts(engine, requests)
+        completions = _completions(engine, requests)
         with atomic_write(model / _captions(temperature)) as stream:
-            for text, (_, image_id) in zip(texts, pictures, strict=True):
-                stream.write(dump_json({"image_id": image_id, "caption": text}) + b"\n")
+            for completion, (_, image_id) in zip(completions, pictures, strict=True):
+                record = {"image_id": image_id, "caption": completion.text, "finish": completion.finish}
+                stream.write(dump_json(record) + b"\n")
 
 
-def _texts(engine: TransformersEngine, requests: Sequence[Request]) -> list[str]:
+def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> list[Completion]:
     completions: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: completions.update({id(request): response}))
-    return [completions[id(request)].text for request in requests]
+    return [completions[id(request)] for request in requests]
 
 
 def measure(run: Path) -> Measured:
@@ -341,6 +345,8 @@ def measure(run: Path) -> Measured:
         scores = score_captions(records, str(start / "vocabulary.yaml"), str(start / "truth.npz"), resamples=0)
         words = sum(len(text.split()) for text in texts) / len(texts)
         hal, cover, cap = (scores.values[name] for name in ("hal_rate", "cover_rate", "cap_score"))
-        return Rates(hal, cover, cap, words, fluency(texts), repeats(texts))
+        finishes = [record.get("finish") for record in records]
+        cut = None if None in finishes else finishes.count("length") / len(finishes)
+        return Rates(hal, cover, cap, words, fluency(texts), repeats(texts), cut)
 
     return Measured(rates(1.0), rates(0.0))

@@ -70,7 +70,7 @@ def settings(world: World, folder: Path) -> Config:
             evaluation_oracle=str(folder / "truth.npz"),
             evaluation_temperature=1.0,
         ),
-        rollout=Rollout(group=8, max_new_tokens=12 * world.objects[1] + 4, prompts_per_batch=128),
+        rollout=Rollout(group=8, max_new_tokens=40 * world.objects[1], prompts_per_batch=128),
         optim=Optim(lr=1e-4),
     )
 

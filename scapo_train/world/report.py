@@ -29,7 +29,7 @@ _FIGURES = (("hal_rate", "Hal. Rate, %"), ("cover_rate", "Cover Rate, %"), ("cap
 
 _COLUMNS = {
     "hal_rate": "Hal.", "cover_rate": "Cover", "cap_score": "Cap. Score", "words": "words", "fluency": "fluent",
-    "repeats": "repeats",
+    "repeats": "repeats", "cut": "cut",
 }  # fmt: skip
 """Field of Rates -> head of its column."""
 
@@ -107,8 +107,12 @@ def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
         return float(sample.mean()), None
-    quantile = _STUDENT[min(len(sample) - 1, len(_STUDENT)) - 1]
-    return float(sample.mean()), float(quantile * sample.std(ddof=1) / np.sqrt(len(sample)))
+    return float(sample.mean()), float(student(len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample)))
+
+
+def student(freedom: int) -> float:
+    """97.5 % quantile of Student's t; that of 30 degrees of freedom for more."""
+    return _STUDENT[min(freedom, len(_STUDENT)) - 1]
 
 
 def _cell(values: Iterable[float], sign: str = "") -> str:
@@ -119,7 +123,7 @@ def _cell(values: Iterable[float], sign: str = "") -> str:
     return f"{mean:{sign}.1f}" + ("" if margin is None else f" ± {margin:.1f}")
 
 
-def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
     """A table whose first ``texts`` columns are words and whose others are numbers."""
     rule = ["---"] * texts + ["---:"] * (len(head) - texts)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
@@ -133,7 +137,7 @@ def table(rows: Sequence[SchemeRow]) -> str:
         for outcome in rows
         for decoding in _DECODING
     ]
-    return _markdown(["", "responses", "trials", *_COLUMNS.values()], lines, 2)
+    return markdown(["", "responses", "trials", *_COLUMNS.values()], lines, 2)
 
 
 def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
@@ -150,7 +154,7 @@ def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
             lines.append([outcome.title, decoding, str(seeds), *cells])
     if base is None or not lines:
         return ""
-    return _markdown([f"less {base.title}", "responses", "seeds", *_COLUMNS.values()], lines, 2)
+    return markdown([f"less {base.title}", "responses", "seeds", *_COLUMNS.values()], lines, 2)
 
 
 def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) -> dict[int, float]:
@@ -186,7 +190,7 @@ def kernels_table(rows: Sequence[SchemeRow]) -> str:
                 means = [_cell(column[~np.isnan(column)]) for column in grid.T]
                 lines.append([outcome.title, decoding, _COLUMNS[name], *means, _spread(grid), _spread(grid.T)])
     head = ["", "responses", "", *names, "spread of kernels", "spread of seeds"]
-    return _markdown(head, lines, 3) if lines else ""
+    return markdown(head, lines, 3) if lines else ""
 
 
 def _spread(grid: NDArray[np.float64]) -> str:
