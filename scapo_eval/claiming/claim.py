@@ -56,6 +56,16 @@ class Claim:
         return self.kind, self.label, self.value, self.other
 
 
+def asked_as(claim: Claim) -> ClaimKey:
+    """Returns what somebody who sees the picture can be asked about a claim: of a restricted count whether it suffices.
+
+    A yes to "at least two" leaves a restricted "two" open; a no makes it false.
+    """
+    if claim.kind == "count" and claim.restricted:
+        return claim.kind, claim.label, f"{count_range(claim.value)[0]}+", claim.other
+    return claim.key
+
+
 def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
     """Returns kinds in their order.
 

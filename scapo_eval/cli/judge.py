@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore|objhal|facts``: have a model judge another model's answers."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: have a model judge another model's answers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import get_args
 
 import click
 
+from ..base.errors import InputError
+from ..claiming.claim import kinds_of
+from ..claiming.extract import ClaimExtractor
 from ..engines import ENGINES, Engine
 from ..files.files import read_text
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
+from ..inference.judge_claims import CLAIM_TASK, claims_to_judge, judge_claims
 from ..inference.judge_facts import Against, JudgePrompts, judge_facts, read_references
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
+from ..matching.uses import READINGS, Reading
+from ..matching.vocabulary import Vocabulary
 from .engine_options import (
     EngineSettings,
     accounted,
@@ -34,7 +40,7 @@ from .options import Command
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Has a model judge answers; score its verdicts with mmhal, faithscore, objhal and facts."""
+    """Has a model judge answers; score its verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
@@ -281,3 +287,70 @@ def facts(
             source=captions,
         )
     return finish(tally, "descriptions judged", output, settings, again=AGAIN)
+
+
+@command.command("claims")
+@click.argument("captions", type=INPUT, nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE",
+    help="Answers as JSON Lines, for --scenes of scapo-eval claims and reward.",
+)  # fmt: skip
+@click.option(
+    "--images-root", required=True, metavar="DIR", help="Folder with the images, in any depth, by file name or id."
+)
+@click.option(
+    "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE",
+    help="Labels and their aliases, as for scapo-eval claims.",
+)  # fmt: skip
+@click.option(
+    "--kinds", default="count,attribute,relation,text", show_default=True, metavar="KIND,...",
+    help="Claims to ask about: presence, count, attribute, relation, text.",
+)  # fmt: skip
+@click.option(
+    "--claims", "reading", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count."
+)
+@click.option("--prompt-file", type=INPUT, metavar="FILE", help="Another prompt, with {question}.")
+@retry_option
+@shard_option
+@engine_options(max_tokens=64)
+def claims(
+    captions: tuple[str, ...],
+    output: str,
+    images_root: str,
+    vocabulary: str,
+    kinds: str,
+    reading: Reading,
+    prompt_file: str | None,
+    retry: bool,
+    shard: Shard | None,
+    settings: EngineSettings,
+) -> int:
+    """Asks about the claims of captions, each distinct claim of an image once: yes, no, absent or unsure.
+
+    CAPTIONS are files in any layout that scapo-eval import recognizes; give those of all systems that are to be
+    compared. --model is the judge, which sees the image and one question.
+    """
+    task = read_text(prompt_file) if prompt_file else CLAIM_TASK
+    if "{question}" not in task:
+        raise InputError("the prompt has no {question}", path=prompt_file)
+    extractor = ClaimExtractor(Vocabulary.load(vocabulary), kinds_of(kinds))
+    read = []
+    for path in captions:
+        with accounted(path, quiet=settings.quiet) as source:
+            read += read_captions(source)
+    to_judge = claims_to_judge(read, extractor, reading)
+    if not to_judge:
+        raise InputError(f"no claim of {', '.join(extractor.kinds)} in the captions", path=captions[0])
+    output, to_judge, share = shared(shard, output, to_judge, lambda image: image.image_id)
+    folder = ImageFolder(images_root)
+    with settings.journal(output) as journal:
+        engine = settings.make()
+        try:
+            with completion_progress(settings, "judge", sum(len(image.claims) for image in to_judge)) as advance:
+                session = Session(engine, journal, advance=advance, retry=retry, share=share)
+                tally = judge_claims(
+                    to_judge, session, folder, output, judge=settings.model, task=task, sampling=settings.sampling
+                )
+        finally:
+            engine.close()
+    return finish(tally, "claims judged", output, settings, again=AGAIN)

@@ -24,7 +24,7 @@ import numpy as np
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..claiming.claim import Claim, ClaimKind, count_range
+from ..claiming.claim import Claim, ClaimKind, asked_as, count_range
 from ..claiming.cues import shipped_claim_cues
 from ..matching.vocabulary import Vocabulary
 from .oracle import PresenceOracle, Truth
@@ -117,7 +117,12 @@ class ClaimOracle:
                     return TRUE if cell else FALSE
         for scenes in self.scenes:
             scene = scenes.scenes.get(image)
-            if scene is not None and (state := _JUDGES[claim.kind](scene, claim)) != UNKNOWN:
+            if scene is None:
+                continue
+            state = _JUDGES[claim.kind](scene, claim)
+            if state == UNKNOWN:
+                state = _answered(scene, claim)
+            if state != UNKNOWN:
                 return state
         return UNKNOWN
 
@@ -156,6 +161,12 @@ def fact_of(claim: Claim) -> tuple[str, ...]:
         "attribute": (claim.label, claim.value),
         "relation": (claim.label, claim.value, claim.other),
     }[claim.kind]
+
+
+def _answered(scene: SceneGraph, claim: Claim) -> State:
+    asked = asked_as(claim)
+    state = (scene.answers or {}).get(asked, UNKNOWN)
+    return UNKNOWN if state == TRUE and asked != claim.key else state
 
 
 def _of(scene: SceneGraph, label: str) -> list[Thing]:

@@ -4,10 +4,12 @@ A scene graph is JSON Lines (or another file of records), one picture a record::
 
     {"image_id": 7, "width": 640, "height": 480, "complete": ["dog"], "counts": {"sheep": 12},
      "objects": [{"name": "dog", "attributes": ["brown"], "box": [10, 20, 100, 80], "text": "REX"}, {"name": "couch"}],
-     "relations": [{"subject": 0, "predicate": "on", "object": 1}]}
+     "relations": [{"subject": 0, "predicate": "on", "object": 1}],
+     "claims": [{"kind": "attribute", "label": "couch", "value": "leather", "other": "", "answer": "yes"}]}
 
-Only ``image_id`` and ``objects`` are required. ``complete`` lists what was annotated wherever it is: of other things
-there may be more. ``counts`` are exact. Boxes are x, y, width, height in pixels.
+Only ``image_id`` and ``objects`` are required. ``claims`` are answers of a judge (``scapo-eval judge claims``).
+``complete`` lists what was annotated wherever it is: of other things there may be more. ``counts`` are exact. Boxes are
+x, y, width, height in pixels.
 """
 
 from __future__ import annotations
@@ -23,12 +25,17 @@ from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
+from ..base.types import State
+from ..claiming.claim import KINDS, ClaimKey, count_range
 from ..files.containers import open_rows
 from ..files.fields import image_id_in
 from ..files.files import display_name, read_bytes
 from ..files.records import Readable, Records
 from ..matching.vocabulary import Vocabulary
 from .truth_coco import is_coco
+
+ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
+"""What a judge may say. ``absent``: what is asked about is not there, so that its attributes are neither."""
 
 SLACK = 1.0
 """Pixels by which a box may leave its picture: annotation programs round."""
@@ -61,6 +68,7 @@ class SceneGraph(NamedTuple):
         relations: thing, words, thing.
         counts: exact numbers by label.
         complete: labels of which every thing is annotated.
+        answers: what a judge said of claims, see :func:`~scapo_eval.claiming.claim.asked_as`; the rest decides first.
     """
 
     width: float
@@ -69,6 +77,7 @@ class SceneGraph(NamedTuple):
     relations: tuple[tuple[int, str, int], ...]
     counts: Mapping[str, int]
     complete: frozenset[str]
+    answers: Mapping[ClaimKey, State] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,4 +264,22 @@ class _Reader:
             if label is not None:
                 counts[label] = number
         complete = frozenset(label for name in record.get("complete") or () if (label := self.label(name)) is not None)
-        return SceneGraph(width, height, tuple(things), tuple(relations), counts, complete)
+        answers = dict(filter(None, map(self.answer, record.get("claims") or ())))
+        return SceneGraph(width, height, tuple(things), tuple(relations), counts, complete, answers)
+
+    def answer(self, given: Mapping[str, Any]) -> tuple[ClaimKey, State] | None:
+        """Returns a claim and what a judge said of it; None for a label that the vocabulary does not know."""
+        kind, answer = given["kind"], given["answer"]
+        if kind not in KINDS:
+            raise ValueError(f"'kind' of a claim must be {', '.join(KINDS)}, found {short_repr(kind)}")
+        if answer is not None and answer not in ANSWERS:
+            raise ValueError(f"'answer' to a claim must be {', '.join(ANSWERS)} or null, found {short_repr(answer)}")
+        if kind == "count":
+            count_range(str(given.get("value")))
+        ends = [self.label(name) if name else "" for name in (given.get("label"), given.get("other"))]
+        if ends[0] is None or ends[1] is None:
+            return None
+        state: State = ANSWERS[answer] if answer is not None else -1
+        if answer == "absent" and kind in ("presence", "count"):
+            state = 0
+        return (kind, ends[0], str(given.get("value") or ""), ends[1]), state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import os
@@ -71,6 +72,12 @@ def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     named = [{"id": k, "name": label} for label, k in categories.items()]
     instances = {"images": [{"id": int(k)} for k in present], "annotations": annotations, "categories": named}
     (folder / "instances_val2014.json").write_text(json.dumps(instances))
+    picture = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
+    (folder / "images").mkdir()
+    for k in present:
+        (folder / "images" / f"{k}.png").write_bytes(picture)
     graphs = ({"image_id": k, "objects": [{"name": label} for label in v]} for k, v in present.items())
     (folder / "scene_graphs.jsonl").write_text("".join(json.dumps(graph) + "\n" for graph in graphs))
     return folder

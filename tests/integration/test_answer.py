@@ -433,3 +433,50 @@ def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
         assert done.returncode == 2, done.stderr
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_claims_judged_once_are_scenes_for_claims(cli: Cli, ok: Cli, start: Start, tmp_path: Path) -> None:
+    folder = draw(tmp_path / "images", "COCO_val2014_000000000007.jpg", "8.jpg")
+    one = write(tmp_path / "one.jsonl", [{"image_id": 7, "caption": "A blue car. Two dogs. A red zebra."}])
+    texts = ["A blue car.", "A black car. A brown horse."]
+    two = write(tmp_path / "two.jsonl", [{"image_id": k, "caption": text} for k, text in enumerate(texts, 7)])
+    judged, url = tmp_path / "judged.jsonl", start()
+    judge = ["judge", "claims", one, two, "-o", judged, "--images-root", folder, "--model", "judge", "--base-url", url]
+    first = cli(*judge, "--kinds", "count,attribute")
+    assert first.returncode == 4, first.stderr
+    assert "4 claims judged" in first.stderr
+    assert "1 not readable (the first: neither yes nor no to 'Is there a zebra in the image for which" in first.stderr
+    found = {row["image_id"]: [(c["label"], c["value"], c["answer"]) for c in row["claims"]] for row in rows(judged)}
+    assert found == {
+        "7": [("car", "blue", "no"), ("dog", "2", "yes"), ("zebra", "red", None)],
+        "8": [("car", "black", "yes"), ("horse", "brown", "absent")],
+    }
+    assert "7 of them from an earlier run" in cli(*judge, "--kinds", "count,attribute").stderr
+    retried = cli(*judge, "--kinds", "count,attribute", "--retry")
+    assert retried.returncode == 0, retried.stderr
+
+    truth = tmp_path / "truth.json"
+    truth.write_text(json.dumps({"7": ["car", "dog", "zebra"], "8": ["car"]}))
+    scored = ok("claims", one, two, "--truth", truth, "--scenes", judged, "--json", "--resamples", 0, "-q").stdout
+    systems = orjson.loads(scored)["systems"]
+    rates = [[system["metrics"][f"hal_rate_{kind}"]["value"] for kind in ("count", "attribute")] for system in systems]
+    assert rates == [[0, 1 / 2], [None, 1 / 2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--kinds", "color"], "not a kind of claim: 'color'"),
+        (["--kinds", "text"], "no claim of text in the captions"),
+        (["--prompt-file", "prompt.txt"], "the prompt has no {question}"),
+    ],
+)
+def test_claims_that_cannot_be_asked_about(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prompt.txt").write_text("Is it true?")
+    write(Path("c.jsonl"), [{"image_id": 7, "caption": "A blue car."}])
+    done = cli("judge", "claims", "c.jsonl", "-o", "j.jsonl", "--images-root", ".", "--model", "judge", *options)
+    assert done.returncode == 2
+    assert reason in done.stderr

@@ -174,6 +174,11 @@ def _judge(asked: str, messages: list, seed: int) -> str:
     """Plays the judge of the tests."""
     if asked.startswith("Request:"):
         return _objects(asked.partition("Description:")[2], seed)
+    if asked.startswith("Look at the image and answer"):
+        question = asked.rpartition("Question: ")[2]
+        if "zebra" in question and "red" in question and seed < 4:  # readable from the fifth try on
+            return "There is no telling."
+        return "**No**, it is not." if "blue" in question else "absent" if "horse" in question else "Yes"
     if asked.startswith(("You take a description", "Here are")):
         return _claims(asked, seed)
     if asked.startswith("Image contents"):

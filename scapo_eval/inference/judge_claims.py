@@ -1,0 +1,149 @@
+"""A judge that looks at images and says which claims of captions are true: each distinct claim of an image once.
+
+The answers are a scene graph (``--scenes`` of ``scapo-eval claims`` and ``reward``). An answer that cannot be read is
+asked for again, then kept as unread and counted: never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.hashes import digest
+from ..benchmarks.judged import Judging
+from ..claiming.claim import Claim, ClaimKey, asked_as, count_range
+from ..claiming.extract import ClaimExtractor
+from ..engines import Request, Sampling, Turn
+from ..matching.uses import LEFT_OUT, Reading
+from ..readers.formats import ForeignCaption
+from .judge import ask_until_read
+from .judge_prompts import fill
+from .runner import RequestCounts, Session, now, write_card, write_rows
+from .sources import ImageFolder
+
+CLAIM_TASK = """\
+Look at the image and answer the question about it with one word:
+- yes or no;
+- absent, if a thing that the question is about is not in the image at all;
+- unsure, if the image does not show enough to decide.
+
+Question: {question}"""
+
+_ANSWER = re.compile(r"\W*(?:(?:the\s+)?answer(?:\s+is)?\W+)?(yes|no|absent|unsure)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageClaims:
+    """What captions claim of one image.
+
+    Attributes:
+        image_id: canonical.
+        claims: to be asked about, each once, in the order in which they are made.
+    """
+
+    image_id: str
+    claims: tuple[ClaimKey, ...]
+
+
+def claims_to_judge(
+    captions: Sequence[ForeignCaption], extractor: ClaimExtractor, reading: Reading = "all"
+) -> list[ImageClaims]:
+    """Returns the distinct claims of captions, by image.
+
+    Args:
+        captions: of one system or several.
+        extractor: finds the claims.
+        reading: claims of a use that it leaves out are not asked about.
+    """
+    by_image: dict[str, dict[ClaimKey, None]] = {}
+    found = extractor.find_batch([caption.caption for caption in captions])
+    for caption, claims in zip(captions, found, strict=True):
+        asked = by_image.setdefault(caption.image_id, {})
+        asked.update((asked_as(claim), None) for claim in claims if _can_be_asked(claim, reading))
+    return [ImageClaims(image, tuple(asked)) for image, asked in by_image.items() if asked]
+
+
+def _can_be_asked(claim: Claim, reading: Reading) -> bool:
+    return claim.use not in LEFT_OUT[reading]
+
+
+def question_of(claim: ClaimKey) -> str:
+    """Returns the question whose answer says whether a claim is true."""
+    kind, label, value, other = claim
+    if kind == "presence":
+        return f"Is at least one {label} visible in the image?"
+    if kind == "count":
+        least, most = count_range(value)
+        number = f"at least {least}" if most is None else f"exactly {least}" if most == least else f"{least} to {most}"
+        return f"How many of these are visible in the image: {label}? Is the number {number}?"
+    if kind == "attribute":
+        return f'Is there a {label} in the image for which this is true: "{value}"?'
+    if kind == "text":
+        return f'Is "{value}" written {f"on a {label} " if label else ""}in the image?'
+    if other:
+        return f'Is this true of a {label} and a {other} in the image: "{label} {value} {other}"?'
+    return f"Is there a {label} in this part of the image: {value}?"
+
+
+def read_answer(text: str) -> str | None:
+    """Returns yes, no, absent or unsure; None where the judge's text does not begin with one of them."""
+    match = _ANSWER.match(text)
+    return match[1].lower() if match else None
+
+
+def judge_claims(
+    images: Sequence[ImageClaims],
+    session: Session,
+    folder: ImageFolder,
+    output: str,
+    *,
+    judge: str,
+    task: str = CLAIM_TASK,
+    sampling: Sampling | None = None,
+) -> RequestCounts:
+    """Has every claim judged by its image and writes a scene graph with the answers, a line for each image.
+
+    Args:
+        images: what is asked, see :func:`claims_to_judge`.
+        session: the judge's session.
+        folder: finds the files of the images.
+        output: path of the JSON Lines. An image of which a request failed is in the failed file; the same command asks
+            only what is missing. An answer that cannot be read is null.
+        judge: name of the judge.
+        task: whole prompt, with ``{question}``.
+        sampling: sampling settings of the judge; None takes the defaults.
+    """
+    sampling = sampling or Sampling()
+    started = now()
+    requests = [
+        Request((Turn("user", fill(task, {"question": question_of(claim)}), (folder.find(image.image_id),)),), sampling)
+        for image in images
+        for claim in image.claims
+    ]
+    answers = iter(ask_until_read(session, requests, [read_answer] * len(requests)))
+    prompt_hash = digest([task])
+    judging = Judging(judge, prompt=prompt_hash, sampling=sampling.said).to_record()
+
+    def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
+        for image in images:
+            told, error = list[dict[str, Any]](), None
+            for claim in image.claims:
+                answer, completion = next(answers)
+                session.tally.add(completion)
+                error = error or completion.error
+                if answer is None and completion.error is None:
+                    session.tally.add_unread(f"neither yes nor no to {question_of(claim)!r} of image {image.image_id}")
+                told.append({**dict(zip(_FIELDS, claim, strict=True)), "answer": answer})
+            yield {"image_id": image.image_id, "objects": [], "claims": told, **judging}, error
+
+    write_rows(output, rows(), session.share)
+    write_card(
+        output, session, started=started, sampling=sampling, prompts={"claim": task},
+        images=[image.image_id for image in images], judge=judge, prompt_hash=prompt_hash,
+    )  # fmt: skip
+    return session.tally
+
+
+_FIELDS = ("kind", "label", "value", "other")
