@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError, OptionError
+from ..base.errors import OptionError
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import State
 from ..base.verdicts import Verdict
-from ..claiming.claim import KINDS, Claim, ClaimKind
+from ..claiming.claim import KINDS, Claim, ClaimKind, kinds_of
 from ..claiming.cues import shipped_claim_cues
 from ..claiming.extract import ClaimExtractor
 from ..files.files import display_name
@@ -73,20 +73,6 @@ def _cap_score(sums: Sums) -> NDArray[np.float64]:
 
 def _kinds_in(columns: Sequence[str]) -> tuple[ClaimKind, ...]:
     return tuple(kind for kind in KINDS if f"generated_{kind}" in columns)
-
-
-def kinds_of(named: str) -> tuple[ClaimKind, ...]:
-    """Returns the kinds of a list with commas, in their order.
-
-    Raises:
-        InputError: not a kind, or none.
-    """
-    words = [word.strip() for word in named.split(",") if word.strip()]
-    unknown = [word for word in words if word not in KINDS]
-    if unknown or not words:
-        wrong = ", ".join(map(repr, unknown)) or "none"
-        raise InputError(f"not a kind of claim: {wrong}; kinds are {', '.join(KINDS)}")
-    return tuple(kind for kind in KINDS if kind in words)
 
 
 @dataclass(frozen=True)

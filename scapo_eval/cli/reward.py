@@ -57,6 +57,20 @@ _DEFAULT = RewardConfig()
 @click.option(
     "--answer-only", is_flag=True, help="Reasoning and tool text (<think>, <tool_call>) neither earns nor costs."
 )
+@click.option(
+    "--kinds",
+    default="presence",
+    show_default=True,
+    metavar="KIND,...",
+    help="Claims that count: presence, count, attribute, relation, text.",
+)
+@click.option(
+    "--scenes",
+    type=PLAIN,
+    multiple=True,
+    metavar="FILE",
+    help="For kinds beyond presence: COCO's instances, a scene graph; of several the first that knows decides.",
+)
 @click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
 @scoring_options
 @click.option(
