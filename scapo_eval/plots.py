@@ -18,7 +18,7 @@ from .results.results import Results, Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Style", "differences", "frontier", "training"]
+__all__ = ["Style", "differences", "faithscore", "frontier", "training"]
 
 
 def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
@@ -51,6 +51,22 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
         MissingExtra: matplotlib is not installed.
     """
     figure: Figure = plots.differences(results, metrics, Style(**style))
+    return figure
+
+
+def faithscore(results: Results | Run, **style: Any) -> Figure:
+    """FaithScore against Avg. Facts, a panel per generation setting.
+
+    Args:
+        results: of :func:`scapo_eval.faithscore`, of one system or several.
+        style: fields of :class:`Style`.
+
+    Raises:
+        InputError: the results are of another benchmark.
+        MissingExtra: matplotlib is not installed.
+    """
+    group = results if isinstance(results, Results) else compare([results])
+    figure: Figure = plots.faithscore(group, Style(**style))
     return figure
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from ..base.errors import InputError, short_repr
 from ..base.types import Mention, Use
 
 ClaimKind = Literal["presence", "count", "attribute", "relation", "text"]
@@ -35,6 +37,12 @@ class Claim:
         use: what the caption does with it; only a ``claim`` is plainly said.
         mentions: of the thing, and of the other.
         restricted: of a count, whether it may be of some of these things only ("two dogs on the couch").
+
+    Example:
+        >>> import scapo_eval
+        >>> claim = scapo_eval.ClaimExtractor("coco80").find("Two red cars.")[0]
+        >>> claim.kind, claim.label, claim.value
+        ('count', 'car', '2')
     """
 
     kind: ClaimKind
@@ -52,6 +60,25 @@ class Claim:
     def key(self) -> ClaimKey:
         """Returns what is said, without the place where it is said."""
         return self.kind, self.label, self.value, self.other
+
+
+def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
+    """Returns kinds in their order.
+
+    Args:
+        given: names, or one text of them with commas.
+
+    Raises:
+        InputError: not a kind, or none.
+    """
+    names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)):
+        raise InputError(f"kinds must be names of kinds, got {short_repr(given)}")
+    unknown = [name for name in names if name not in KINDS]
+    if unknown or not names:
+        wrong = ", ".join(map(repr, unknown)) or "none"
+        raise InputError(f"not a kind of claim: {wrong}; kinds are {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in names)
 
 
 def count_range(value: str) -> tuple[int, int | None]:

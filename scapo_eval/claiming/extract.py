@@ -8,9 +8,10 @@ its words beside its thing.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +30,9 @@ _STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in _CUES.phrases if words[0] == phrase[0]]
     for phrase, _, _ in _CUES.phrases
 }
+_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 _TO = ("to", "be")
-_TOKEN = re.compile(r"['’]s\b|\w+(?:-\w+)*(?:n['’]t\b)?|[^\w\s*]|\n+")
+_TOKEN = re.compile(r"(\w+(?:-\w+)*|['’]s\b|[^\w\s*]|\n+)")
 _STOPS = frozenset(".!?;:\n")
 _OPENING, _CLOSING = "\"“‘'", "\"”’'"
 _REACH = 14  # words between a thing and what a relation leads to, at most
@@ -49,6 +51,12 @@ class ClaimExtractor:
 
     Raises:
         InputError: an unknown kind.
+
+    Example:
+        >>> import scapo_eval
+        >>> claims = scapo_eval.ClaimExtractor("coco80", kinds=("count", "attribute")).find("Two red cars.")
+        >>> [(claim.kind, claim.label, claim.value) for claim in claims]
+        [('count', 'car', '2'), ('attribute', 'car', 'red')]
     """
 
     def __init__(self, vocabulary: Vocabulary | str | Path, kinds: Sequence[ClaimKind] = KINDS) -> None:
@@ -95,11 +103,10 @@ class ClaimExtractor:
             claims += [Claim("presence", m.label, "", "", "", m.start, m.end, m.use, (m,)) for m in mentions]
         if set(self.kinds) - {"presence"}:
             claims += [claim for claim in _Reading(text, mentions).claims() if claim.kind in self.kinds]
-        return sorted(claims, key=lambda claim: (claim.start, claim.end, KINDS.index(claim.kind), claim.other))
+        return sorted(claims, key=lambda claim: (claim.start, claim.end, _RANK[claim.kind], claim.other))
 
 
-@dataclass(frozen=True, slots=True)
-class _Thing:
+class _Thing(NamedTuple):
     """A mention among the tokens: its first and its last one."""
 
     mention: Mention
@@ -133,9 +140,15 @@ class _Reading:
 
     def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
         self.text = text
-        matches = list(_TOKEN.finditer(text))
-        self.spans = [match.span() for match in matches]
-        self.words = [match[0].lower().replace("’", "'") for match in matches]
+        self.lowered = text.lower()
+        if text.isascii():
+            pieces = _TOKEN.split(self.lowered)
+            self.words = pieces[1::2]
+        else:  # a word in lower case may be longer, or depend on its neighbors
+            pieces = _TOKEN.split(text)
+            self.words = [word.lower().replace("’", "'") for word in pieces[1::2]]
+        bounds = list(accumulate(map(len, pieces[:-1])))
+        self.starts, self.ends = bounds[0::2], bounds[1::2]
         self.things = self._things(mentions)
         self.at = {place: k for k, thing in enumerate(self.things) for place in range(thing.first, thing.last + 1)}
         self.root = list(range(len(self.things)))
@@ -146,14 +159,11 @@ class _Reading:
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
         """The mentions that are things by themselves: not what only says what kind another is."""
-        things, token = [], 0
+        things, token, last = [], 0, 0
         for mention in mentions:
-            while token < len(self.spans) and self.spans[token][1] <= mention.start:
-                token += 1
-            last = token
-            while last + 1 < len(self.spans) and self.spans[last + 1][0] < mention.end:
-                last += 1
-            whole = token < len(self.spans) and self.spans[last][1] <= mention.end
+            token = bisect_right(self.ends, mention.start, token)
+            last = max(token, bisect_left(self.starts, mention.end, token) - 1)
+            whole = token < len(self.ends) and self.ends[last] <= mention.end
             if whole and mention.use != "modifier":
                 things.append(_Thing(mention, token, last))
         return things
@@ -162,7 +172,7 @@ class _Reading:
         """The tokens between quotation marks, which say nothing of the picture."""
         inside = set[int]()
         opened = None
-        for k, word in enumerate(self.words):
+        for k, word in enumerate(self.words) if _QUOTE.search(self.text) else ():
             if word in ('"', "“", "”"):
                 if opened is not None and word != "“":
                     inside.update(range(opened, k + 1))
@@ -286,6 +296,10 @@ class _Reading:
         """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
         being, guesses = _SETS["being"], _SETS["guesses"]
         j = self.things[k].last + 1
+        follows = self._word(j)
+        says = follows in _SAYING or follows.endswith(("ly", "n't")) or self.words[j - 1] in _COLORED
+        if not (says or j in self.over):
+            return
         while j in self.over or self._word(j) == "visible":
             j = self.over.get(j, j) + 1
         if self._word(j) == ",":
@@ -314,7 +328,7 @@ class _Reading:
             entry = _WORDS["attributes"].get(self._word(j))
             if entry and entry[0].category == "material":
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
-        elif verb or self._word(j - 1) in ("painted", "colored"):
+        elif verb or self._word(j - 1) in _COLORED:
             yield from self._predicates(subject, j, use)
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
@@ -417,7 +431,7 @@ class _Reading:
             return None
         if not self._is_phrase(self.words[j : thing.first]):
             return None
-        for phrase, cue, value in _CUES.phrases:
+        for phrase, cue, value in _STARTING.get(self.words[begin], ()):
             rest = self.words[begin + len(phrase) : before.first]
             if cue.category == "spatial" and tuple(self.words[begin : begin + len(phrase)]) == phrase:
                 if not self._is_phrase(rest):
@@ -529,7 +543,7 @@ class _Reading:
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
         """First and last token of each place in the picture, with its match and value."""
-        for match in _PLACE.finditer(self.text.lower()):
+        for match in _PLACE.finditer(self.lowered):
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
             if match["of"] is None and self.text[end : end + 4].lower() == " of ":
@@ -542,12 +556,12 @@ class _Reading:
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
         """First and last token of what only says that a thing is in the picture: "in the scene"."""
-        for match in _ITSELF.finditer(self.text.lower()):
+        for match in _ITSELF.finditer(self.lowered):
             yield self._tokens_of(*match.span())
 
     def _tokens_of(self, begin: int, end: int) -> tuple[int, int]:
-        first = bisect_left(self.spans, (begin, begin))
-        return first, max(first, bisect_left(self.spans, (end, end)) - 1)
+        first = bisect_left(self.starts, begin)
+        return first, max(first, bisect_left(self.starts, end) - 1)
 
     def _places(self) -> Iterator[Claim]:
         for first, last, match, value in self.places:
@@ -588,16 +602,16 @@ class _Reading:
         written = _WORDS["written"]
         for match in _QUOTED.finditer(self.text):
             begin = match.start()
-            token = bisect_left(self.spans, (begin, 0))
+            token = bisect_left(self.starts, begin)
             lead = self.words[max(0, token - 5) : token]
             tail = self.words[token:]
-            closing = bisect_left(self.spans, (match.end(), 0))
+            closing = bisect_left(self.starts, match.end())
             after = self.words[closing : closing + 4]
             said = any(word in written for word in lead) or bool({"written", "printed", "displayed"} & set(after))
             if said and tail and match["text"].strip(_EDGES):
                 yield self._text(token, *_stripped(self.text, match.start("text"), match.end("text")))
         for match in _CAPITALS.finditer(self.text):
-            token = bisect_left(self.spans, (match.start("text"), 0))
+            token = bisect_left(self.starts, match.start("text"))
             if token not in self.quoted:
                 yield self._text(token, match.start("text"), match.end("text"))
 
@@ -633,8 +647,8 @@ class _Reading:
             value,
             cue.category,
             mentions[1].label if other is not None else "",
-            self.spans[first][0],
-            self.spans[last][1],
+            self.starts[first],
+            self.ends[last],
             max(uses, key=USES.index),
             tuple(mentions),
         )
@@ -669,23 +683,30 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+_QUOTE = re.compile('["“”]')
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _BEGINS = frozenset('.!?;:"”')
+_COLORED = frozenset(("painted", "colored"))
+_SAYING = frozenset({",", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
+    _SETS["being"], _SETS["guesses"], _SETS["skipped"], _WORDS["doing"]
+)
+"""Words right behind a thing without which nothing there is said of it."""
 _LISTED = frozenset(("wearing", "holding", "part"))
 _FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
 _LONGEST = 7
+# A pattern is searched fast if it begins with a letter: the boundary before that is looked at behind it.
 _PLACE = re.compile(
-    r"\b(?P<lead>(?:on|to|at|in|towards?|near) the) "
+    r"(?P<lead>(?:o(?<=\bo)n|t(?<=\bt)o(?:wards?)?|a(?<=\ba)t|i(?<=\bi)n|n(?<=\bn)ear) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
     r"(?! of (?!the (?:image|picture|photo|frame|scene)))"
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
 )
-_ITSELF = re.compile(r"\bin (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
+_ITSELF = re.compile(r"in(?<=\bin) (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
 _CAPITALS = re.compile(
-    r"\b(?:reads|says|reading|saying|labeled|spells|words?|letters)\s+"
+    r"(?:r(?<=\br)ead(?:s|ing)|s(?<=\bs)(?:ay(?:s|ing)|pells)|l(?<=\bl)(?:abeled|etters)|w(?<=\bw)ords?)\s+"
     r"(?P<text>[A-Z0-9][A-Z0-9'&-]+(?:\s+[A-Z0-9][A-Z0-9'&-]+)*)\b"
 )

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ..engines import ENGINES, Engine, Sampling
 from ..engines.base import CHOICES
+from ..files.source import Source
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import RequestCounts
 from ..inference.shards import FAILED_SUFFIX, Shard, Share
@@ -265,6 +266,16 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
 
 
 ASKED_AGAIN = "the same command asks them again"
+
+
+@contextmanager
+def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
+    """Yields an input, and says on standard error what was unusual about the records that were read of it."""
+    source = Source(path)
+    source.count()
+    yield source
+    for note in source.counts.notes if source.counts is not None and not quiet else ():
+        echo(f"note: {source.name}: {note}", err=True)
 
 
 def finish(tally: RequestCounts, what: str, output: str, settings: EngineSettings, *, again: str = ASKED_AGAIN) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,8 @@ from ..files.source import STDIN, Source
 from ..readers.data_set import DataSet, files_at, input_at, naming_files
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
-from .echo import echo
 
 _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
-
-
-@contextmanager
-def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
-    """Yields an input, and says on standard error what was unusual about the records that were read of it."""
-    source = Source(path)
-    source.count()
-    yield source
-    for note in source.counts.notes if source.counts is not None and not quiet else ():
-        echo(f"note: {source.name}: {note}", err=True)
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -48,7 +37,14 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class InputFile(_File):
-    """A file (or the name of something that is shipped) that is read."""
+    """A file (or the name of something that is shipped) that is read.
+
+    Args:
+        named: whether the verb reads ``NAME=FILE`` itself; else the name is dropped, which changes nothing there.
+    """
+
+    def __init__(self, *, named: bool) -> None:
+        self.named = named
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names of what is shipped, and names of files."""
@@ -66,8 +62,9 @@ class InputFile(_File):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value as it is; with ``NAME=FILE`` it is FILE that is read."""
-        self._seen(ctx, _INPUTS, split_name(str(value))[1])
-        return value
+        path = split_name(str(value))[1]
+        self._seen(ctx, _INPUTS, path)
+        return value if self.named else path
 
 
 class OutputFile(_File):
@@ -79,7 +76,7 @@ class OutputFile(_File):
         return value
 
 
-INPUT, OUTPUT = InputFile(), OutputFile()
+INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile()
 
 
 def split_name(argument: str) -> tuple[str | None, str]:

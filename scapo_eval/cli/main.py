@@ -17,15 +17,15 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from ..base.errors import InputWarning, ScapoError
 from ..base.version import __version__
-from ..results.benchmark import SUMMARIES, benchmark, benchmarks, other_benchmarks
+from ..results.benchmark import BENCHMARK_OF, SUMMARIES, VERB_OF, benchmark, benchmarks, other_benchmarks
 from .codes import BAD_INPUT, INTERRUPTED
 from .echo import echo
 
-DEFAULT_VERB, DEFAULT_BENCHMARK = "score", "capscore"
+DEFAULT_VERB = "score"
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Score captions": {
-        DEFAULT_VERB: SUMMARIES[DEFAULT_BENCHMARK],
+    "Score captions": {verb: SUMMARIES[name] for name, verb in VERB_OF.items()}
+    | {
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
         "power": "What a sample can show: smallest differences, power and images needed, from results files.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
@@ -34,7 +34,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
     },
     "Benchmarks": {
-        **{name: line for name, line in SUMMARIES.items() if name != DEFAULT_BENCHMARK},
+        **{name: line for name, line in SUMMARIES.items() if name not in VERB_OF},
     },
     "Generate": {
         "describe": "Have a model describe images (any server, vLLM, transformers).",
@@ -150,7 +150,7 @@ class Verbs(click.Group):
 def _benchmark_of(verb: str) -> str | None:
     """The benchmark that a verb scores; only a word that could be one is looked for in the packages installed."""
     if verb in VERBS:
-        return DEFAULT_BENCHMARK if verb == DEFAULT_VERB else verb if verb in SUMMARIES else None
+        return BENCHMARK_OF.get(verb, verb if verb in SUMMARIES else None)
     return verb if verb.replace("-", "_").isidentifier() and verb in other_benchmarks() else None
 
 

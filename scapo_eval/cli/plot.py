@@ -14,7 +14,7 @@ from .report import Inputs, input_options
 
 
 @click.command("plot")
-@click.argument("kind", type=click.Choice(["frontier", "differences", "labels", "training"]))
+@click.argument("kind", type=click.Choice(["frontier", "differences", "labels", "faithscore", "training"]))
 @input_options
 @click.option("-o", "--output", type=OUTPUT, metavar="FILE", required=True, help="A name in .png, .svg or .pdf.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="How many labels.")
@@ -50,7 +50,8 @@ def command(
     """Draws a picture of INPUTS, which are as in `report`.
 
     frontier: Hal. Rate against Cover Rate with curves of equal Cap. Score. differences: to the baseline, ranked, with
-    intervals and tests. labels: what is hallucinated most. training: curves of training runs.
+    intervals and tests. labels: what is hallucinated most. faithscore: FaithScore against Avg. Facts by setting.
+    training: curves of training runs.
     """
     if smooth and kind != "training":
         raise click.UsageError("--smooth is for plot training")
@@ -74,6 +75,10 @@ def command(
             if not report.groups:
                 raise InputError("nothing to draw: differences need two systems of one benchmark")
             figure = plots.differences(report.groups[0], style=style)
+        elif kind == "faithscore":
+            if not report.groups:
+                raise InputError("nothing to draw: FaithScore's figure needs results of scapo-eval faithscore")
+            figure = plots.faithscore(report.groups[0], style)
         elif kind == "labels":
             figure = plots.labels(report.captions, top, style)
         else:

@@ -15,18 +15,18 @@ from ..rewarding.reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
 from ..segmenting.segment import RULES
 from ..truths.oracle import PresenceOracle
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 from .options import scoring_options
 
 _DEFAULT = RewardConfig()
 
 
 @click.command("reward")
-@click.argument("rollouts", type=INPUT, required=True)
-@click.option("--truth", type=INPUT, required=True, metavar="FILE", help="What is in the images.")
+@click.argument("rollouts", type=PLAIN, required=True)
+@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="What is in the images.")
 @click.option(
     "--vocabulary",
-    type=INPUT,
+    type=PLAIN,
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
@@ -56,6 +56,20 @@ _DEFAULT = RewardConfig()
 )
 @click.option(
     "--answer-only", is_flag=True, help="Reasoning and tool text (<think>, <tool_call>) neither earns nor costs."
+)
+@click.option(
+    "--kinds",
+    default="presence",
+    show_default=True,
+    metavar="KIND,...",
+    help="Claims that count: presence, count, attribute, relation, text.",
+)
+@click.option(
+    "--scenes",
+    type=PLAIN,
+    multiple=True,
+    metavar="FILE",
+    help="For kinds beyond presence: COCO's instances, a scene graph; of several the first that knows decides.",
 )
 @click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
 @scoring_options

@@ -443,6 +443,48 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
     return figure
 
 
+def faithscore(group: Results, style: Style | None = None) -> Any:
+    """FaithScore against Avg. Facts, a panel per generation setting (the paper's figure): more and right is up, right.
+
+    Args:
+        group: results of ``faithscore``.
+        style: how it is drawn.
+
+    Raises:
+        InputError: the results are of another benchmark.
+    """
+    ending = "faithscore"
+    of_settings = [name.removesuffix(ending) for name in group.metric_set.formulas if name.endswith(ending)]
+    shown = [prefix for prefix in of_settings if prefix] or of_settings
+    if group.metric_set.name != ending or not shown:
+        raise InputError("nothing to draw: FaithScore's figure needs results of scapo-eval faithscore")
+    style = style or Style()
+    with style.applied():
+        columns = min(1 if style.narrow else 2, len(shown))
+        rows = -(-len(shown) // columns)
+        figure, places = panels(style.inches, rows * style.inches / columns * 0.62 + 0.2, rows, columns)
+        handles: list[Any] = []
+        for n, (axes, prefix) in enumerate(zip(places, shown, strict=False)):
+            for s, run in enumerate(group.runs):
+                facts, faithful = run.metrics[f"{prefix}avg_facts"], run.metrics[f"{prefix}{ending}"]
+                if facts.value is None or faithful.value is None:
+                    continue
+                color = style.color(s)
+                if facts.low is not None and faithful.low is not None:
+                    axes.hlines(100 * faithful.value, facts.low, facts.high, color=color, lw=1)
+                    axes.vlines(facts.value, 100 * faithful.low, 100 * (faithful.high or 0.0), color=color, lw=1)
+                made = axes.plot(
+                    facts.value, 100 * faithful.value, MARKERS[s % len(MARKERS)], color=color, ms=5, label=run.name
+                )
+                handles += made if n == 0 else []
+            title = prefix.strip("_").replace("_", " ")
+            axes.set(title=title[:1].upper() + title[1:], xlabel="Avg. Facts", ylabel="FaithScore, %")
+        for axes in places[len(shown) :]:
+            axes.set_visible(False)
+        _legend(figure, handles, style, ["Lines: 95 % intervals."])
+    return figure
+
+
 def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None) -> Any:
     """Training curves, one panel per quantity, one line per training run; the logged values stand behind the lines.
 

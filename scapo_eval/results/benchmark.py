@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from .metric import MetricSet
     from .results import Run
 
+VERB_OF: Mapping[str, str] = {"capscore": "score", "claimscore": "claims"}
+"""Benchmarks whose verbs have other names; nobody who types a verb types the name of its results."""
+
+BENCHMARK_OF = {verb: name for name, verb in VERB_OF.items()}
+
 SUMMARIES: Mapping[str, str] = {
     "capscore": "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb).",
+    "claimscore": "Claims of presence, count, attribute, relation and text: Hal. and Cover Rate by kind.",
     "chair": "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
     "objhal": "Object HalBench: CHAIR_s, CHAIR_s refined, CHAIR_i, recall; objects listed by a judge, or matched.",
     "amber": "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension.",
@@ -192,7 +198,11 @@ class Benchmark:
         return one_line(self, f"{self.name}: {self.title}")  # its functions are bound to it, and show it in theirs
 
     def __post_init__(self) -> None:
-        for name, otherwise in (("verb", self.name), ("title", self.name), ("summary", SUMMARIES.get(self.name, ""))):
+        for name, otherwise in (
+            ("verb", VERB_OF.get(self.name, self.name)),
+            ("title", self.name),
+            ("summary", SUMMARIES.get(self.name, "")),
+        ):
             object.__setattr__(self, name, getattr(self, name) or otherwise)
 
 

@@ -118,7 +118,6 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
     return log_metrics(columns)
 
 
-@lru_cache(maxsize=8)
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
     """The reward of a truth file and a vocabulary, loaded once per process.
 
@@ -127,8 +126,14 @@ def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> Subs
     Args:
         truth: see :meth:`PresenceOracle.load`.
         vocabulary: see :meth:`Vocabulary.load`.
-        settings: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+        settings: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`; ``scenes`` are files.
     """
+    hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    return _load_reward(truth, vocabulary, **hashable)
+
+
+@lru_cache(maxsize=8)
+def _load_reward(truth: str, vocabulary: str, **settings: Any) -> SubsentenceReward:
     config = RewardConfig(**settings)
     return SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(truth), config, on_error="zero")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+import numpy as np
+
 from ..base.types import Use
+from ..base.verdicts import Verdict
 from ..matching.near import NearMisses
 from ..matching.uses import cue_words, shipped_rules
 from ..matching.visible import is_disguised, shown
@@ -43,7 +46,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         and ``hedges`` (words that may deny or hedge), ``questions`` and ``quotes`` (marks), ``near_misses`` (words that
         nearly are a label), ``disguised`` (words with look-alike letters or characters of no width), ``hidden`` of
         ``characters`` (in what no reader sees), and ``distinct_pairs`` of ``pairs`` (of neighboring words, within each
-        response).
+        response). With claims beyond presence, ``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them.
     """
     listed = [_WORDS.findall(response.lower()) for response in columns.responses]
     words = [word for response_words in listed for word in response_words]
@@ -56,7 +59,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     wide = (word for text in columns.responses if not text.isascii() for word in _WIDE_WORDS.findall(text))
     names = _near_misses(tuple(columns.labels))
     labels = columns.new + columns.rep + columns.hal
-    return {
+    return _sums_of_kinds(columns) | {
         "responses": float(len(columns)),
         "words": float(len(words)),
         "pieces": float(len(labels)),
@@ -77,6 +80,20 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     }
 
 
+def _sums_of_kinds(columns: RewardColumns) -> dict[str, float]:
+    if len(columns.kinds) == 1:
+        return {}
+    kinds = [*(columns.kinds.index(unit.kind) for unit in columns.units)]
+    kind_of = np.concatenate([np.zeros(len(columns.labels), dtype=np.int64), np.array(kinds, dtype=np.int64)])
+    kind, known = kind_of[columns.claim_label], columns.claim_verdict != Verdict.UNKNOWN
+    numbers = np.bincount(kind[known], minlength=len(columns.kinds)).tolist()
+    false = np.bincount(kind[columns.claim_verdict == Verdict.HALLUCINATED], minlength=len(columns.kinds)).tolist()
+    return {
+        **{f"claims_{name}": float(number) for name, number in zip(columns.kinds, numbers, strict=True)},
+        **{f"false_{name}": float(number) for name, number in zip(columns.kinds, false, strict=True)},
+    }
+
+
 def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
     """Ratios that show how responses change; a ratio of nothing is 0.
 
@@ -87,13 +104,17 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         ``words`` per response; ``words_per_piece`` and ``labels_per_piece``; ``repeated_share`` of the labels;
         ``without_label_share`` and ``silent_share`` of the pieces; ``denial_rate``, ``hedge_rate``, ``question_rate``,
         ``quote_rate``, ``near_miss_rate`` and ``disguise_rate`` per word; ``hidden_share`` of the characters;
-        ``distinct_pairs_share`` of the pairs of neighboring words.
+        ``distinct_pairs_share`` of the pairs of neighboring words. With claims beyond presence, ``claims_KIND`` per
+        response and ``hal_rate_KIND``.
     """
 
     def ratio(part: str, whole: str) -> float:
         return sums[part] / sums[whole] if sums[whole] else 0.0
 
+    kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
     return {
+        **{f"claims_{kind}": ratio(f"claims_{kind}", "responses") for kind in kinds},
+        **{f"hal_rate_{kind}": ratio(f"false_{kind}", f"claims_{kind}") for kind in kinds},
         "words": ratio("words", "responses"),
         "words_per_piece": ratio("words", "pieces"),
         "labels_per_piece": ratio("labels", "pieces"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -26,6 +27,8 @@ from ..base.errors import InputError, InputErrors, check_choice, short_repr
 from ..base.reprs import fields_in_short, one_line
 from ..base.types import Rule
 from ..base.verdicts import Verdict
+from ..claiming.claim import ClaimKind, kinds_of
+from ..files.records import Readable, Records
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
 from ..matching.uses import READINGS, USES, Reading, is_written, left_out_codes, reading_of
@@ -37,6 +40,8 @@ from ..segmenting.reasoning import only_answer, spans_besides_answer
 from ..segmenting.segment import RULES
 from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
 from ..truths.oracles import AnyOracle, truth_of
+from ..truths.scenes import Scenes
+from .claim_units import Unit, UnitColumns, UnitReader
 from .explain import Explanation
 from .novelty import fresh_share
 from .token_credit import Eos, TextCredit, Truncated
@@ -96,9 +101,19 @@ class RewardConfig:
         template_discount: how much of the gain for new labels a piece loses whose words besides the labels repeat an
             earlier piece of the response: from 0, nothing (the paper), to 1, all of it.
         near_misses: what nearly names an absent label ("a carr") is charged like it.
+        kinds: of the claims that Eq. 1 counts: ``presence`` alone (the paper), or with ``count``, ``attribute``,
+            ``relation``, ``text`` (docs/claims.md); a list, or names with commas.
+        scenes: what is in the images beyond presence, for further kinds: files or
+            :class:`~scapo_eval.truths.scenes.Scenes`, in the order in which they are asked.
 
     Raises:
-        InputError: a negative coefficient, a name that does not exist, or a function that is none.
+        InputError: a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
+            that do not belong together.
+
+    Example:
+        >>> import scapo_eval
+        >>> scapo_eval.RewardConfig(r_h=2.0).r_h, scapo_eval.RewardConfig().r_reg
+        (2.0, 0.1)
     """
 
     r_g: float = 1.0
@@ -116,6 +131,8 @@ class RewardConfig:
     answer_only: bool = False
     template_discount: float = 0.0
     near_misses: bool = False
+    kinds: tuple[ClaimKind, ...] = ("presence",)
+    scenes: tuple[Readable | Scenes, ...] = ()
 
     def __new__(cls, *_: object, **settings: object) -> RewardConfig:
         """Refuses a setting that does not exist, with the nearest one that does."""
@@ -148,6 +165,18 @@ class RewardConfig:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise InputError(f"{name} must be a function, got {short_repr(value)}")
+        object.__setattr__(self, "kinds", kinds_of(self.kinds))
+        if "presence" not in self.kinds:
+            raise InputError("kinds must contain 'presence': the others are of things that are there")
+        is_one = isinstance(self.scenes, (str, os.PathLike, Records, Scenes))
+        object.__setattr__(self, "scenes", (self.scenes,) if is_one else tuple(self.scenes or ()))
+        beyond = len(self.kinds) > 1
+        if beyond and not self.scenes:
+            raise InputError(f"kinds {', '.join(self.kinds)} need scenes: COCO's instances or a scene graph")
+        if self.scenes and not beyond:
+            raise InputError("scenes are of kinds beyond presence; name them as kinds")
+        if beyond and self.level == "cap":
+            raise InputError("level 'cap' is of presence alone")
 
     @classmethod
     def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
@@ -191,7 +220,7 @@ class RewardConfig:
             value = getattr(self, setting.name)
             if setting.name == "rule" or value != setting.default:
                 named = getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else value
-                settings[setting.name] = named
+                settings[setting.name] = "+".join(map(str, value)) if isinstance(value, tuple) else named
         return settings
 
 
@@ -212,7 +241,8 @@ class Part(NamedTuple):
     Attributes:
         start, end: character span.
         reward: Eq. 1.
-        new, rep, hal: how many labels are supported and new, supported and repeated, hallucinated.
+        new, rep, hal: how many labels (with further kinds: claims) are supported and new, supported and repeated,
+            hallucinated.
     """
 
     start: int
@@ -244,6 +274,8 @@ class RewardColumns:
         labels: the vocabulary's.
         r_reg: what an end of sequence of its own costs.
         errors: row -> its fault, with ``on_error="zero"``.
+        kinds: of the claims that count. With others than presence, all counts are of claims, not of labels alone.
+        units: the claims beyond presence; ``claim_label`` goes on with them behind the labels.
     """
 
     image_ids: Sequence[object]
@@ -266,6 +298,8 @@ class RewardColumns:
     labels: Sequence[str]
     r_reg: float
     errors: Mapping[int, InputError] = field(default_factory=dict)
+    kinds: tuple[ClaimKind, ...] = ("presence",)
+    units: Sequence[Unit] = ()
 
     __repr__ = fields_in_short
 
@@ -274,8 +308,16 @@ class RewardColumns:
 
     @property
     def claims(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(claims,) response and label of each claim."""
-        return np.searchsorted(self.indptr, self.claim_part, "right") - 1, self.claim_label.astype(np.int32)
+        """(claims,) response and label of each claim of presence."""
+        named = self.claim_label < len(self.labels)
+        return np.searchsorted(self.indptr, self.claim_part[named], "right") - 1, self.claim_label[named].astype(
+            np.int32
+        )
+
+    def name_of(self, label: int) -> str:
+        """Returns the label at a position of ``claim_label``, or what the claim beyond presence says."""
+        n = len(self.labels)
+        return self.labels[label] if label < n else self.units[label - n].name
 
     @cached_property
     def total(self) -> NDArray[np.float64]:
@@ -335,7 +377,14 @@ class RewardColumns:
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
 class RewardResult:
-    """The rewards of one response: a row of RewardColumns."""
+    """The rewards of one response: a row of RewardColumns.
+
+    Example:
+        >>> import scapo_eval
+        >>> [result] = scapo_eval.SubsentenceReward("coco80", {7: ["dog"]})([7], ["There is a dog. A cat sleeps."])
+        >>> result.total, result.covered, result.hallucinated
+        (0.0, 1, 1)
+    """
 
     columns: RewardColumns
     row: int
@@ -372,7 +421,7 @@ class RewardResult:
         verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
         low, high = np.searchsorted(columns.claim_part, (rows.start, rows.stop)).tolist()
         for k in range(low, high):
-            label = columns.labels[columns.claim_label[k]]
+            label = columns.name_of(columns.claim_label[k])
             verdicts[columns.claim_part[k] - rows.start][label] = Verdict(columns.claim_verdict[k])
         return verdicts
 
@@ -465,6 +514,13 @@ class SubsentenceReward:
 
     Raises:
         InputError: vocabulary and oracle do not belong together, or a scaling that falls.
+
+    Example:
+        >>> import scapo_eval
+        >>> reward = scapo_eval.SubsentenceReward("coco80", {7: ["dog"]})
+        >>> [result] = reward([7], ["There is a dog. A cat sleeps."])
+        >>> [(part.new, part.hal, part.reward) for part in result.parts]
+        [(1, 0, 1.0), (0, 1, -1.0)]
     """
 
     def __init__(
@@ -486,6 +542,13 @@ class SubsentenceReward:
             _log.warning(self.truth.warning)
         self.matcher = AliasMatcher(vocabulary, self.config.claims)
         most = len(vocabulary.labels)
+        self._units = None
+        if len(self.config.kinds) > 1:
+            scenes = [
+                given if isinstance(given, Scenes) else Scenes.load(given, vocabulary) for given in self.config.scenes
+            ]
+            self._units = UnitReader(vocabulary, self.config.kinds[1:], self.config.claims, scenes)
+            most += _MOST_UNITS
         self._near = NearMisses(vocabulary) if self.config.near_misses else None
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
@@ -496,6 +559,8 @@ class SubsentenceReward:
         oracle, world = self.truth.identity
         preset = "robust" if self.config.is_robust else None
         settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
+        if self._units is not None:
+            settings["scenes"] = self._units.signature
         return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)
 
     def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
@@ -563,6 +628,10 @@ class SubsentenceReward:
         if not whole:
             silent = _silent(read.answers, spans, wordless=self.config.rule == "discourse", of=read.besides)
         claims = self._claims(texts, read, spans, owner, rows)
+        units: Sequence[Unit] = ()
+        if self._units is not None:
+            found = self._units.read(image_ids, read.answers)
+            claims, units = claims.beside(found, spans, owner, texts, len(self.truth.vocabulary.labels)), found.units
         n_pieces = len(owner)
         new, rep = (
             claims.count_of(claims.supported & claims.first, n_pieces),
@@ -606,6 +675,8 @@ class SubsentenceReward:
             labels=self.truth.vocabulary.labels,
             r_reg=self.config.r_reg,
             errors=errors,
+            kinds=self.config.kinds,
+            units=units,
         )
 
     def _read(self, texts: list[str]) -> _Read:
@@ -641,9 +712,7 @@ class SubsentenceReward:
         """
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
         caption, start, label = self._counted(read, rows)
-        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
-        base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
-        piece = np.searchsorted(base[owner] + spans.start, base[caption] + start, side="right") - 1
+        piece = _piece_at(texts, spans, owner, caption, start)
         key = np.sort(piece * n_labels + label)
         distinct = np.ones(len(key), dtype=bool)
         distinct[1:] = key[1:] != key[:-1]
@@ -803,6 +872,28 @@ class _Claims(NamedTuple):
     probability: NDArray[np.float64] | None
     first: NDArray[np.bool_]
 
+    def beside(
+        self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
+    ) -> _Claims:
+        """These claims and those beyond presence, once in each piece; the latter are labels behind the others."""
+        n_units = len(found.units)
+        key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
+        key, at = np.unique(key, return_index=True)
+        piece, unit = np.divmod(key, max(n_units, 1))
+        state = found.state[at]
+        is_first = np.zeros(len(key), dtype=bool)
+        is_first[np.unique(owner[piece] * n_units + unit, return_index=True)[1]] = True
+        pieces = np.concatenate([self.piece, piece])
+        order = np.argsort(pieces, kind="stable")
+        probability = None if self.probability is None else np.concatenate([self.probability, state])[order]
+        return _Claims(
+            pieces[order],
+            np.concatenate([self.label, unit + n_labels])[order],
+            np.concatenate([self.state, state])[order],
+            probability,
+            np.concatenate([self.first, is_first])[order],
+        )
+
     @property
     def supported(self) -> NDArray[np.bool_]:
         """(claims,) whether the label is in the image."""
@@ -848,6 +939,24 @@ FILE_WORDS = {
     Verdict.UNKNOWN: "unknown",
 }
 """Verdicts as the files of ``scapo-eval reward`` spell them."""
+
+
+_MOST_UNITS = 10_000
+"""Claims beyond presence in one piece, at most, that scalings are computed for."""
+
+
+def _piece_at(
+    texts: Sequence[str],
+    spans: SpanColumns,
+    owner: NDArray[np.int64],
+    text: NDArray[np.int64],
+    start: NDArray[Any],
+) -> NDArray[np.int64]:
+    """(places,) piece that holds each place: a text, and a character there."""
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
+    piece: NDArray[np.int64] = np.searchsorted(base[owner] + spans.start, base[text] + start, side="right") - 1
+    return piece
 
 
 def _number(name: str, value: object) -> float:
@@ -934,4 +1043,6 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         labels=columns.labels,
         r_reg=columns.r_reg,
         errors={0: columns.errors[row]} if row in columns.errors else {},
+        kinds=columns.kinds,
+        units=columns.units,
     )

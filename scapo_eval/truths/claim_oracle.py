@@ -15,9 +15,11 @@ An attribute or a relation of a thing that is not in the picture is unknown: its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
@@ -50,6 +52,14 @@ class ClaimOracle:
         vocabulary: of the claims.
         presence: the presence oracle, asked first about presence.
         scenes: sources of the rest, in the order in which they are asked.
+
+    Example:
+        >>> import scapo_eval
+        >>> words = scapo_eval.Vocabulary.load("coco80")
+        >>> truth = scapo_eval.PresenceOracle.from_objects({7: ["dog"]}, labels=words.labels)
+        >>> claims = scapo_eval.ClaimExtractor(words, kinds=("presence",)).find("A dog and a cat.")
+        >>> scapo_eval.ClaimOracle(words, truth).states([7], [claims])
+        [[1, 0]]
     """
 
     vocabulary: Vocabulary
@@ -92,6 +102,18 @@ class ClaimOracle:
             for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
         ]
 
+    def facts(self, image_id: object, kind: ClaimKind) -> frozenset[tuple[str, ...]]:
+        """Returns what captions of a picture can cover: of the first scenes that have the picture, else nothing.
+
+        Args:
+            image_id: in any spelling.
+            kind: ``count`` gives labels whose number is known, ``attribute`` label and word, ``relation`` label, word
+                and label as the scene graph has them, ``text`` what is written; ``presence`` labels of things.
+        """
+        image = canonical_image_id(image_id)
+        scene = next((scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes), None)
+        return frozenset() if scene is None else frozenset(_FACTS[kind](scene))
+
     def state(self, image_id: object, claim: Claim) -> State:
         """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about a picture."""
         image = canonical_image_id(image_id)
@@ -106,6 +128,42 @@ class ClaimOracle:
             if scene is not None and (state := _JUDGES[claim.kind](scene, claim)) != UNKNOWN:
                 return state
         return UNKNOWN
+
+
+def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
+    """Returns what is present by scenes: of every picture, what the first scenes that have it say.
+
+    A label is present where a thing or a count says so, absent where every thing of it is annotated, else unknown.
+
+    Args:
+        scenes: at least one.
+        vocabulary: whose labels are the axis.
+
+    Raises:
+        InputError: no picture.
+    """
+    graphs: dict[str, SceneGraph] = {}
+    for of_file in scenes:
+        graphs = {**of_file.scenes, **graphs}
+    states = np.full((len(graphs), len(vocabulary.labels)), UNKNOWN, dtype=np.int8)
+    for row, scene in enumerate(graphs.values()):
+        known = {**dict.fromkeys(scene.complete, FALSE), **{label: int(n > 0) for label, n in scene.counts.items()}}
+        known |= {thing.label: TRUE for thing in scene.things}
+        states[row, [vocabulary.label_ids[label] for label in known]] = list(known.values())
+    source = " + ".join(of_file.source for of_file in scenes)
+    return PresenceOracle.from_matrix(states, list(graphs), vocabulary.labels, source=source)
+
+
+def fact_of(claim: Claim) -> tuple[str, ...]:
+    """Returns what a true claim covers, in the form of :meth:`ClaimOracle.facts`."""
+    if claim.kind == "text":
+        return (" ".join(claim.value.casefold().split()),)
+    return {
+        "presence": (claim.label,),
+        "count": (claim.label,),
+        "attribute": (claim.label, claim.value),
+        "relation": (claim.label, claim.value, claim.other),
+    }[claim.kind]
 
 
 def _of(scene: SceneGraph, label: str) -> list[Thing]:
@@ -158,13 +216,9 @@ def _relation(scene: SceneGraph, claim: Claim) -> State:
     if not claim.other:
         return _place(scene, claim, things)
     others = _of(scene, claim.other)
-    words = shipped_claim_cues().words["relations"]
     for subject, predicate, other in scene.relations:
         ends = scene.things[subject].label, scene.things[other].label
-        if (
-            ends == (claim.label, claim.other)
-            and (words[predicate][1] if predicate in words else predicate) == claim.value
-        ):
+        if ends == (claim.label, claim.other) and _predicate(predicate) == claim.value:
             return TRUE
     if not things or not others or not scene.width or not scene.height:
         return UNKNOWN
@@ -234,4 +288,42 @@ _JUDGES: dict[ClaimKind, Callable[[SceneGraph, Claim], State]] = {
     "attribute": _attribute,
     "relation": _relation,
     "text": _text,
+}
+
+
+def _predicate(words: str) -> str:
+    entry = shipped_claim_cues().words["relations"].get(words)
+    return entry[1] if entry else words
+
+
+def _labels(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
+    yield from ((thing.label,) for thing in scene.things)
+    yield from ((label,) for label, number in scene.counts.items() if number)
+
+
+def _counted(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
+    crowds = {thing.label for thing in scene.things if thing.crowd}
+    yield from ((label,) for label, number in scene.counts.items() if number)
+    yield from ((t.label,) for t in scene.things if t.label in scene.complete and t.label not in crowds)
+
+
+def _attributes(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
+    yield from ((thing.label, _canonical(word)) for thing in scene.things for word in thing.attributes)
+
+
+def _relations(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
+    for subject, predicate, other in scene.relations:
+        yield scene.things[subject].label, _predicate(predicate), scene.things[other].label
+
+
+def _texts(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
+    yield from ((" ".join(thing.text.casefold().split()),) for thing in scene.things if thing.text)
+
+
+_FACTS: dict[ClaimKind, Callable[[SceneGraph], Iterator[tuple[str, ...]]]] = {
+    "presence": _labels,
+    "count": _counted,
+    "attribute": _attributes,
+    "relation": _relations,
+    "text": _texts,
 }

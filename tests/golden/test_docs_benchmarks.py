@@ -1,7 +1,8 @@
-"""Every command of the pages on benchmarks and protocols runs, on the shared data under the names that they use."""
+"""Every command of the pages on benchmarks, protocols and claims runs, on shared data under the names that they use."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from scapo_eval.results.benchmark import SUMMARIES
+from scapo_eval import Vocabulary
+from scapo_eval.results.benchmark import SUMMARIES, VERB_OF
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PAGE = "".join((CHECKOUT / "docs" / name).read_text() for name in ("benchmarks.md", "protocols.md"))
+PAGE = "".join((CHECKOUT / "docs" / name).read_text() for name in ("benchmarks.md", "protocols.md", "claims.md"))
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 LINKS = {
     "base.jsonl": "coco_chair/captions/llava-1.5_greedy.jsonl",
@@ -63,6 +65,14 @@ def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(json.dumps({"id": "1", "facts": ["a", "b"], "verified": [True, False]}) + "\n")
     claim = {"id": "1", "claims": ["a"], "verified": [1], "matched": [None], "references": ["b"], "answers": ["unsaid"]}
     (folder / "claims.jsonl").write_text(json.dumps(claim) + "\n")
+    present = json.loads(gzip.decompress((folder / "chair_truth.json.gz").read_bytes()))["objects"]
+    categories = {label: k for k, label in enumerate(Vocabulary.load("coco80").labels, 1)}
+    annotations = [{"image_id": int(k), "category_id": categories[label]} for k, v in present.items() for label in v]
+    named = [{"id": k, "name": label} for label, k in categories.items()]
+    instances = {"images": [{"id": int(k)} for k in present], "annotations": annotations, "categories": named}
+    (folder / "instances_val2014.json").write_text(json.dumps(instances))
+    graphs = ({"image_id": k, "objects": [{"name": label} for label in v]} for k, v in present.items())
+    (folder / "scene_graphs.jsonl").write_text("".join(json.dumps(graph) + "\n" for graph in graphs))
     return folder
 
 
@@ -103,4 +113,5 @@ def test_commands_of_the_page(commands: str, folder: Path, shared: Path, request
 def test_the_page_has_every_benchmark() -> None:
     verbs = {line.split()[1] for block in BLOCKS for line in block.splitlines() if line.startswith("scapo-eval ")}
     others = {"import", "compare", "judge", "protocol"}
-    assert verbs == {*SUMMARIES, *others} - {"capscore", "density", "augmented"}  # docs/inference.md has the last
+    scored = {VERB_OF.get(name, name) for name in SUMMARIES}
+    assert verbs == {*scored, *others} - {"score", "density", "augmented"}  # docs/inference.md has the last

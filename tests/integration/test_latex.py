@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HOSTILE = r"a_b & 50% #1 {x} $y$ ~^\input{/etc/passwd} ü — ä"
+HOSTILE = r"a_b & 50% #1 {x} $y$ ~^\input{/etc/passwd} ü — ä «q» „r“"
 PREAMBLE = r"""\documentclass{article}
 \usepackage[textwidth=5.5in]{geometry}
 \usepackage{PACKAGES}

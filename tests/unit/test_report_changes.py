@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Vocabulary
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, bundle, html, plots
@@ -246,3 +247,22 @@ def test_a_figure_says_where_systems_have_other_images() -> None:
     assert shared_images([a, a]) == ""
     assert shared_images([a, a, b]) == "Not all systems were scored on the same images: some share only 1 image."
     assert shared_images([a, frozenset("xyz")]).endswith("some share no image.")
+
+
+def test_faithscores_figure_has_a_panel_per_setting_with_the_values() -> None:
+    def run(name: str, right: int) -> scapo_eval.Run:
+        facts = [{"id": f"{setting}{k}", "facts": ["a"] * (2 + k % 3), "setting": setting}
+                 for setting in ("detailed", "coarse") for k in range(40)]  # fmt: skip
+        rows = [{**fact, "verified": [int(j < right) for j in range(len(fact["facts"]))]} for fact in facts]
+        return scapo_eval.faithscore(rows, name=name)
+
+    runs = [run("base", 1), run("ours", 2)]
+    figure = scapo_eval.plots.faithscore(scapo_eval.compare(runs))
+    assert [axes.get_title() for axes in figure.axes] == ["Detailed", "Coarse"]
+    for axes, setting in zip(figure.axes, ("detailed", "coarse"), strict=True):
+        points = [tuple(float(v[0]) for v in line.get_data()) for line in axes.lines]
+        expected = [(each.values[f"{setting}_avg_facts"], 100 * each.values[f"{setting}_faithscore"]) for each in runs]
+        assert points == expected
+    rows = [{"image_id": k, "caption": "A dog."} for k in range(3)]
+    with pytest.raises(InputError, match="needs results of scapo-eval faithscore"):
+        scapo_eval.plots.faithscore(scapo_eval.score(rows, truth={str(k): ["dog"] for k in range(3)}))

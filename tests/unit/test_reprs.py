@@ -58,7 +58,10 @@ def test_reprs_are_one_short_line() -> None:
 
 
 def test_reprs_say_what_there_is() -> None:
-    assert [repr(each) for each in benchmarks()][:2] == ["<Benchmark capscore: Captions>", "<Benchmark chair: CHAIR>"]
+    assert [repr(each) for each in benchmarks()][:2] == [
+        "<Benchmark capscore: Captions>",
+        "<Benchmark claimscore: Claims>",
+    ]
     assert repr(benchmark("yesno")) == "<YesNoBenchmark yesno: Yes/no>"
     vocabulary = Vocabulary.load("coco80")
     assert repr(vocabulary).startswith("<Vocabulary coco80: 80 labels, ")

@@ -16,6 +16,7 @@ from scapo_eval.base.version import __version__
 from scapo_eval.benchmarks.amber.formulas import METRICS as AMBER
 from scapo_eval.benchmarks.capscore import capscore_metrics
 from scapo_eval.benchmarks.chair import METRICS as CHAIR
+from scapo_eval.benchmarks.claimscore import claim_metrics
 from scapo_eval.benchmarks.density import density_metrics
 from scapo_eval.benchmarks.facts import COLUMNS_0_2
 from scapo_eval.benchmarks.facts import METRICS as FACTS
@@ -41,6 +42,7 @@ METRIC_SETS = [
     OBJHAL,
     density_metrics(),
     capscore_metrics(),
+    claim_metrics(("presence", "count")),
     capscore_metrics(dagger=True),
     hallusionbench_metrics(["", "vd", "vd_math"]),
     faithscore_metrics([]),

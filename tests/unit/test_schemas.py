@@ -83,6 +83,7 @@ def verbs(folder: Path, shared: Path) -> dict[str, list[object]]:
         "faithscore": ["faithscore", facts],
         "facts": ["facts", write(folder / "claims.jsonl", CLAIMS)],
         "density": ["density", OURS, "--truth", TRUTH],
+        "claims": ["claims", BASE, OURS, "--truth", TRUTH],
     }  # fmt: skip
     return found
 
@@ -120,7 +121,7 @@ def test_every_line_of_evidence(tmp_path: Path, shared: Path, run: Callable[...,
     commands["amber yes/no"] = [
         "amber", shared / "data/amber/responses/partial_a.json.gz", "--data", shared / "data/amber",
     ]  # fmt: skip
-    options = {"score": "--per-caption", "chair": "--per-caption", "objhal": "--per-caption"}
+    options = dict.fromkeys(("score", "chair", "objhal", "claims"), "--per-caption")
     options |= dict.fromkeys(("amber", "amber yes/no", "pope", "phd", "hallusionbench", "yesno"), "--per-answer")
     for verb, option in options.items():
         arguments = [each for each in commands[verb] if each != BASE]

@@ -1,0 +1,323 @@
+"""Hal. and Cover Rate of claims by kind: presence as the paper has it, and counts, attributes, relations and texts.
+
+A claim counts once per caption, by what it says (:attr:`~scapo_eval.claiming.claim.Claim.key`). Presence alone gives
+the figures of ``capscore``. What the truth does not know is counted apart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import OptionError
+from ..base.hashes import digest
+from ..base.reprs import fields_in_short
+from ..base.types import State
+from ..base.verdicts import Verdict
+from ..claiming.claim import KINDS, Claim, ClaimKind, kinds_of
+from ..claiming.cues import shipped_claim_cues
+from ..claiming.extract import ClaimExtractor
+from ..files.files import display_name
+from ..files.records import Given, Readable, Records
+from ..files.source import Source
+from ..matching.matcher import AliasMatcher
+from ..matching.uses import LEFT_OUT, Reading, reading_of
+from ..matching.vocabulary import Vocabulary
+from ..readers.captions import Captions, caption_blocks
+from ..results.benchmark import Benchmark, Option
+from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
+from ..results.results import Resampling, Run
+from ..results.signature import Signature
+from ..truths.claim_oracle import ClaimOracle, fact_of, presence_in
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
+from ..truths.scenes import Scenes
+from .capscore import caption_counts
+from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
+from .systems import Systems, sources_of
+
+PARTS = ("generated", "hallucinated", "covered", "truth", "unknown")
+"""Per caption and kind: known claims; of these false; facts that are claimed; facts; claims that nothing decides."""
+
+
+def claim_metrics(kinds: Sequence[ClaimKind]) -> MetricSet:
+    """Returns the metrics of some kinds, joined and of each."""
+    suffixes = ["", *(f"_{kind}" for kind in kinds)]
+    columns = ("captions", *(f"{part}{suffix}" for suffix in suffixes for part in PARTS))
+    formulas: dict[str, Formula] = {}
+    for suffix in suffixes:
+        formulas[f"hal_rate{suffix}"] = ratio(f"hallucinated{suffix}", f"generated{suffix}")
+        formulas[f"cover_rate{suffix}"] = ratio(f"covered{suffix}", f"truth{suffix}")
+        if not suffix:
+            formulas["cap_score"] = _cap_score
+    better = {name: not name.startswith("hal") for name in formulas}
+    at_most = tuple(
+        bound
+        for suffix in suffixes
+        for bound in ((f"hallucinated{suffix}", f"generated{suffix}"), (f"covered{suffix}", f"truth{suffix}"))
+    )
+    adds_up = tuple((tuple(f"{part}_{kind}" for kind in kinds), part) for part in PARTS)
+    return MetricSet("claimscore", columns, formulas, better, at_most=at_most, adds_up=adds_up)
+
+
+def _cap_score(sums: Sums) -> NDArray[np.float64]:
+    hal = divide(sums["hallucinated"], sums["generated"])
+    return harmonic_mean(1 - hal, divide(sums["covered"], sums["truth"]))
+
+
+def _kinds_in(columns: Sequence[str]) -> tuple[ClaimKind, ...]:
+    return tuple(kind for kind in KINDS if f"generated_{kind}" in columns)
+
+
+@dataclass(frozen=True)
+class ClaimScorer(Scorer):
+    """Counts claims by kind.
+
+    Attributes:
+        scenes: what is in the images beyond presence, in the order in which they are asked.
+        kinds: that are counted.
+        claims: which mentions, and claims of such a use, count.
+    """
+
+    scenes: tuple[Scenes, ...] = ()
+    kinds: tuple[ClaimKind, ...] = KINDS
+    claims: Reading = "all"
+
+    __repr__ = fields_in_short
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        return claim_metrics(self.kinds).columns
+
+    @cached_property
+    def matcher(self) -> AliasMatcher:
+        """Finds what is present."""
+        return AliasMatcher(self.truths[0].vocabulary, self.claims)
+
+    @cached_property
+    def extractor(self) -> ClaimExtractor:
+        """Finds the claims."""
+        return ClaimExtractor(self.truths[0].vocabulary, self.kinds)
+
+    @cached_property
+    def oracle(self) -> ClaimOracle:
+        """Says which are true."""
+        truth = self.truths[0]
+        return ClaimOracle(truth.vocabulary, truth.oracle, self.scenes)
+
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is claims and their states."""
+        mentions = self.matcher.find_batch(captions.captions)
+        present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
+        left_out = LEFT_OUT[self.claims]
+        found = [
+            [c for c in of_one if c.use not in left_out] for of_one in self.extractor.find_batch(captions.captions)
+        ]
+        states = self.oracle.states(captions.image_ids, found)
+        counts = np.zeros((len(found), len(self.kinds), len(PARTS)), dtype=np.int64)
+        for k, (image, claims, verdicts) in enumerate(zip(captions.image_ids, found, states, strict=True)):
+            for at, kind in enumerate(self.kinds):
+                counts[k, at] = present[k] if kind == "presence" else self._counts(image, kind, claims, verdicts)
+        joined = counts.sum(axis=1)
+        row = np.hstack([np.ones((len(found), 1), dtype=np.int64), joined, counts.reshape(len(found), -1)])
+        mentioned = np.bincount(mentions.label_id, minlength=len(self.truths[0].vocabulary.labels))
+        named = mentions.caption, mentions.label_id
+        return ScoredBlock(captions, row, mentioned, (found, states), claims=named)
+
+    def _counts(self, image: str, kind: ClaimKind, claims: Sequence[Claim], states: Sequence[State]) -> list[int]:
+        verdicts: dict[tuple[str, ...], State] = {}
+        said = set[tuple[str, ...]]()
+        for claim, state in zip(claims, states, strict=True):
+            if claim.kind == kind:
+                if verdicts.get(claim.key, -1) < 0:
+                    verdicts[claim.key] = state
+                if state == 1:
+                    said.add(fact_of(claim))
+        values = list(verdicts.values())
+        facts = self.oracle.facts(image, kind)
+        known = len(values) - values.count(-1)
+        return [known, values.count(0), len(facts & said), len(facts), values.count(-1)]
+
+    def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
+        """Yields the evidence per caption: claims with spans and verdicts, and counts."""
+        found, states = block.evidence
+        for k, (claims, verdicts) in enumerate(zip(found, states, strict=True)):
+            yield {
+                **block.captions.place(k),
+                "caption": block.captions.captions[k],
+                "claims": [
+                    {
+                        "kind": claim.kind,
+                        "start": claim.start,
+                        "end": claim.end,
+                        "label": claim.label,
+                        "value": claim.value,
+                        "other": claim.other,
+                        "use": claim.use,
+                        "verdict": Verdict(state).word,
+                    }
+                    for claim, state in zip(claims, verdicts, strict=True)
+                ],
+                "counts": dict(zip(self.columns, block.counts[k].tolist(), strict=True)),
+            }
+
+
+def score_claims(
+    path: Readable,
+    truth: Truth,
+    scenes: Sequence[Scenes] = (),
+    kinds: Sequence[ClaimKind] = KINDS,
+    options: ScoringOptions | None = None,
+    *,
+    name: str | None = None,
+    resampling: Resampling | None = None,
+    on_block: Callable[[ClaimScorer, ScoredBlock], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Scores the claims of a caption file.
+
+    Args:
+        path: captions in any layout, or records in memory.
+        truth: what is present.
+        scenes: what is known beyond that, in the order in which they are asked.
+        kinds: of the claims that are counted.
+        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        name: of the system.
+        resampling: of the intervals.
+        on_block: called with the scorer and each scored block.
+        on_progress: called with the number of raw bytes of each block.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    options = options or ScoringOptions()
+    source, file = display_name(path), path if isinstance(path, Records) else Source.of(path)
+    skip = options.on_unknown_image == "skip"
+    scorer = ClaimScorer((truth,), skip, tuple(scenes), tuple(kinds), options.claims)
+    damage = list[str]()
+    sums = tally(
+        lambda on_error: caption_blocks(file, on_error=on_error, warn=damage.append),
+        scorer,
+        options,
+        source=source,
+        given=file,
+        on_block=None if on_block is None else lambda block: on_block(scorer, block),
+        on_progress=on_progress,
+    )
+    beyond = tuple(kinds) != ("presence",)
+    signature = Signature.of(
+        "claimscore",
+        vocab=truth.vocabulary.identity,
+        oracle=truth.oracle.fingerprint,
+        world=truth.oracle.world,
+        kinds="+".join(kinds),
+        scenes="+".join(each.fingerprint for each in scenes) or None,
+        cues=shipped_claim_cues().fingerprint if beyond else None,
+        claims=options.claims,
+        reading=reading_of(options.claims),
+        **truth.signature_fields,
+        **sums.decisive,
+        n=sums.n_records,
+        ids=digest(sums.table.image_ids),
+        skip=sums.left_out,
+        bad_files=len(sums.bad_files) or None,
+    )
+    return Run(
+        name=name or source,
+        signature=signature,
+        metric_set=claim_metrics(kinds),
+        table=sums.table,
+        n_records=sums.n_records,
+        other_counts=sums.other_counts,
+        account=sums.account,
+        notes=(
+            *damage,
+            *sums.notes,
+            *truth_notes(truth, sums.mentioned),
+            *scorer.oracle.notes,
+            *_undecided(sums, kinds),
+        ),
+        resampling=resampling or Resampling(),
+    )
+
+
+def _undecided(sums: Tally, kinds: Sequence[ClaimKind]) -> Iterator[str]:
+    """Yields one sentence about the claims that no source decides, if there are any."""
+    counts = sums.table.counts()
+    shares = [
+        f"{counts[f'unknown_{kind}']:,} of {counts[f'unknown_{kind}'] + counts[f'generated_{kind}']:,} of {kind}"
+        for kind in kinds
+        if counts[f"unknown_{kind}"]
+    ]
+    if shares:
+        yield f"claims that no source decides, which do not count: {', '.join(shares)}"
+
+
+def _score(
+    systems: Systems,
+    *,
+    truth: TruthGiven | None = None,
+    scenes: Given | Sequence[str | os.PathLike[str]] = (),
+    vocabulary: Vocabulary | str | Path = "coco80",
+    kinds: str = ",".join(KINDS),
+    per_caption: str | None = None,
+    scoring: ScoringOptions | None = None,
+) -> list[Run]:
+    labels, options = Vocabulary.of(vocabulary), scoring or ScoringOptions()
+    known = [Scenes.load(source, labels) for source in sources_of(scenes)]
+    if truth is None and not known:
+        raise OptionError("what is in the images? give --truth, --scenes, or both")
+    presence = presence_in(known, labels) if truth is None else PresenceOracle.of(truth)
+    present = Truth.of(presence, labels, any_fingerprint=options.any_fingerprint)
+    score = partial(score_claims, truth=present, scenes=known, kinds=kinds_of(kinds), options=options)
+    return systems.each(score, per_caption)
+
+
+BENCHMARK = Benchmark(
+    name="claimscore",
+    title="Claims",
+    help="""Scores claims of presence, count, attribute, relation and text; several files are compared with the first.
+
+    CAPTIONS are what scapo-eval score reads. --scenes says what is in the images: COCO's instances or a scene
+    graph (docs/claims.md); --truth what is present, where another file says that.
+    """,
+    headline=("hal_rate", "cover_rate", "cap_score"),
+    metric_set=lambda columns: claim_metrics(_kinds_in(columns)),
+    metric_names={
+        f"{rate}_{kind}": f"{title}, {kind}"
+        for kind in KINDS
+        for rate, title in (("hal_rate", "Hal. Rate"), ("cover_rate", "Cover Rate"))
+    },
+    meanings={
+        "hal_rate": "known claims that are false",
+        "cover_rate": "known facts that are claimed",
+        "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
+        **{f"hal_rate_{kind}": f"known claims of {kind} that are false" for kind in KINDS},
+        **{f"cover_rate_{kind}": f"known facts of {kind} that are claimed" for kind in KINDS},
+    },
+    frontiers=(("hal_rate", "cover_rate", "Hal. Rate and Cover Rate of claims"),),
+    score=_score,
+    files="captions",
+    takes=("captions",),
+    captions=True,
+    scoring=True,
+    options={
+        "truth": Option(file="read", metavar="FILE", help="What is present in the images.  [default: by --scenes]"),
+        "scenes": Option(
+            file="read",
+            repeated=True,
+            metavar="FILE",
+            help="What is in the images: COCO's instances, a scene graph; of several the first that knows decides.",
+        ),
+        "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
+        "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),
+        "per_caption": Option(file="written", metavar="FILE", help="Write every caption with its claims and verdicts."),
+    },
+)
