@@ -42,6 +42,8 @@ _HOME = {
     "cap_score": "benchmarks.capscore",
     "chair": "benchmarks.chair",
     "compare": "api",
+    "evidence": "benchmarks.evidence",
+    "labels": "benchmarks.evidence",
     "load_results": "results.results",
     "phd": "benchmarks.phd",
     "pope": "benchmarks.pope",
@@ -50,6 +52,7 @@ _HOME = {
     "reward_fn": "rewarding.functions",
     "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
+    "show": "benchmarks.evidence",
     "split_subsentences": "segmenting.segment",
     "validate": "validation.validate",
     "yesno": "benchmarks.yesno",
@@ -83,6 +86,8 @@ __all__ = [
     "cap_score",
     "chair",
     "compare",
+    "evidence",
+    "labels",
     "load_results",
     "phd",
     "pope",
@@ -91,6 +96,7 @@ __all__ = [
     "reward_fn",
     "score",
     "score_captions",
+    "show",
     "split_subsentences",
     "validate",
     "yesno",
@@ -104,6 +110,7 @@ if TYPE_CHECKING:
     from .benchmarks.capscore import CaptionScores, cap_score, score, score_captions
     from .benchmarks.chair import chair
     from .benchmarks.counted import CountedBenchmark
+    from .benchmarks.evidence import evidence, labels, show
     from .benchmarks.phd import phd
     from .benchmarks.pope import pope
     from .benchmarks.protocol import Protocol

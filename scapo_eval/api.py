@@ -37,6 +37,14 @@ def compare(
 
     Raises:
         InputError: no runs, runs of different benchmarks, or scored in different ways.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(40)]
+        >>> better = [{**row, "caption": "A dog on a couch."} for row in rows]
+        >>> results = scapo_eval.compare([scapo_eval.score(rows, name="base"), scapo_eval.score(better, name="ours")])
+        >>> results.comparisons[0]["difference"]
+        -0.5
     """
     listed = list(runs)
     if strangers := [type(run).__name__ for run in listed if not isinstance(run, Run)]:

@@ -28,6 +28,14 @@ class InputError(ScapoError):
         reason: what is wrong, in words that say how to mend it.
         path: file (or ``<stdin>``, or any name of a source) where the fault lies; None if there is none.
         line: 1-based line number, None where a file has no lines.
+
+    Example:
+        >>> import scapo_eval
+        >>> try:
+        ...     scapo_eval.score([{"caption": "A dog."}], truth={1: ["dog"]})
+        ... except scapo_eval.InputErrors as error:
+        ...     print(error.errors[0].reason[:24])
+        missing key 'image_id' (
     """
 
     alike: str = ""

@@ -90,6 +90,11 @@ def cap_score(hal_rate: float, cover_rate: float) -> float:
 
     Raises:
         ValueError: a rate outside [0, 1].
+
+    Example:
+        >>> import scapo_eval
+        >>> round(scapo_eval.cap_score(0.2, 0.6), 4)
+        0.6857
     """
     for name, rate in (("hal_rate", hal_rate), ("cover_rate", cover_rate)):
         if not 0 <= rate <= 1:
@@ -669,6 +674,12 @@ def score(
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(40)]
+        >>> scapo_eval.score(rows).values["hal_rate"]
+        0.5
     """
     [run] = _score(
         Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files.records import Readable
 from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
 from ..results.intervals import wilson as score_interval
@@ -95,19 +96,23 @@ class LabelRun:
     scores: CaptionScores
     counts: LabelCounts
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Labels that are mentioned or present, with their counts and rates; ``pandas.DataFrame`` takes them."""
+        counts, columns = self.counts, label_rows(self.counts)
+        return [
+            {"label": label, **{name: values[k] for name, values in columns.items()}}
+            for k, label in enumerate(counts.labels)
+            if counts.mentions[k] or counts.truth[k]
+        ]
+
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """What is invented, missed and goes together, for ``--json``.
 
         Args:
             top: most labels and pairs of each list; None for all labels.
         """
-        counts = self.counts
-        rows = label_rows(counts)
-        table = [
-            {"label": label, **{name: values[k] for name, values in rows.items()}}
-            for k, label in enumerate(counts.labels)
-            if counts.mentions[k] or counts.truth[k]
-        ]
+        counts, table = self.counts, self.rows
         most, both, beside = together(counts, top or len(counts.labels))
         names = [counts.labels[k] for k in most]
         pairs = [
@@ -136,7 +141,7 @@ def _ranked(table: Sequence[dict[str, Any]], column: str, top: int | None) -> li
 
 
 def score_labels(
-    path: Input,
+    path: Readable,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     options: ScoringOptions | None = None,

@@ -131,6 +131,12 @@ class Protocol:
         needs: what its benchmark needs besides the captions or answers.
         published: rows of public tables; they belong to these images, but the captions are not at hand.
         path: the file it was read from, for messages; None for a shipped one.
+
+    Example:
+        >>> import scapo_eval
+        >>> protocol = scapo_eval.Protocol.load("chair-opera")
+        >>> len(protocol.image_ids)
+        500
     """
 
     name: str

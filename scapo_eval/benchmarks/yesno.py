@@ -487,6 +487,13 @@ def yesno(
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
+
+    Example:
+        >>> import scapo_eval
+        >>> truth = ["yes", "no", "yes", "no"]
+        >>> answers = [{"id": k, "response": "Yes.", "label": label} for k, label in enumerate(truth)]
+        >>> scapo_eval.yesno(answers, resamples=0).values["accuracy"]
+        0.5
     """
     [run] = BENCHMARK.scored(
         Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),

@@ -37,6 +37,12 @@ class Claim:
         use: what the caption does with it; only a ``claim`` is plainly said.
         mentions: of the thing, and of the other.
         restricted: of a count, whether it may be of some of these things only ("two dogs on the couch").
+
+    Example:
+        >>> import scapo_eval
+        >>> claim = scapo_eval.ClaimExtractor("coco80").find("Two red cars.")[0]
+        >>> claim.kind, claim.label, claim.value
+        ('count', 'car', '2')
     """
 
     kind: ClaimKind

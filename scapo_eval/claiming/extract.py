@@ -51,6 +51,12 @@ class ClaimExtractor:
 
     Raises:
         InputError: an unknown kind.
+
+    Example:
+        >>> import scapo_eval
+        >>> claims = scapo_eval.ClaimExtractor("coco80", kinds=("count", "attribute")).find("Two red cars.")
+        >>> [(claim.kind, claim.label, claim.value) for claim in claims]
+        [('count', 'car', '2'), ('attribute', 'car', 'red')]
     """
 
     def __init__(self, vocabulary: Vocabulary | str | Path, kinds: Sequence[ClaimKind] = KINDS) -> None:

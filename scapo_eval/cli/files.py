@@ -37,7 +37,14 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class InputFile(_File):
-    """A file (or the name of something that is shipped) that is read."""
+    """A file (or the name of something that is shipped) that is read.
+
+    Args:
+        named: whether the verb reads ``NAME=FILE`` itself; else the name is dropped, which changes nothing there.
+    """
+
+    def __init__(self, *, named: bool) -> None:
+        self.named = named
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names of what is shipped, and names of files."""
@@ -55,8 +62,9 @@ class InputFile(_File):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value as it is; with ``NAME=FILE`` it is FILE that is read."""
-        self._seen(ctx, _INPUTS, split_name(str(value))[1])
-        return value
+        path = split_name(str(value))[1]
+        self._seen(ctx, _INPUTS, path)
+        return value if self.named else path
 
 
 class OutputFile(_File):
@@ -68,7 +76,7 @@ class OutputFile(_File):
         return value
 
 
-INPUT, OUTPUT = InputFile(), OutputFile()
+INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile()
 
 
 def split_name(argument: str) -> tuple[str | None, str]:

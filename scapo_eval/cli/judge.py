@@ -33,7 +33,7 @@ from .engine_options import (
     shard_option,
     shared,
 )
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 from .groups import Group
 from .options import Command
 
@@ -83,12 +83,12 @@ def two_engines(
 
 
 @command.command("mmhal")
-@click.argument("answers", type=INPUT)
+@click.argument("answers", type=PLAIN)
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Ratings as JSON Lines, for scapo-eval mmhal."
 )
 @click.option(
-    "--prompt-file", type=INPUT, metavar="FILE",
+    "--prompt-file", type=PLAIN, metavar="FILE",
     help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
 @retry_option
@@ -121,7 +121,7 @@ def mmhal(
 
 
 @command.command("faithscore")
-@click.argument("answers", type=INPUT)
+@click.argument("answers", type=PLAIN)
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Facts as JSON Lines, for scapo-eval faithscore."
 )
@@ -172,12 +172,12 @@ def faithscore(
 
 
 @command.command("objhal")
-@click.argument("captions", type=INPUT)
+@click.argument("captions", type=PLAIN)
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Objects as JSON Lines, for scapo-eval objhal."
 )
 @click.option(
-    "--prompt-file", type=INPUT, metavar="FILE",
+    "--prompt-file", type=PLAIN, metavar="FILE",
     help="Another instruction, or a whole prompt with {question} and {answer}.",
 )  # fmt: skip
 @click.option("--drop-unfinished", is_flag=True, help="Drop a caption's last sentence first where it has no end.")
@@ -217,13 +217,13 @@ def objhal(
 
 
 @command.command("facts")
-@click.argument("captions", type=INPUT)
+@click.argument("captions", type=PLAIN)
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Verdicts as JSON Lines, for scapo-eval facts."
 )
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
 @click.option(
-    "--references", type=INPUT, metavar="FILE", help="Reference claims: records with image_id and claims (texts)."
+    "--references", type=PLAIN, metavar="FILE", help="Reference claims: records with image_id and claims (texts)."
 )
 @click.option(
     "--against", type=click.Choice(get_args(Against)),

@@ -34,7 +34,7 @@ from ..truths.references import (
 from ..truths.truth_table import read_open_images
 from .codes import BAD_INPUT
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 from .groups import Group
 from .screen import SafeConsole
 from .tables import aligned
@@ -49,11 +49,11 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("truth", type=INPUT)
+@click.argument("truth", type=PLAIN)
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
 )
-@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+@click.option("--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
     """Writes TRUTH in another format; the content, and so its fingerprint, stays the same."""
     oracle = PresenceOracle.load(truth)
@@ -65,7 +65,7 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
 @command.command("chair")
 @click.option(
     "--instances",
-    type=INPUT,
+    type=PLAIN,
     required=True,
     multiple=True,
     metavar="FILE",
@@ -73,7 +73,7 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
 )
 @click.option(
     "--captions",
-    type=INPUT,
+    type=PLAIN,
     required=True,
     multiple=True,
     metavar="FILE",
@@ -86,9 +86,9 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
     show_default=True,
     help="How captions are read, as in scapo-eval chair.",
 )
-@click.option("--synonyms", type=INPUT, metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
+@click.option("--synonyms", type=PLAIN, metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
 @click.option(
-    "--vocabulary", type=INPUT, metavar="NAME|FILE", help="For 'native': labels and their aliases.  [default: coco80]"
+    "--vocabulary", type=PLAIN, metavar="NAME|FILE", help="For 'native': labels and their aliases.  [default: coco80]"
 )
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
@@ -108,9 +108,14 @@ def chair_truth(
 
 
 @command.command("references")
-@click.argument("references", type=INPUT)
+@click.argument("references", type=PLAIN)
 @click.option(
-    "--vocabulary", type=INPUT, default=REFERENCE_VOCABULARY, show_default=True, metavar="NAME|FILE", help="Its labels."
+    "--vocabulary",
+    type=PLAIN,
+    default=REFERENCE_VOCABULARY,
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Its labels.",
 )
 @click.option("--claims", type=click.Choice(READINGS), default="visual", show_default=True, help="Mentions that count.")
 @click.option(
@@ -139,10 +144,13 @@ def reference_matrix(
 
 
 @command.command("open-images")
-@click.argument("files", type=INPUT, nargs=-1, required=True)
-@click.option("--classes", type=INPUT, required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
+@click.argument("files", type=PLAIN, nargs=-1, required=True)
+@click.option("--classes", type=PLAIN, required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
 @click.option(
-    "--vocabulary", type=INPUT, metavar="NAME|FILE", help="Keep this vocabulary's labels only, found by their aliases."
+    "--vocabulary",
+    type=PLAIN,
+    metavar="NAME|FILE",
+    help="Keep this vocabulary's labels only, found by their aliases.",
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, output: str) -> None:
@@ -165,18 +173,18 @@ def _warn(text: str) -> None:
 
 
 @command.command()
-@click.argument("truth", type=INPUT)
+@click.argument("truth", type=PLAIN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
 @click.option(
     "--vocabulary",
-    type=INPUT,
+    type=PLAIN,
     metavar="NAME|FILE",
     help="Count its aliases, find it in --captions.  [default: the one a matrix was made for; captions: coco80]",
 )
 @click.option(
     "--captions",
-    type=INPUT,
+    type=PLAIN,
     multiple=True,
     metavar="FILE",
     help="Captions of a system; may be repeated. Lists the labels that they claim where TRUTH says absent.",
@@ -267,8 +275,8 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 
 
 @command.command()
-@click.argument("train", type=INPUT)
-@click.argument("evaluation", type=INPUT, nargs=-1, required=True, metavar="EVAL...")
+@click.argument("train", type=PLAIN)
+@click.argument("evaluation", type=PLAIN, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
@@ -300,17 +308,17 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("truth", type=INPUT)
+@click.argument("truth", type=PLAIN)
 @click.option(
     "--vocabulary",
-    type=INPUT,
+    type=PLAIN,
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
     help="The labels to be scored.",
 )
 @click.option(
-    "--captions", type=INPUT, multiple=True, metavar="FILE", help="Caption files whose images the truth must have."
+    "--captions", type=PLAIN, multiple=True, metavar="FILE", help="Caption files whose images the truth must have."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--any-ids", is_flag=True, help="Accept captions that seem to belong to other images than their ids say.")

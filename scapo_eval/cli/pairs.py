@@ -17,14 +17,14 @@ from ..inference.sources import ImageFolder
 from ..matching.vocabulary import Vocabulary
 from ..truths.oracle import PresenceOracle
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 
 _DEFAULT = PairSettings()
 
 
 @click.command("pairs")
-@click.argument("rollouts", type=INPUT, required=True)
-@click.option("--truth", type=INPUT, required=True, metavar="FILE", help="What is in the images.")
+@click.argument("rollouts", type=PLAIN, required=True)
+@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="What is in the images.")
 @click.option(
     "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
 )

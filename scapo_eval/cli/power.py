@@ -13,7 +13,7 @@ from ..results.render import chosen_metrics, number
 from ..results.results import load_results, unique_names
 from .echo import echo
 from .emit import output_format
-from .files import INPUT
+from .files import PLAIN
 from .options import OutputFormat, format_options, metric_names
 from .screen import Screen
 from .tables import aligned
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 @click.command("power")
-@click.argument("results", type=INPUT, nargs=-1, required=True)
+@click.argument("results", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="A true difference, in points."
 )

@@ -13,7 +13,7 @@ from ..benchmarks.protocol import Protocol, read_sample, shipped_protocols
 from ..files.json_text import dump_json
 from .codes import BAD_INPUT
 from .echo import echo
-from .files import INPUT
+from .files import PLAIN
 from .groups import Group
 from .screen import SafeConsole
 
@@ -63,7 +63,7 @@ def list_(as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", type=INPUT, metavar="NAME|FILE")
+@click.argument("name", type=PLAIN, metavar="NAME|FILE")
 @click.option("--ids", is_flag=True, help="Print the image ids only, one a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which is also a protocol file.")
 def show(name: str, ids: bool, as_json: bool) -> None:
@@ -97,8 +97,8 @@ def _shown(value: Any) -> str:
 
 
 @command.command()
-@click.argument("files", type=INPUT, nargs=-1, required=True)
-@click.option("--protocol", "name", type=INPUT, required=True, metavar="NAME|FILE", help="What they should follow.")
+@click.argument("files", type=PLAIN, nargs=-1, required=True)
+@click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="What they should follow.")
 def check(files: tuple[str, ...], name: str) -> int:
     """Says whether captions or answers follow a protocol, without scoring them; exits with 2 if one does not."""
     protocol = Protocol.load(name)

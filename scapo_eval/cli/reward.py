@@ -15,18 +15,18 @@ from ..rewarding.reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
 from ..segmenting.segment import RULES
 from ..truths.oracle import PresenceOracle
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 from .options import scoring_options
 
 _DEFAULT = RewardConfig()
 
 
 @click.command("reward")
-@click.argument("rollouts", type=INPUT, required=True)
-@click.option("--truth", type=INPUT, required=True, metavar="FILE", help="What is in the images.")
+@click.argument("rollouts", type=PLAIN, required=True)
+@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="What is in the images.")
 @click.option(
     "--vocabulary",
-    type=INPUT,
+    type=PLAIN,
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
@@ -66,7 +66,7 @@ _DEFAULT = RewardConfig()
 )
 @click.option(
     "--scenes",
-    type=INPUT,
+    type=PLAIN,
     multiple=True,
     metavar="FILE",
     help="For kinds beyond presence: COCO's instances, a scene graph; of several the first that knows decides.",

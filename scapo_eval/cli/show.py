@@ -14,6 +14,7 @@ from rich.text import Text
 from ..base.errors import FaultList, InputError
 from ..base.ids import canonical_image_id
 from ..benchmarks.capscore import CaptionScorer, worst_captions
+from ..benchmarks.evidence import MARKS
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
 from ..files.files import display_name
@@ -31,7 +32,6 @@ from .options import Output, output_options
 from .screen import SafeConsole
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
-MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 
 
 @click.command("show")

@@ -20,7 +20,7 @@ from ..validation.halves import Half
 from ..validation.validate import Validation, validate
 from .echo import echo
 from .emit import output_format
-from .files import INPUT, split_name
+from .files import INPUT, PLAIN, split_name
 from .options import OutputFormat, format_options, reference_options
 from .screen import Screen
 from .tables import aligned, folded
@@ -42,7 +42,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 
 
 @click.command("validate")
-@click.argument("judgements", type=INPUT)
+@click.argument("judgements", type=PLAIN)
 @click.option("--set", "set_name", metavar="NAME", help="Which set, where a file holds several: faithscore-answers.")
 @click.option(
     "--metric",

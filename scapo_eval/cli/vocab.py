@@ -19,7 +19,7 @@ from ..matching.lint import difference, uses_of_rules, variants
 from ..matching.mining import CandidatePhrase, cluster, mine
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 from .groups import Group
 
 
@@ -29,10 +29,10 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("vocabulary", type=INPUT, nargs=-1)
+@click.argument("vocabulary", type=PLAIN, nargs=-1)
 @click.option(
     "--captions",
-    type=INPUT,
+    type=PLAIN,
     multiple=True,
     metavar="FILE",
     help="Show what each ignore rule matched in these captions (may be repeated).",
@@ -72,7 +72,7 @@ def _show_rules(name: str, vocabulary: Vocabulary, texts: list[str]) -> None:
 
 
 @command.command()
-@click.argument("vocabulary", type=INPUT)
+@click.argument("vocabulary", type=PLAIN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(vocabulary: str, as_json: bool) -> None:
     """Numbers of labels, aliases and groups, and the fingerprint."""
@@ -105,8 +105,8 @@ def stats(vocabulary: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("old", type=INPUT)
-@click.argument("new", type=INPUT)
+@click.argument("old", type=PLAIN)
+@click.argument("new", type=PLAIN)
 def diff(old: str, new: str) -> None:
     """What changed from OLD to NEW."""
     changed = difference(Vocabulary.load(old), Vocabulary.load(new))
@@ -133,10 +133,10 @@ def diff(old: str, new: str) -> None:
 
 
 @command.command("mine")
-@click.argument("rollouts", type=INPUT, nargs=-1, required=True)
+@click.argument("rollouts", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "--vocabulary",
-    type=INPUT,
+    type=PLAIN,
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
@@ -195,7 +195,7 @@ class _Candidate(msgspec.Struct):
 
 
 @command.command()
-@click.argument("candidates", type=INPUT)
+@click.argument("candidates", type=PLAIN)
 @click.option("--name", default="draft", show_default=True, help="Name of the new vocabulary.")
 @click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Leave rarer labels out.")
 @click.option(
@@ -240,7 +240,7 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 
 
 @command.command()
-@click.argument("vocabulary", type=INPUT)
+@click.argument("vocabulary", type=PLAIN)
 def expand(vocabulary: str) -> None:
     """Plural and spelling variants that VOCABULARY lacks, as YAML to be read and pasted."""
     for label, forms in variants(Vocabulary.load(vocabulary)).items():

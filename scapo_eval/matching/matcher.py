@@ -38,6 +38,12 @@ class AliasMatcher:
 
     Raises:
         InputError: an unknown reading.
+
+    Example:
+        >>> import scapo_eval
+        >>> matcher = scapo_eval.AliasMatcher("coco80")
+        >>> [(m.label, m.start, m.end) for m in matcher.find("Two puppies on a sofa.")]
+        [('dog', 4, 11), ('couch', 17, 21)]
     """
 
     def __init__(self, vocabulary: Vocabulary | str | Path, claims: Reading = "all") -> None:

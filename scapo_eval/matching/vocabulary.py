@@ -80,6 +80,12 @@ class Vocabulary:
         info: label -> LabelInfo.
         reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
         version, source: free text of the file.
+
+    Example:
+        >>> import scapo_eval
+        >>> words = scapo_eval.Vocabulary.from_mapping({"dog": ["dog", "puppy"], "cat": ["cat"]}, name="mine")
+        >>> words.labels, words.aliases["puppy"]
+        (('dog', 'cat'), 'dog')
     """
 
     name: str

@@ -126,7 +126,14 @@ class Ratio:
 
 
 def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
-    """The share ``sum(numerator) / sum(denominator)`` as a formula; no value over an empty denominator."""
+    """The share ``sum(numerator) / sum(denominator)`` as a formula; no value over an empty denominator.
+
+    Example:
+        >>> import scapo_eval
+        >>> import numpy as np
+        >>> float(scapo_eval.ratio("right", "asked")({"right": np.array(3.0), "asked": np.array(4.0)}))
+        0.75
+    """
     return Ratio(numerator, denominator, unit)
 
 

@@ -124,6 +124,13 @@ class Run:
         account: what became of every record of the file; None where nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
         parts: the counts by the values of a column; None where none was asked for.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(40)]
+        >>> run = scapo_eval.score(rows)
+        >>> run.n_images, round(run.values["cover_rate"], 2)
+        (40, 0.5)
     """
 
     name: str

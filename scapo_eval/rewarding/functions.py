@@ -39,6 +39,12 @@ def reward_fn(
 
     Raises:
         InputError: a file or name that is not found, a setting that does not exist, both ``config`` and ``settings``.
+
+    Example:
+        >>> import scapo_eval
+        >>> reward = scapo_eval.reward_fn("coco80", {7: ["dog"]})
+        >>> reward(completions=["There is a dog.", "A cat sleeps."], image_id=[7, 7])
+        [1.0, -1.0]
     """
     if config is not None and settings:
         raise InputError("give either config or its settings")

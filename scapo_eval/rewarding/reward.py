@@ -109,6 +109,11 @@ class RewardConfig:
     Raises:
         InputError: a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
             that do not belong together.
+
+    Example:
+        >>> import scapo_eval
+        >>> scapo_eval.RewardConfig(r_h=2.0).r_h, scapo_eval.RewardConfig().r_reg
+        (2.0, 0.1)
     """
 
     r_g: float = 1.0
@@ -372,7 +377,14 @@ class RewardColumns:
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
 class RewardResult:
-    """The rewards of one response: a row of RewardColumns."""
+    """The rewards of one response: a row of RewardColumns.
+
+    Example:
+        >>> import scapo_eval
+        >>> [result] = scapo_eval.SubsentenceReward("coco80", {7: ["dog"]})([7], ["There is a dog. A cat sleeps."])
+        >>> result.total, result.covered, result.hallucinated
+        (0.0, 1, 1)
+    """
 
     columns: RewardColumns
     row: int
@@ -502,6 +514,13 @@ class SubsentenceReward:
 
     Raises:
         InputError: vocabulary and oracle do not belong together, or a scaling that falls.
+
+    Example:
+        >>> import scapo_eval
+        >>> reward = scapo_eval.SubsentenceReward("coco80", {7: ["dog"]})
+        >>> [result] = reward([7], ["There is a dog. A cat sleeps."])
+        >>> [(part.new, part.hal, part.reward) for part in result.parts]
+        [(1, 0, 1.0), (0, 1, -1.0)]
     """
 
     def __init__(

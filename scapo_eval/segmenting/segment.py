@@ -34,6 +34,12 @@ def split_subsentences(
 
     Raises:
         InputError: an unknown rule, or ``object`` without mentions.
+
+    Example:
+        >>> import scapo_eval
+        >>> text = "A dog runs. A cat sleeps on a sofa."
+        >>> [text[piece.start : piece.end] for piece in scapo_eval.split_subsentences(text)]
+        ['A dog runs. ', 'A cat sleeps on a sofa.']
     """
     check_rule(rule, mentions is not None)
     if not text:

@@ -52,6 +52,14 @@ class ClaimOracle:
         vocabulary: of the claims.
         presence: the presence oracle, asked first about presence.
         scenes: sources of the rest, in the order in which they are asked.
+
+    Example:
+        >>> import scapo_eval
+        >>> words = scapo_eval.Vocabulary.load("coco80")
+        >>> truth = scapo_eval.PresenceOracle.from_objects({7: ["dog"]}, labels=words.labels)
+        >>> claims = scapo_eval.ClaimExtractor(words, kinds=("presence",)).find("A dog and a cat.")
+        >>> scapo_eval.ClaimOracle(words, truth).states([7], [claims])
+        [[1, 0]]
     """
 
     vocabulary: Vocabulary

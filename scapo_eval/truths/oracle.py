@@ -34,7 +34,14 @@ TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
 
 
 class PresenceOracle(TruthColumns):
-    """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`."""
+    """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`.
+
+    Example:
+        >>> import scapo_eval
+        >>> truth = scapo_eval.PresenceOracle.from_objects({7: ["dog"]}, labels=["dog", "cat"])
+        >>> truth.state(7, "dog"), truth.state("COCO_val2014_000000000007.jpg", "cat"), truth.state(7, "car")
+        (1, 0, -1)
+    """
 
     def __repr__(self) -> str:
         sizes = f"{len(self.image_ids):,} images, {len(self.labels):,} labels"

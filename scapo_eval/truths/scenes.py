@@ -89,6 +89,14 @@ class Scenes:
         scenes: canonical image id -> picture.
         fingerprint: hash of the file.
         notes: what of the file was not used, one sentence each, with numbers.
+
+    Example:
+        >>> import scapo_eval
+        >>> words = scapo_eval.Vocabulary.load("coco80")
+        >>> from scapo_eval.files.records import Records
+        >>> scenes = scapo_eval.Scenes.load(Records("mine", [{"image_id": 7, "objects": [{"name": "dog"}]}]), words)
+        >>> [thing.label for thing in scenes.scenes["7"].things]
+        ['dog']
     """
 
     source: str

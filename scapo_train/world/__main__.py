@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         from .report import write
 
-        for settings in product(*given.vary):
-            load("qwen2_5_vl_7b", settings)  # a setting that is none is said before anything is drawn
+        for trial in trials:  # a setting that is none, or contradicts the scheme, is said before anything is drawn
+            load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
         perform(world, given.output, trials, steps, lessons, given.jobs)
         print(write(world, given.output / world.name))
     except ScapoError as error:

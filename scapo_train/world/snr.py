@@ -307,7 +307,11 @@ def measure(
     for seed in seeds:
         start = prepare(world, output, lessons, seed)
         drawn = gradients(start, schemes, seed, prompts)
-        vectors = np.stack([next(drawn) for _ in range(batches)])
+        first = next(drawn)
+        vectors = np.empty((batches, *first.shape), dtype=np.float32)  # the one large array: not also a list of parts
+        vectors[0] = first
+        for number in range(1, batches):
+            vectors[number] = next(drawn)
         drawn.close()
         found.append(signals_of(vectors, schemes, seed))
         _log.info("gradients of seed %d: %d batches of %d prompts", seed, batches, prompts)

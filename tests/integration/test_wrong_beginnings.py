@@ -202,3 +202,23 @@ def test_names_are_completed(words: str, begun: str, expected: set[str]) -> None
     completed = ShellComplete(cli, {}, "scapo-eval", "_SCAPO_EVAL_COMPLETE").get_completions(words.split(), begun)
     assert {item.value for item in completed if item.type == "plain"} >= expected
     assert all(item.value.startswith(begun) for item in completed)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "reward mine=c.jsonl --truth t.json -q",
+        "oracle check t.json --captions mine=c.jsonl",
+        "oracle stats t.json --captions mine=c.jsonl",
+        "vocab check coco80 --captions mine=c.jsonl",
+        "pairs mine=c.jsonl --truth t.json --format trl --images . --prompt p",
+    ],
+)
+def test_a_name_before_a_file_is_no_part_of_it(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.jsonl").write_text('{"image_id": 1, "caption": "A dog."}\n')
+    Path("t.json").write_text('{"1": ["dog"]}')
+    code, _, err = run(*command.split())
+    assert code == 0, err

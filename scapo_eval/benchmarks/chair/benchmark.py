@@ -151,6 +151,12 @@ def chair(
     Raises:
         InputErrors, InputError: faults, by file and line or by row; an option of another profile.
         MissingExtra: ``opera`` without NLTK.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat."} for k in range(40)]
+        >>> scapo_eval.chair(rows, truth={k: ["dog"] for k in range(40)}).values["chair_i"]
+        0.5
     """
     followed = protocol if isinstance(protocol, Protocol) or protocol is None else Protocol.load(protocol)
     options: dict[str, Any] = {"truth": truth, "profile": profile, "native": native}
