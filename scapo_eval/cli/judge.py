@@ -290,7 +290,7 @@ def facts(
 
 
 @command.command("claims")
-@click.argument("captions", type=INPUT, nargs=-1, required=True)
+@click.argument("captions", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE",
     help="Answers as JSON Lines, for --scenes of scapo-eval claims and reward.",
@@ -299,7 +299,7 @@ def facts(
     "--images-root", required=True, metavar="DIR", help="Folder with the images, in any depth, by file name or id."
 )
 @click.option(
-    "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE",
+    "--vocabulary", type=PLAIN, default="coco80", show_default=True, metavar="NAME|FILE",
     help="Labels and their aliases, as for scapo-eval claims.",
 )  # fmt: skip
 @click.option(
@@ -309,7 +309,7 @@ def facts(
 @click.option(
     "--claims", "reading", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count."
 )
-@click.option("--prompt-file", type=INPUT, metavar="FILE", help="Another prompt, with {question}.")
+@click.option("--prompt-file", type=PLAIN, metavar="FILE", help="Another prompt, with {question}.")
 @retry_option
 @shard_option
 @engine_options(max_tokens=64)
