@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..claiming.claim import KINDS
+from ..claiming.extract import ClaimExtractor
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Reading
+from ..matching.vocabulary import Vocabulary
 from ..truths.oracle import Truth
 from .judgements import Judgements, RatedText
 
+SPAN_SHARE = "span_share"
 SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
@@ -39,6 +43,31 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
             zip(mentions.start[of_caption][flagged].tolist(), mentions.end[of_caption][flagged].tolist(), strict=True)
         )
         counts[k] = _counts(item, places)
+    return counts
+
+
+def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDArray[np.int64]]:
+    """Counts, by kind, the parts marked wrong that hold a claim: what a truth of such claims could find.
+
+    Args:
+        judgements: marked captions.
+        vocabulary: what claims are about.
+
+    Returns:
+        Kind (``any``, and ``beyond presence``, too) -> (items, 2): parts marked wrong; of these, those with a word of
+        such a claim, whatever its use.
+    """
+    found = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
+    counts = {name: np.zeros((len(found), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}
+    for k, (item, claims) in enumerate(zip(judgements.items, found, strict=True)):
+        for span in item.spans or ():
+            if not span.wrong:
+                continue
+            at = span.start, span.end
+            held: set[str] = {claim.kind for claim in claims if _overlap((claim.start, claim.end), at)}
+            held |= ({"any"} if held else set()) | ({"beyond presence"} if held - {"presence"} else set())
+            for name, column in counts.items():
+                column[k] += 1, name in held
     return counts
 
 

@@ -22,7 +22,7 @@ from ..truths.references import Beside, References, ReferencesGiven, Unnamed
 from .agreement import Pairing, ResampledImages, interval_of, p_value_of
 from .halves import Half
 from .judgements import MIN_ITEMS, Judgements, Range
-from .spans import SPAN_METRICS, span_counts
+from .spans import SPAN_METRICS, SPAN_SHARE, span_claims, span_counts
 from .values import Measures, Texts, read_scores
 
 DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cover_words", "cap_people", "length")
@@ -320,6 +320,15 @@ def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) 
             yield Agreement(
                 f"claims={claims}", "wrong", name, value, interval.low, interval.high, marked, sample.n_images
             )
+    for kind, counts in span_claims(judged, truth.vocabulary).items():
+        sums = np.zeros((sample.n_images, 2))
+        np.add.at(sums, sample.group, counts.astype(np.float64))
+        wrong, held = (sample.weights() @ sums).T
+        values = divide(held, wrong)
+        interval, value = interval_of(values), None if np.isnan(values[0]) else float(values[0])
+        yield Agreement(
+            f"holds {kind}", "wrong", SPAN_SHARE, value, interval.low, interval.high, marked, sample.n_images
+        )
 
 
 def _f1(precision: Floats, recall: Floats) -> Floats:

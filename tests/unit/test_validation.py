@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import scapo_eval
 from scapo_eval import InputError, InputErrors, MissingExtra
+from scapo_eval.claiming.claim import KINDS
 from scapo_eval.cli.main import cli
 from scapo_eval.files.records import Records
 from scapo_eval.results.stats import holm
@@ -137,6 +138,27 @@ def test_pairs_and_marked_parts() -> None:
     assert parts.value("claims=all", "wrong", "span_precision") == 0.5  # it flags the cat, too
     assert parts.value("claims=visual", "wrong", "span_precision") == 1.0
     assert parts.value("claims=all", "wrong", "span_recall") == 1.0
+    assert parts.value("holds presence", "wrong", "span_share") == 1.0
+    assert parts.value("holds beyond presence", "wrong", "span_share") == 0.0
+
+
+def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
+    texts = ["Two dogs sit.", "A red horse.", "It is lovely."]
+    spans = [[(0, 3), (4, 8), (9, 12)], [(2, 5)], [(6, 12)]]
+    marked = [
+        {
+            "image_id": k,
+            "caption": texts[k % 3],
+            "spans": [{"start": a, "end": b, "wrong": True} for a, b in spans[k % 3]],
+        }
+        for k in range(30)
+    ]
+    found = scapo_eval.validate(marked, truth=TRUTH, resamples=50)
+    shares = {kind: found.value(f"holds {kind}", "wrong", "span_share") for kind in ("any", "beyond presence", *KINDS)}
+    assert shares == {
+        "any": 4 / 5, "beyond presence": 3 / 5, "presence": 1 / 5, "count": 1 / 5, "attribute": 2 / 5,
+        "relation": 0, "text": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
