@@ -341,7 +341,7 @@ def claims(
     to_judge = claims_to_judge(read, extractor, reading)
     if not to_judge:
         raise InputError(f"no claim of {', '.join(extractor.kinds)} in the captions", path=captions[0])
-    output, to_judge, share = shared(shard, output, to_judge, lambda image: image.image_id)
+    output, to_judge, share = shared(shard, output, to_judge, lambda image: f"{image.image_id} {image.claims}")
     folder = ImageFolder(images_root)
     with settings.journal(output) as journal:
         engine = settings.make()

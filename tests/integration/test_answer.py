@@ -463,6 +463,19 @@ def test_claims_judged_once_are_scenes_for_claims(cli: Cli, ok: Cli, start: Star
     assert rates == [[0, 1 / 2], [None, 1 / 2]]
 
 
+def test_shards_of_judged_claims_are_the_whole(cli: Cli, ok: Cli, start: Start, tmp_path: Path) -> None:
+    folder = draw(tmp_path / "images", *(f"{k}.jpg" for k in range(1, 6)))
+    captions = described(tmp_path / "captions.jsonl", ["A blue car.", "A car.", "Two dogs.", "A red bus.", "A dog."])
+    judge = ["judge", "claims", captions, "--images-root", folder, "--model", "judge", "--base-url", start()]
+    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    ok(*judge, "-o", whole)
+    for shard in ("1/2", "2/2"):
+        ok(*judge, "-o", parts, "--shard", shard)
+    ok("merge", *sorted(tmp_path.glob("parts.*-of-2.jsonl")), "-o", parts)
+    assert parts.read_bytes() == whole.read_bytes()
+    assert [row["image_id"] for row in rows(whole)] == ["1", "3", "4"]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
