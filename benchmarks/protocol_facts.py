@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scapo_eval.base.ids import canonical_image_id
-from scapo_eval.benchmarks.protocol import Protocol
+from scapo_eval.benchmarks.protocol import Protocol, shipped_protocols
 
 PACKAGE = Path(__file__).resolve().parents[1] / "scapo_eval" / "benchmarks"
 FACTS = PACKAGE / "protocols" / "facts"
@@ -77,7 +77,7 @@ def files(shared: Path) -> Iterator[tuple[Path, str]]:
     data = shared / "data"
     yield PACKAGE / "chair" / "words.json", words(data)
     labels = list(read(data / "coco_chair" / "vocabulary.json")["aliases"])
-    chair = ("chair-opera", "chair-opera-instructblip", "chair-less-is-more")
+    chair = [name for name in shipped_protocols() if name.startswith("chair-")]
     images = sorted({image for name in chair for image in Protocol.load(name).image_ids or ()}, key=int)
     full = read(data / "coco_chair" / "ground_truth_full.json.gz")["objects"]
     joined = {
