@@ -1031,6 +1031,10 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
     parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
     rows = slice(row, row + 1)
+    label, n_labels = columns.claim_label[low:high], len(columns.labels)
+    used = np.unique(label[label >= n_labels])
+    if len(used):
+        label = np.where(label < n_labels, label, n_labels + np.searchsorted(used, label))
     return RewardColumns(
         image_ids=columns.image_ids[rows],
         responses=columns.responses[rows],
@@ -1038,11 +1042,11 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         **{name: getattr(columns, name)[parts] for name in (*Part._fields, "silent")},
         **{name: getattr(columns, name)[rows] for name in ("generated", "hallucinated", "covered", "unknown")},
         claim_part=columns.claim_part[low:high] - parts.start,
-        claim_label=columns.claim_label[low:high],
+        claim_label=label,
         claim_verdict=columns.claim_verdict[low:high],
         labels=columns.labels,
         r_reg=columns.r_reg,
         errors={0: columns.errors[row]} if row in columns.errors else {},
         kinds=columns.kinds,
-        units=columns.units,
+        units=[columns.units[at] for at in (used - n_labels).tolist()],
     )
