@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,10 +41,12 @@ from ..segmenting.segment import RULES
 from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
 from ..truths.oracles import AnyOracle, truth_of
 from ..truths.scenes import Scenes
-from .claim_units import Unit, UnitColumns, UnitReader
 from .explain import Explanation
 from .novelty import fresh_share
 from .token_credit import Eos, TextCredit, Truncated
+
+if TYPE_CHECKING:
+    from .claim_units import Unit, UnitColumns, UnitReader
 
 Level = Literal["subsentence", "hal", "cap"]
 """What is rewarded: each piece (Eq. 1), or the whole response by 1 - Hal. Rate or by its Cap. Score."""
@@ -542,8 +544,10 @@ class SubsentenceReward:
             _log.warning(self.truth.warning)
         self.matcher = AliasMatcher(vocabulary, self.config.claims)
         most = len(vocabulary.labels)
-        self._units = None
+        self._units: UnitReader | None = None
         if len(self.config.kinds) > 1:
+            from .claim_units import UnitReader  # its rules take a while to load
+
             scenes = [
                 given if isinstance(given, Scenes) else Scenes.load(given, vocabulary) for given in self.config.scenes
             ]
@@ -1031,6 +1035,10 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
     parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
     rows = slice(row, row + 1)
+    label, n_labels = columns.claim_label[low:high], len(columns.labels)
+    used = np.unique(label[label >= n_labels])
+    if len(used):
+        label = np.where(label < n_labels, label, n_labels + np.searchsorted(used, label))
     return RewardColumns(
         image_ids=columns.image_ids[rows],
         responses=columns.responses[rows],
@@ -1038,11 +1046,11 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         **{name: getattr(columns, name)[parts] for name in (*Part._fields, "silent")},
         **{name: getattr(columns, name)[rows] for name in ("generated", "hallucinated", "covered", "unknown")},
         claim_part=columns.claim_part[low:high] - parts.start,
-        claim_label=columns.claim_label[low:high],
+        claim_label=label,
         claim_verdict=columns.claim_verdict[low:high],
         labels=columns.labels,
         r_reg=columns.r_reg,
         errors={0: columns.errors[row]} if row in columns.errors else {},
         kinds=columns.kinds,
-        units=columns.units,
+        units=[columns.units[at] for at in (used - n_labels).tolist()],
     )

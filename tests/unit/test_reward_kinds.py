@@ -62,6 +62,7 @@ def linear(files: dict[str, str], text: str, **settings: object) -> list[tuple[i
         ("Two dogs.", [(2, 0, 0)]),
         ("Three dogs.", [(1, 0, 1)]),
         ("Two dogs. A pair of dogs.", [(2, 0, 0), (0, 2, 0)]),
+        ("A few dogs.", [(2, 0, 0)]),
         ("At least one dog.", [(1, 0, 0)]),
         ("A red couch. The couch is red.", [(2, 0, 0), (0, 2, 0)]),
         ("A blue couch. The couch is blue.", [(1, 0, 1), (0, 1, 1)]),
@@ -129,6 +130,9 @@ def test_the_slow_way(files: dict[str, str], texts: list[str], claims: str, rule
 def test_verdicts_name_claims_and_results_travel(files: dict[str, str]) -> None:
     reward = pickle.loads(pickle.dumps(reward_of(files)))
     result = pickle.loads(pickle.dumps(reward([7], ["Two dogs on a blue couch. A dog on a red couch."])[0]))
+    other = reward([7, 7], ["A blue couch. Five dogs.", "A red couch. Two dogs."])[1]
+    assert pickle.loads(pickle.dumps(other)).verdicts == other.verdicts
+    assert {unit.name for unit in pickle.loads(pickle.dumps(other)).columns.units} == {"couch: red", "number of dog"}
     said = [{name: verdict.word for name, verdict in part.items()} for part in result.verdicts]
     assert said == [
         {"couch": "supported", "dog": "supported", "number of dog": "supported", "dog on couch": "supported",
