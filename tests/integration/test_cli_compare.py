@@ -95,7 +95,7 @@ def test_raw_files_without_benchmark_get_a_hint(run: ScapoEval, world: Path, fil
     assert code == 2
     assert err.startswith(f"scapo-eval: {file}: not a results file")
     assert kind in err
-    assert "--benchmark NAME (score, chair" in err
+    assert "--benchmark NAME (score, claims, chair" in err
     assert "-o" in err
 
 

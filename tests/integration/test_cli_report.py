@@ -110,6 +110,9 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
     (world / "truth.json").write_text(
         json.dumps({k: ["dog", "cat", "car"][: 1 + k % 2 + k // 39] for k in range(1, 41)})
     )
+    facts = [{"id": k, "facts": ["a", "b"], "verified": [1, k % 2], "setting": "detailed"} for k in range(40)]
+    (world / "facts.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    assert run("faithscore", "facts.jsonl", "-o", "facts_results.json", "-q", cwd=world).returncode == 0
     for name in ("scapo", "grpo"):
         (world / "runs" / name).mkdir(parents=True, exist_ok=True)
         (world / "runs" / name / "metrics.jsonl").write_bytes((world / "run" / "metrics.jsonl").read_bytes())
