@@ -117,19 +117,19 @@ class ClaimScorer(Scorer):
         mentions = self.matcher.find_batch(captions.captions)
         present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
         left_out = LEFT_OUT[self.claims]
-        found = [
+        of_captions = [
             [c for c in of_one if c.use not in left_out] for of_one in self.extractor.find_batch(captions.captions)
         ]
-        states = self.oracle.states(captions.image_ids, found)
-        counts = np.zeros((len(found), len(self.kinds), len(PARTS)), dtype=np.int64)
-        for k, (image, claims, verdicts) in enumerate(zip(captions.image_ids, found, states, strict=True)):
+        states = self.oracle.states(captions.image_ids, of_captions)
+        counts = np.zeros((len(of_captions), len(self.kinds), len(PARTS)), dtype=np.int64)
+        for k, (image, claims, verdicts) in enumerate(zip(captions.image_ids, of_captions, states, strict=True)):
             for at, kind in enumerate(self.kinds):
                 counts[k, at] = present[k] if kind == "presence" else self._counts(image, kind, claims, verdicts)
         joined = counts.sum(axis=1)
-        row = np.hstack([np.ones((len(found), 1), dtype=np.int64), joined, counts.reshape(len(found), -1)])
+        row = np.hstack([np.ones((len(of_captions), 1), dtype=np.int64), joined, counts.reshape(len(of_captions), -1)])
         mentioned = np.bincount(mentions.label_id, minlength=len(self.truths[0].vocabulary.labels))
         named = mentions.caption, mentions.label_id
-        return ScoredBlock(captions, row, mentioned, (found, states), claims=named)
+        return ScoredBlock(captions, row, mentioned, (of_captions, states), claims=named)
 
     def _counts(self, image: str, kind: ClaimKind, claims: Sequence[Claim], states: Sequence[State]) -> list[int]:
         verdicts: dict[tuple[str, ...], State] = {}

@@ -83,7 +83,7 @@ class ClaimExtractor:
         """Finds the claims of many captions: the same as :meth:`find` of each, faster."""
         columns, uses = self.matcher.find_all_uses(texts)
         labels = self.matcher.vocabulary.labels
-        found = []
+        of_texts = []
         for k, text in enumerate(texts):
             rows = columns.row(k)
             places = zip(
@@ -94,8 +94,8 @@ class ClaimExtractor:
                 strict=True,
             )
             mentions = [Mention(s, e, labels[label], text[s:e], USES[use]) for s, e, label, use in places]
-            found.append(self._of(text, mentions))
-        return found
+            of_texts.append(self._of(text, mentions))
+        return of_texts
 
     def _of(self, text: str, mentions: list[Mention]) -> list[Claim]:
         claims = list[Claim]()
@@ -185,17 +185,17 @@ class _Reading:
 
     def claims(self) -> Iterator[Claim]:
         """Every claim but presence."""
-        found = list[Claim]()
+        claims = list[Claim]()
         for k in range(len(self.things)):
             if self.things[k].first in self.quoted:
                 continue
-            found += self._before(k)
-            found += self._leading_to(k)
+            claims += self._before(k)
+            claims += self._leading_to(k)
         for k, thing in enumerate(self.things):
             if thing.first not in self.quoted:
-                found += self._behind(k)
-        found += self._places()
-        yield from _restricted(found, self)
+                claims += self._behind(k)
+        claims += self._places()
+        yield from _restricted(claims, self)
         yield from self._texts()
 
     # ---- left of a thing: counts and attributes
@@ -347,7 +347,7 @@ class _Reading:
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Attributes one after another: "is black and white", "is a light brown color"."""
         article = self._word(j) in ("a", "an")
-        found = list[Claim]()
+        claims = list[Claim]()
         j += article
         while True:
             begin = j
@@ -358,7 +358,7 @@ class _Reading:
             word = self.words[j]
             cue, value = _WORDS["attributes"].get(word) or _WORDS["attributes"][self._color_parts(word)]
             begin = begin if cue.category == "color" else j
-            found.append(self._claim("attribute", k, value, begin, j, cue, use=use))
+            claims.append(self._claim("attribute", k, value, begin, j, cue, use=use))
             j += 1
             if self._word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
                 j += 1
@@ -370,8 +370,8 @@ class _Reading:
         ends = (
             follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
         )
-        if found and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
-            yield from found
+        if claims and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
+            yield from claims
 
     def _past_shades(self, j: int) -> int:
         while self._word(j) in _SETS["shades"]:
@@ -398,15 +398,15 @@ class _Reading:
         if (inverted := self._inverted(k)) is not None:
             yield inverted
             return
-        found = self._relation(before.last + 1, thing.first)
-        if found is None:
+        led = self._relation(before.last + 1, thing.first)
+        if led is None:
             yield from self._next_of_list(k, gap)
             return
-        subject = self._subject(k - 1, found)
+        subject = self._subject(k - 1, led)
         if subject is None:
             return
         self.root[k] = subject
-        self.led[k] = found._replace(subject=subject)
+        self.led[k] = led._replace(subject=subject)
         yield self._led_claim(self.led[k], k)
 
     def _led_claim(self, led: _Led, k: int) -> Claim:
@@ -473,9 +473,9 @@ class _Reading:
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:
             word = self.words[j]
-            found = self._phrase_at(j, stop)
-            if found is not None:
-                cue, value, behind = found
+            phrase = self._phrase_at(j, stop)
+            if phrase is not None:
+                cue, value, behind = phrase
                 if word in ("'s", "'") and (j > first or self._word(behind) in _SETS["ends"]):
                     return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)

@@ -58,8 +58,8 @@ def claims_to_judge(
         reading: claims of a use that it leaves out are not asked about.
     """
     by_image: dict[str, dict[ClaimKey, None]] = {}
-    found = extractor.find_batch([caption.caption for caption in captions])
-    for caption, claims in zip(captions, found, strict=True):
+    of_captions = extractor.find_batch([caption.caption for caption in captions])
+    for caption, claims in zip(captions, of_captions, strict=True):
         asked = by_image.setdefault(caption.image_id, {})
         asked.update((asked_as(claim), None) for claim in claims if _can_be_asked(claim, reading))
     return [ImageClaims(image, tuple(asked)) for image, asked in by_image.items() if asked]

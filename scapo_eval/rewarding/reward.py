@@ -634,8 +634,8 @@ class SubsentenceReward:
         claims = self._claims(texts, read, spans, owner, rows)
         units: Sequence[Unit] = ()
         if self._units is not None:
-            found = self._units.read(image_ids, read.answers)
-            claims, units = claims.beside(found, spans, owner, texts, len(self.truth.vocabulary.labels)), found.units
+            beyond = self._units.read(image_ids, read.answers)
+            claims, units = claims.beside(beyond, spans, owner, texts, len(self.truth.vocabulary.labels)), beyond.units
         n_pieces = len(owner)
         new, rep = (
             claims.count_of(claims.supported & claims.first, n_pieces),

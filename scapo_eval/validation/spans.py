@@ -57,9 +57,9 @@ def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDA
         Kind (``any``, and ``beyond presence``, too) -> (items, 2): parts marked wrong; of these, those with a word of
         such a claim, whatever its use.
     """
-    found = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
-    counts = {name: np.zeros((len(found), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}
-    for k, (item, claims) in enumerate(zip(judgements.items, found, strict=True)):
+    of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
+    counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}
+    for k, (item, claims) in enumerate(zip(judgements.items, of_items, strict=True)):
         for span in item.spans or ():
             if not span.wrong:
                 continue

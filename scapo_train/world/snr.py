@@ -302,7 +302,7 @@ def measure(
     Raises:
         InputError: the folder holds another world.
     """
-    found = []
+    of_seeds = []
     torch.set_num_threads(1)
     for seed in seeds:
         start = prepare(world, output, lessons, seed)
@@ -313,12 +313,12 @@ def measure(
         for number in range(1, batches):
             vectors[number] = next(drawn)
         drawn.close()
-        found.append(signals_of(vectors, schemes, seed))
+        of_seeds.append(signals_of(vectors, schemes, seed))
         _log.info("gradients of seed %d: %d batches of %d prompts", seed, batches, prompts)
-        summary = {"world": asdict(world), "batches": batches, "prompts": prompts, "seeds": list(map(asdict, found))}
+        summary = {"world": asdict(world), "batches": batches, "prompts": prompts, "seeds": list(map(asdict, of_seeds))}
         with atomic_write(output / world.name / "snr.json") as stream:
             stream.write(dump_json(summary) + b"\n")
-    return tables(found)
+    return tables(of_seeds)
 
 
 def tables(found: Sequence[Signals]) -> str:
