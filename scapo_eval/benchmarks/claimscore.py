@@ -316,7 +316,7 @@ BENCHMARK = Benchmark(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="What is in the images: COCO's instances, a scene graph; of several the first that knows decides.",
+            help="What is in the images: COCO's instances, Visual Genome, a scene graph; the first that knows decides.",
         ),
         "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),
