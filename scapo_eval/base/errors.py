@@ -73,21 +73,25 @@ class InputErrors(ScapoError):
         errors: the faults in reading order.
         total: how many there were, if more than ``errors`` holds.
         said: how many of them ``errors`` stands for, where one of it stands for several.
+        remedy: last line of the message; empty for none.
     """
 
     SHOWN = 20
 
-    def __init__(self, errors: Iterable[InputError], total: int | None = None, said: int | None = None) -> None:
+    def __init__(
+        self, errors: Iterable[InputError], total: int | None = None, said: int | None = None, remedy: str = ""
+    ) -> None:
         self.errors = list(errors)
         self.total = max(total or 0, len(self.errors))
         self.said = said if said is not None else min(len(self.errors), self.SHOWN)
         lines = [str(error) for error in self.errors[: self.SHOWN]]
         if self.total > self.said:
             lines.append(f"... and {self.total - self.said} more errors ({self.total} in total)")
-        super().__init__("\n".join(lines))
+        self.remedy = remedy
+        super().__init__("\n".join([*lines, remedy] if remedy else lines))
 
-    def __reduce__(self) -> tuple[type[InputErrors], tuple[list[InputError], int, int]]:
-        return type(self), (self.errors, self.total, self.said)
+    def __reduce__(self) -> tuple[type[InputErrors], tuple[list[InputError], int, int, str]]:
+        return type(self), (self.errors, self.total, self.said, self.remedy)
 
 
 MAX_FAULTS = 100_000
@@ -140,10 +144,14 @@ class FaultList:
             return error
         return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path, line=first)
 
-    def raise_if_any(self) -> None:
-        """Raises InputErrors when faults were collected."""
+    def raise_if_any(self, remedy: str = "") -> None:
+        """Raises InputErrors when faults were collected.
+
+        Args:
+            remedy: last line of the message.
+        """
         if self._first:
-            raise InputErrors(self.errors, self.total, sum(self.records))
+            raise InputErrors(self.errors, self.total, sum(self.records), remedy)
 
 
 class MissingExtra(ScapoError):

@@ -477,7 +477,7 @@ class Sums:
         if few and self._n_strange == self.faults.total:  # nothing else is wrong
             first = self.faults.errors[0].line
             raise InputError(f"{few}; --on-unknown-image skip leaves the others out", path=self._source, line=first)
-        self.faults.raise_if_any()
+        self.faults.raise_if_any(SKIP if self.totals["scored"] and self.faults.total > self._n_strange else "")
         self.checks.check()
         if not self.totals["scored"] or self.mentioned is None:
             raise InputError(few or "no caption is left to score", path=self._source)
@@ -494,6 +494,10 @@ class Sums:
             prompts=frozenset(self.prompts),
             strangers=few,
         )
+
+
+SKIP = "to omit faulty records: --skip-bad (in Python: skip_bad=True)"
+"""Remedy for an input of which some records are faulty."""
 
 
 _LISTS = re.compile(rb'"extracted"\s*:')

@@ -219,7 +219,18 @@ def scoring_options(command: Command) -> Command:
             help="Mentions that count: all (the paper); asserted: none negated; certain: nor hedged; visual: none"
             " that claims nothing of the image (negated, quoted, a purpose, generic, likened, a modifier).",
         ),
-        click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature."),
+        click.option(
+            "--on-bad-record",
+            type=click.Choice(["fail", "skip"]),
+            is_eager=True,  # --skip-bad takes it
+            hidden=True,
+        ),
+        click.option(
+            "--skip-bad",
+            is_flag=True,
+            callback=lambda context, _, given: context.params.pop("on_bad_record", None) == "skip" or given,
+            help="Omit faulty records and count them in the signature.",
+        ),
         click.option(
             "--on-unknown-image",
             type=click.Choice(["error", "skip"]),

@@ -27,6 +27,7 @@ from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
 from ..benchmarks.chair import ChairScorer, Synonyms, chair_of
 from ..benchmarks.chair import profile as chair_profile
 from ..benchmarks.scoring import (
+    SKIP,
     BlockReader,
     OnUnknownImage,
     ScorableBlock,
@@ -125,6 +126,9 @@ class Counted(ABC, Generic[Result]):
     row_groups: ClassVar[bool]
     """Whether a file in parquet may be split."""
 
+    remedy: ClassVar[str] = ""
+    """How to omit faulty records, if that is possible."""
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the counts of images."""
@@ -199,7 +203,7 @@ class Counted(ABC, Generic[Result]):
             faults = [(unpacked(key), n) for key, n in fault_counts.items()]
             shown = sorted(faults, key=lambda fault: (fault[0].path or "", fault[0].line or 0))[: InputErrors.SHOWN]
             total = of_kind(counts, "total").get(b"faults", 0)
-            raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown))
+            raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown), self.remedy)
         models = [model.decode("utf-8", "surrogatepass") or None for model in sorted(of_kind(counts, "model"))]
         if len(models) > 1:
             raise mixed_models(self.source, None, models, f"score the {self.records} of each by themselves")
@@ -224,6 +228,7 @@ class Counter(Counted[Result]):
     needed = ("image_id", "caption")
     read = READ
     row_groups = True
+    remedy = SKIP
 
     __repr__ = fields_in_short
 

@@ -216,7 +216,8 @@ def naming_files(sources: Collection[object]) -> Iterator[None]:
     try:
         yield
     except InputErrors as errors:
-        raise InputErrors([_placed(error, sources) for error in errors.errors], errors.total, errors.said) from None
+        placed = [_placed(error, sources) for error in errors.errors]
+        raise InputErrors(placed, errors.total, errors.said, errors.remedy) from None
     except InputError as error:
         raise _placed(error, sources) from None
 

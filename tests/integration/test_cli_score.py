@@ -331,6 +331,7 @@ def test_inline_objects(world: Path, tmp_path: Path) -> None:
 
 # ---- bad input ----
 
+REMEDY = "to omit faulty records: --skip-bad (in Python: skip_bad=True)"
 GOOD = b'{"image_id": 1, "caption": "a dog"}\n'
 BAD: dict[str, tuple[bytes, str]] = {
     "broken json": (GOOD + b'{"image_id": 1, "capt\n', "bad.jsonl:2: not valid JSON"),
@@ -376,7 +377,8 @@ def test_twenty_different_faults_are_shown_in_order_and_all_counted(world: Path,
     (tmp_path / "bad.jsonl").write_bytes(GOOD + b"".join(faults[k % 3] for k in range(50)))
     for workers in (1, 2):
         done = run(tmp_path / "bad.jsonl", *OPTIONS, "--workers", workers, cwd=world)
-        shown = refused(done).splitlines()
+        *shown, remedy = refused(done).splitlines()
+        assert remedy == REMEDY
         assert [line.split(":")[1] for line in shown] == ["2", "3", "4"]  # each kind once, with its count
         assert [line.rpartition(" (")[2] for line in shown] == [
             "17 records, lines 2-50)", "17 records, lines 3-51)", "16 records, lines 4-49)",
@@ -385,13 +387,15 @@ def test_twenty_different_faults_are_shown_in_order_and_all_counted(world: Path,
     (tmp_path / "bad.jsonl").write_bytes(GOOD + lines)
     shown = refused(run(tmp_path / "bad.jsonl", *OPTIONS, cwd=world)).splitlines()
     assert [line.split(":")[1] for line in shown[:20]] == [str(k) for k in range(2, 22)]
-    assert shown[20:] == ["... and 30 more errors (50 in total)"]
+    assert shown[20:] == ["... and 30 more errors (50 in total)", REMEDY]
 
 
 def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_bytes(GOOD + b'xx\n{"image_id": 1}\n{"image_id": 999, "caption": "x"}\n')
     refused(run(tmp_path / "c.jsonl", *OPTIONS, "--on-unknown-image", "skip", cwd=world), "c.jsonl:2", "c.jsonl:3")
     done = run(tmp_path / "c.jsonl", *OPTIONS, "--skip-bad", "--on-unknown-image", "skip", "--json", cwd=world)
+    also = run(tmp_path / "c.jsonl", *OPTIONS, "--on-bad-record=skip", "--on-unknown-image=skip", "--json", cwd=world)
+    assert also.stdout == done.stdout
     (system,) = json.loads(done.stdout)["systems"]
     assert system["n_captions"] == 1
     assert (system["counts"]["skipped"], system["counts"]["unknown_images"]) == (2, 1)

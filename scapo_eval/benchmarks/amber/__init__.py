@@ -500,7 +500,7 @@ BENCHMARK = Benchmark(
             help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
         ),
         "drop_unfinished": Option(help="Drop a description's last sentence where it has no end."),
-        "skip_bad": Option(help="Leave faulty records out and count them in the signature."),
+        "skip_bad": Option(help="Omit faulty records and count them in the signature."),
         "per_answer": Option(
             file="written",
             metavar="FILE",
