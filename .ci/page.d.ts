@@ -78,6 +78,22 @@ interface JudgedClaim {
   descriptive: boolean;
   reference: string | null;
 }
+/** A claim of a caption with the scenes' verdict, and what they say. */
+interface CheckedClaim {
+  kind: string;
+  start: number;
+  end: number;
+  said: string;
+  use: string;
+  verdict: string;
+  evidence: string;
+}
+interface CheckedCaption {
+  image: string;
+  line: number;
+  text: string;
+  claims: CheckedClaim[];
+}
 /** A system's place in a plane of two metrics. */
 interface PlanePoint {
   name: string;

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from scapo_eval.base.errors import InputError, InputErrors, short_repr
 from scapo_eval.base.types import Rule
+from scapo_eval.claiming.claim import kinds_of
 from scapo_eval.files.files import read_bytes
 from scapo_eval.rewarding.reward import RewardConfig
 from scapo_eval.rewarding.token_credit import Eos, Truncated
@@ -225,6 +226,10 @@ class Credit:
         lam_h: how the penalty grows with the number of hallucinated objects in a piece.
         rule: how responses are cut into pieces.
         claims: which mentions count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
+        kinds: claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
+            ``relation`` and ``text``. Hal. Rate, Cover Rate and Cap. Score in the log stay those of presence.
+        scenes: files of what is in the images beyond presence (docs/claims.md), training and held-out ones; of several
+            the first that knows decides.
         answer_only: reasoning and tool text (``<think>``, ``<tool_call>``) neither earns nor costs.
         reference_floor: a piece with a token, outside names of objects, to which the reference gives less than this
             probability costs at least ``r_h``; 0 (the paper): no such price. Needs ``loss.kl``.
@@ -249,6 +254,8 @@ class Credit:
     lam_h: str = "min1"
     rule: Rule = "subsentence"
     claims: Literal["all", "asserted", "certain", "visual"] = "all"
+    kinds: tuple[str, ...] = ("presence",)
+    scenes: tuple[str, ...] = ()
     answer_only: bool = False
     reference_floor: float = 0.0
     stop: Literal["", "group"] = ""
@@ -266,8 +273,9 @@ class Credit:
         """The reward's own settings."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "answer_only")
+            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only")
         }
+        settings["kinds"] = kinds_of(",".join(self.kinds))
         settings["rule"] = "object" if self.scheme == "object" else self.rule
         settings["level"] = self.reward if self.per_response else "subsentence"
         return RewardConfig.ablation(self.ablation, **settings) if self.ablation else RewardConfig(**settings)

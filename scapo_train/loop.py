@@ -15,7 +15,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.text import printable
 from scapo_eval.files.json_text import read_json
 from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.rewarding.monitor import kind_metrics, kind_sums
 from scapo_eval.rewarding.reward import SubsentenceReward
 from scapo_eval.rewarding.tokens import decode_batch
 from scapo_eval.truths.oracle import PresenceOracle
@@ -344,16 +345,20 @@ class Loop(ABC):
         if columns is None or self.held_out_reward is None:
             return {}
         truth = self.held_out_reward.truth
+        named = columns.of_presence()
         sums = {
-            "generated": float(columns.generated.sum()),
-            "hallucinated": float(columns.hallucinated.sum()),
-            "covered": float(columns.covered.sum()),
+            **{name: float(named[name].sum()) for name in ("generated", "hallucinated", "covered")},
+            **kind_sums(columns),
             "present": float(truth.n_present[truth.rows(image_ids)].sum()),
             "length": float(sum(len(response.ids) for response in responses)),
             "responses": float(len(responses)),
         }
         totals = dict(zip(sums, process_group.sum(*sums.values()), strict=True))
-        metrics = {**score_metrics(totals), "length": ratio(totals["length"], totals["responses"])}
+        metrics = {
+            **score_metrics(totals),
+            **kind_metrics(totals),
+            "length": ratio(totals["length"], totals["responses"]),
+        }
         return {f"evaluation_{name}": value for name, value in metrics.items()} | self.clock.take()
 
     # --- saving and resuming ------------------------------------------------------------------------------------
@@ -414,6 +419,8 @@ def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, Subs
     sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
     check_pictures(sources)
     settings = config.credit.reward_config()
+    if task.reward is not None:
+        settings = replace(settings, scenes=task.reward.scenes)  # read once
     reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
     return _prompts(config, sources[: data.evaluation_prompts or None], models), reward
 

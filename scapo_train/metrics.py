@@ -31,13 +31,12 @@ def response_sums(
         present: (n,) number of labels that are present in each response's image.
     """
     columns = credited.columns
+    named = columns.of_presence()
     hallucinated, empty = columns.hal > 0, columns.new + columns.rep + columns.hal == 0
     pieces = columns.reward
     return {
         "responses": float(len(columns)),
-        "generated": float(columns.generated.sum()),
-        "hallucinated": float(columns.hallucinated.sum()),
-        "covered": float(columns.covered.sum()),
+        **{name: float(named[name].sum()) for name in ("generated", "hallucinated", "covered")},
         "present": float(present.sum()),
         "reward": float(credited.rewards.sum()),
         "reward_new": float(pieces[~hallucinated & ~empty].sum()),
@@ -45,7 +44,7 @@ def response_sums(
         "reward_reg": float(pieces[empty & ~hallucinated].sum()),
         "zero": float((np.abs(pieces) == 0).sum()),
         "pieces": float(len(pieces)),
-        "objects": float((columns.generated + columns.unknown).sum()),
+        "objects": float((named["generated"] + named["unknown"]).sum()),
         "without_text": float(columns.n_empty),
         "without_claim": float((columns.generated + columns.unknown == 0).sum()),
         "repeated_sentence": float(sum(map(repeats_sentence, columns.responses))),

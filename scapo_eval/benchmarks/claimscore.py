@@ -149,6 +149,7 @@ class ClaimScorer(Scorer):
         """Yields the evidence per caption: claims with spans and verdicts, and counts."""
         found, states = block.evidence
         for k, (claims, verdicts) in enumerate(zip(found, states, strict=True)):
+            image = block.captions.image_ids[k]
             yield {
                 **block.captions.place(k),
                 "caption": block.captions.captions[k],
@@ -162,6 +163,7 @@ class ClaimScorer(Scorer):
                         "other": claim.other,
                         "use": claim.use,
                         "verdict": Verdict(state).word,
+                        "evidence": self.oracle.evidence(image, claim),
                     }
                     for claim, state in zip(claims, verdicts, strict=True)
                 ],
@@ -314,7 +316,7 @@ BENCHMARK = Benchmark(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="What is in the images: COCO's instances, a scene graph; of several the first that knows decides.",
+            help="What is in the images: COCO's instances, Visual Genome, a scene graph; the first that knows decides.",
         ),
         "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),

@@ -13,6 +13,7 @@ import click
 
 from ..benchmarks.capscore import DOPA_VOCABULARY
 from ..benchmarks.scoring import ScoringOptions
+from ..claiming.claim import KINDS, kinds_of
 from ..files.files import STDIN, atomic_write, refuse_replacing
 from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
@@ -24,12 +25,16 @@ from .files import INPUT, OUTPUT, split_name
 from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
 from .screen import Screen, progress, stage
 
+_ALL_KINDS = ",".join(KINDS)
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The options of :func:`input_options`."""
 
     truth: str | None
+    scenes: tuple[str, ...]
+    kinds: str
     vocabulary: str
     dopa: str | None
     dopa_vocabulary: str
@@ -44,9 +49,13 @@ class Inputs:
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
         """Reads every input, ``NAME=FILE`` or not, with progress and warnings on standard error."""
+        if not self.scenes and self.kinds != _ALL_KINDS:
+            raise click.UsageError("--kinds are of the claims that --scenes check: give --scenes FILE")
         split = [split_name(argument) for argument in inputs]
         settings = Settings(
             truth=self.truth,
+            scenes=self.scenes,
+            kinds=kinds_of(self.kinds),
             vocabulary=self.vocabulary,
             dopa=self.dopa,
             dopa_vocabulary=self.dopa_vocabulary,
@@ -75,6 +84,14 @@ def input_options(command: Command) -> Command:
         click.option(
             "--truth", type=INPUT, metavar="FILE", help="What is in the images, to judge captions and samples by."
         ),
+        click.option(
+            "--scenes",
+            type=INPUT,
+            multiple=True,
+            metavar="FILE",
+            help="What is in the images beyond presence (docs/claims.md): claims of every kind are checked, too.",
+        ),
+        click.option("--kinds", default=_ALL_KINDS, show_default=True, metavar="KIND,...", help="Of these claims."),
         click.option(
             "--vocabulary",
             type=INPUT,

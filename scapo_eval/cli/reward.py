@@ -69,7 +69,7 @@ _DEFAULT = RewardConfig()
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="For kinds beyond presence: COCO's instances, a scene graph; of several the first that knows decides.",
+    help="For kinds beyond presence: COCO's instances, Visual Genome, a scene graph; the first that knows decides.",
 )
 @click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
 @scoring_options

@@ -38,6 +38,8 @@ from ..results.results import Resampling, Results, Run
 from ..rewarding.reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..truths.oracle import PresenceOracle, Truth
 from .answers import AnswerEvidence
+from .checked import CheckedSystem
+from .texts import utf16_offsets
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 SETTINGS_FILE = "config.toml"
@@ -222,6 +224,7 @@ class Report:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
         claims: systems whose claims were judged, with the verdicts.
+        checked: systems whose captions' claims of every kind were checked against scenes.
         answers: systems whose answers to questions are at hand, with what is true of them.
         training_logs: logs of training runs.
         trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
@@ -232,6 +235,7 @@ class Report:
     groups: tuple[Results, ...] = ()
     captions: tuple[CaptionEvidence, ...] = ()
     claims: tuple[ClaimEvidence, ...] = ()
+    checked: tuple[CheckedSystem, ...] = ()
     answers: tuple[AnswerEvidence, ...] = ()
     training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
@@ -692,7 +696,7 @@ def marked(
         mentions = matcher.find_batch(texts)
     ignored = _first_words(matcher.vocabulary.ignore) if matcher else None
     for k, text in enumerate(texts):
-        at = _utf16_offsets(text)
+        at = utf16_offsets(text)
         marks: list[tuple[int, int, int, int, int]] = []
         if matcher is not None and mentions is not None:
             rows = mentions.row(k)
@@ -732,11 +736,3 @@ def marked(
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
     """A pattern that every ASCII text with one of these phrases matches: a fast test before the matcher's exact one."""
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None
-
-
-def _utf16_offsets(text: str) -> list[int] | None:
-    """Number of UTF-16 units before each character and at the end; None where it equals the character's index."""
-    if text.isascii() or max(text) <= "\uffff":
-        return None
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    return [0, *np.cumsum(1 + (codes > 0xFFFF)).tolist()]

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 from ..base.errors import InputError
 from ..benchmarks.chair.profiles import Native
@@ -15,6 +16,7 @@ from ..benchmarks.facts import facts_run, read_descriptions
 from ..benchmarks.objhal import ObjHalScorer, listed_objects, score_objhal
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
+from ..claiming.claim import KINDS, ClaimKind
 from ..files.containers import Warn, warn_user
 from ..files.source import Input, Source
 from ..matching.vocabulary import Vocabulary
@@ -23,8 +25,11 @@ from ..readers.formats import KnownFile, recognize_file
 from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.results import Resampling, Run, load_results, system_names, unique_names
+from ..truths.claim_oracle import presence_in
 from ..truths.oracle import PresenceOracle, Truth
+from ..truths.scenes import Scenes
 from .answers import answers_in, read_answer_evidence
+from .checked import CheckedSystem, check_claims
 from .data import (
     METRICS_FILE,
     CaptionEvidence,
@@ -54,6 +59,8 @@ class Settings:
         scoring: how captions are scored.
         trails: beginnings of system names; systems that share one are checkpoints of one training run, in order.
         names: old -> new name of a system.
+        scenes: files of what is in the images beyond presence; with some, claims of every kind are checked.
+        kinds: of the claims that count then.
         given: file or folder -> the name that its only system was given with it.
         resampling: of every interval.
         allow_different: whether systems of one benchmark may have been scored differently.
@@ -67,6 +74,8 @@ class Settings:
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     trails: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
+    scenes: tuple[str, ...] = ()
+    kinds: tuple[ClaimKind, ...] = KINDS
     given: dict[str, str] = field(default_factory=dict)
     resampling: Resampling = field(default_factory=Resampling)
     allow_different: bool = False
@@ -112,7 +121,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
     answered = [answers_in(file, layout) if layout else None for file, layout in zip(files, known, strict=True)]
     judging = _Judging(settings)
     runs: list[Run] = []
-    captions, claims, answers = [], [], []
+    captions, claims, checked, answers = [], [], [], []
     for name, file, layout, benchmark_name in zip(names, files, known, answered, strict=True):
         kind = layout.kind.name if layout else "captions"
         if kind == "results":
@@ -127,9 +136,16 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
             runs.append(run)
             claims.append(lists)
         elif benchmark_name is None:
+            if settings.scenes:
+                file.keep()  # captions are read for what they name, and again for their claims
             with progress(name, file.size) as advance:
                 captions.append(judging.evidence(file, name, advance))
             runs.append(captions[-1].scores)
+            if settings.scenes:
+                with progress(f"{name}, claims", file.size) as advance:
+                    run, of_system = judging.checked(file, name, advance)
+                runs.append(run)
+                checked.append(of_system)
     for benchmark_name in dict.fromkeys(filter(None, answered)):
         own = {name: file for name, file, its in zip(names, files, answered, strict=True) if its == benchmark_name}
         for run, answer_evidence in read_answer_evidence(benchmark_name, own, settings.resampling, warn):
@@ -153,6 +169,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
         groups=groups,
         captions=tuple(captions),
         claims=tuple(claims),
+        checked=tuple(checked),
         answers=tuple(answers),
         training_logs=_distinct_names(
             [
@@ -199,8 +216,14 @@ class _Judging:
         return Vocabulary.load(self.settings.vocabulary)
 
     @cached_property
+    def scenes(self) -> list[Scenes]:
+        return [Scenes.load(path, self.vocabulary) for path in self.settings.scenes]
+
+    @cached_property
     def oracle(self) -> PresenceOracle | None:
-        return PresenceOracle.load(self.settings.truth) if self.settings.truth else None
+        if self.settings.truth:
+            return PresenceOracle.load(self.settings.truth)
+        return presence_in(self.scenes, self.vocabulary) if self.scenes else None
 
     @cached_property
     def truth(self) -> Truth | None:
@@ -228,6 +251,13 @@ class _Judging:
                 by=self.settings.by,
                 on_progress=on_progress,
             )
+
+    def checked(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, CheckedSystem]:
+        """The values of a caption file's claims, and the claims."""
+        assert self.truth is not None
+        how: dict[str, Any] = {"name": name, "resampling": self.settings.resampling, "on_progress": on_progress}
+        with caption_file(file):
+            return check_claims(file, self.truth, self.scenes, self.settings.kinds, self.settings.scoring, **how)
 
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
         """Object HalBench's values by the lists of a judge, and the lists."""

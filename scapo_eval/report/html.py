@@ -46,7 +46,7 @@ from ..results.render import (
 )
 from ..results.results import Results
 from ..results.stats import MIN_SHARED_IMAGES
-from . import bundle
+from . import bundle, checked
 from .answers import columns_of
 from .boxes import boxes_of
 from .data import (
@@ -113,6 +113,8 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     }
     if report.claims:
         payloads["claims"] = _packed([_claims(claim) for claim in report.claims])
+    if report.checked:
+        payloads["kinds"] = _packed(checked.columns_of(report.checked))
     if report.training_logs:  # the library that draws many steps is only where there are steps
         scripts.insert(0, bundle.vendored("uPlot.iife.min.js"))
         style += bundle.vendored("uPlot.min.css")
@@ -120,6 +122,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         payloads |= {"training": _packed(training), "numbers": _packed_bytes(numbers)}
     if state is not None:
         scripts.append(bundle.watching())
+    groups = [_group(group) for group in report.groups]
     text = environment.get_template("page").render(
         state=state,
         title=title,
@@ -139,7 +142,8 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         ),
         arguments=arguments,
         joined=_joined(report.groups),
-        groups=[_group(group) for group in report.groups],
+        groups=groups,
+        kinds=_by_kind(report, groups),
         planes=drawn,
         captions=report.captions,
         claims=bool(report.claims),
@@ -306,6 +310,14 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
     return [(k, counts[k]) for k in (*always, *troubles) if k in counts and (k in always or counts[k])]
 
 
+def _by_kind(report: Report, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The scores of claims with a row per kind; None without any."""
+    for group, made in zip(report.groups, groups, strict=True):
+        if group.metric_set.name == "claimscore":
+            return {**made, "rows": checked.figures(group), "texts": bool(report.checked)}
+    return None
+
+
 _CLAIM = ("claim", "true", "descriptive", "reference")
 
 
@@ -374,6 +386,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         ],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "claimed": len(report.claims),
+        "checked": len(report.checked),
         "trained": len(report.training_logs),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -59,7 +60,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     wide = (word for text in columns.responses if not text.isascii() for word in _WIDE_WORDS.findall(text))
     names = _near_misses(tuple(columns.labels))
     labels = columns.new + columns.rep + columns.hal
-    return _sums_of_kinds(columns) | {
+    return kind_sums(columns) | {
         "responses": float(len(columns)),
         "words": float(len(words)),
         "pieces": float(len(labels)),
@@ -80,7 +81,12 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     }
 
 
-def _sums_of_kinds(columns: RewardColumns) -> dict[str, float]:
+def kind_sums(columns: RewardColumns) -> dict[str, float]:
+    """``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them; nothing where presence alone counts.
+
+    Args:
+        columns: rewards of n responses.
+    """
     if len(columns.kinds) == 1:
         return {}
     kinds = [*(columns.kinds.index(unit.kind) for unit in columns.units)]
@@ -91,6 +97,19 @@ def _sums_of_kinds(columns: RewardColumns) -> dict[str, float]:
     return {
         **{f"claims_{name}": float(number) for name, number in zip(columns.kinds, numbers, strict=True)},
         **{f"false_{name}": float(number) for name, number in zip(columns.kinds, false, strict=True)},
+    }
+
+
+def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
+    """``claims_KIND`` per response and ``hal_rate_KIND``; a ratio of nothing is 0.
+
+    Args:
+        sums: see :func:`kind_sums`, with the number of ``responses``.
+    """
+    kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
+    return {
+        **{f"claims_{kind}": sums[f"claims_{kind}"] / max(sums["responses"], 1) for kind in kinds},
+        **{f"hal_rate_{kind}": sums[f"false_{kind}"] / max(sums[f"claims_{kind}"], 1) for kind in kinds},
     }
 
 
@@ -111,10 +130,7 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
     def ratio(part: str, whole: str) -> float:
         return sums[part] / sums[whole] if sums[whole] else 0.0
 
-    kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
-    return {
-        **{f"claims_{kind}": ratio(f"claims_{kind}", "responses") for kind in kinds},
-        **{f"hal_rate_{kind}": ratio(f"false_{kind}", f"claims_{kind}") for kind in kinds},
+    return kind_metrics(sums) | {
         "words": ratio("words", "responses"),
         "words_per_piece": ratio("words", "pieces"),
         "labels_per_piece": ratio("labels", "pieces"),

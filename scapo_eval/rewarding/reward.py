@@ -316,6 +316,21 @@ class RewardColumns:
             np.int32
         )
 
+    def of_presence(self) -> Mapping[str, NDArray[np.int64]]:
+        """Returns ``generated``, ``hallucinated``, ``covered`` and ``unknown`` of labels alone, (n,) each."""
+        names = ("generated", "hallucinated", "covered", "unknown")
+        if len(self.kinds) == 1:
+            return {name: getattr(self, name) for name in names}
+        response, label = self.claims
+        verdict = self.claim_verdict[self.claim_label < len(self.labels)]
+        _, first = np.unique(response * len(self.labels) + label, return_index=True)
+
+        def of(*verdicts: Verdict) -> NDArray[np.int64]:
+            return np.bincount(response[first][np.isin(verdict[first], verdicts)], minlength=len(self))
+
+        covered, hallucinated = of(Verdict.SUPPORTED, Verdict.REPEATED), of(Verdict.HALLUCINATED)
+        return dict(zip(names, (covered + hallucinated, hallucinated, covered, of(Verdict.UNKNOWN)), strict=True))
+
     def name_of(self, label: int) -> str:
         """Returns the label at a position of ``claim_label``, or what the claim beyond presence says."""
         n = len(self.labels)
@@ -556,6 +571,11 @@ class SubsentenceReward:
         self._near = NearMisses(vocabulary) if self.config.near_misses else None
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
+
+    @property
+    def scenes(self) -> tuple[Scenes, ...]:
+        """What is in the images beyond presence, as it was read; nothing where presence alone counts."""
+        return () if self._units is None else self._units.oracle.scenes
 
     @property
     def signature(self) -> Signature:

@@ -116,13 +116,30 @@ class ClaimOracle:
 
     def state(self, image_id: object, claim: Claim) -> State:
         """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about a picture."""
+        return next(self._asked(canonical_image_id(image_id), claim), (UNKNOWN, None))[0]
+
+    def evidence(self, image_id: object, claim: Claim) -> str:
+        """Returns what the source that decides a claim says of its things; if none does, what the scenes say.
+
+        Returns:
+            Words such as ``3 dogs, all annotated`` or ``bus: red, large``; empty if no source has the picture.
+        """
         image = canonical_image_id(image_id)
+        for state, scene in self._asked(image, claim):
+            if scene is None:
+                return f"the ground truth {'has' if state else 'has no'} {claim.label}"
+            return _said(scene, claim)
+        said = (_said(scenes.scenes[image], claim) for scenes in self.scenes if image in scenes.scenes)
+        return "; ".join(dict.fromkeys(filter(None, said)))
+
+    def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
+        """Yields what each source that knows says, and its scene; None stands for the presence oracle."""
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
             if row >= 0:
                 cell = int(self._truth.states[row, self.vocabulary.label_ids[claim.label]])
                 if cell >= 0:
-                    return TRUE if cell else FALSE
+                    yield TRUE if cell else FALSE, None
         for scenes in self.scenes:
             scene = scenes.scenes.get(image)
             if scene is None:
@@ -131,8 +148,7 @@ class ClaimOracle:
             if state == UNKNOWN:
                 state = _answered(scene, claim)
             if state != UNKNOWN:
-                return state
-        return UNKNOWN
+                yield state, scene
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
@@ -305,6 +321,67 @@ _JUDGES: dict[ClaimKind, Callable[[SceneGraph, Claim], State]] = {
 def _predicate(words: str) -> str:
     entry = shipped_claim_cues().words["relations"].get(words)
     return entry[1] if entry else words
+
+
+_LISTED = 4
+"""Number of things whose attributes, relations or texts evidence lists."""
+
+
+def _said(scene: SceneGraph, claim: Claim) -> str:
+    """Returns what a scene says of the things of a claim."""
+    answer = (scene.answers or {}).get(asked_as(claim))
+    judged = [] if answer is None else [f"the judge says {_ANSWERS[answer]}"]
+    if claim.kind == "text":
+        texts = [f"“{thing.text}”" for thing in scene.things if thing.text and claim.label in ("", thing.label)]
+        return "; ".join([*_listed(texts), *judged])
+    parts = [_number(scene, claim.label)]
+    if claim.kind == "attribute":
+        words = [", ".join(sorted(thing.attributes)) for thing in _of(scene, claim.label) if thing.attributes]
+        parts += [f"{claim.label}: {said}" for said in _listed(words)]
+    if claim.kind == "relation":
+        if claim.other and claim.other != claim.label:
+            parts.append(_number(scene, claim.other))
+        named = [(scene.things[a].label, words, scene.things[b].label) for a, words, b in scene.relations]
+        own = [" ".join(each) for each in named if each[0] == claim.label and claim.other in ("", each[2])]
+        parts += [*_listed(own), *_measured(scene, claim)]
+    return "; ".join(filter(None, [*parts, *judged]))
+
+
+_ANSWERS: dict[State, str] = {TRUE: "yes", FALSE: "no", UNKNOWN: "neither yes nor no"}
+
+
+def _listed(said: Sequence[str]) -> list[str]:
+    distinct = list(dict.fromkeys(said))
+    return [*distinct[:_LISTED], *([f"{len(distinct) - _LISTED} more"] if len(distinct) > _LISTED else [])]
+
+
+def _number(scene: SceneGraph, label: str) -> str:
+    """Returns how many things of a label there are, and whether that is all of them; empty where nothing is said."""
+    things = _of(scene, label)
+    number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
+    if not number:
+        return f"no {label}" if complete else f"no {label} annotated"
+    if any(thing.crowd for thing in things) and label not in scene.counts:
+        return f"{label}: {number} annotated, one or more of them a crowd"
+    return f"{label}: {number}" + (", all annotated" if complete else " annotated, maybe more")
+
+
+def _measured(scene: SceneGraph, claim: Claim) -> Iterator[str]:
+    """Yields what boxes say of a relation."""
+    boxes = [thing.box for thing in _of(scene, claim.label) if thing.box is not None]
+    if not boxes or not scene.width or not scene.height:
+        return
+    if claim.value in _PLACES and not claim.other:
+        at = ", ".join(f"{100 * _x(box, scene):.0f} % | {100 * _y(box, scene):.0f} %" for box in boxes[:_LISTED])
+        yield f"center from the left | from the top: {at}"
+        return
+    others = [thing.box for thing in _of(scene, claim.other) if thing.box is not None]
+    pairs = [(a, b) for a in boxes for b in others if a is not b]
+    if pairs and claim.value in _SIDES:
+        side = max(_SIDES[claim.value](a, b, scene) for a, b in pairs)
+        yield f"{claim.value} by {100 * side:.0f} % of the picture, by the boxes"
+    elif pairs and claim.value in _TOUCHING:
+        yield "boxes touch" if any(_near(a, b, scene) for a, b in pairs) else "no boxes come near"
 
 
 def _labels(scene: SceneGraph) -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What is in pictures beyond labels: how many, where, of what kind; from COCO instances or a plain scene graph.
+"""What is in pictures beyond labels: how many, where, of what kind; from COCO, Visual Genome or a plain graph.
 
 A scene graph is JSON Lines (or another file of records), one picture a record::
 
@@ -14,6 +14,7 @@ x, y, width, height in pixels.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from ..files.fields import image_id_in
 from ..files.files import display_name, read_bytes
 from ..files.records import Readable, Records
 from ..matching.vocabulary import Vocabulary
+from . import scenes_visual_genome as visual_genome
 from .truth_coco import is_coco
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
@@ -109,20 +111,25 @@ class Scenes:
 
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json`` or a scene graph.
+        """Reads COCO's ``instances_*.json``, Visual Genome's files or a scene graph.
 
         Args:
-            path: the file, or records in memory.
+            path: the file, a folder of Visual Genome's files, or records in memory.
             vocabulary: names of things are its labels and aliases; other names are left aside and counted.
 
         Raises:
-            InputError: the file is neither; InputErrors: faults by line: a count below 0, a relation to no thing...
+            InputError: the file is none of these; InputErrors: faults by line: a count below 0, a relation to none...
         """
         name = display_name(path)
         reader = _Reader(name, vocabulary)
+        if not isinstance(path, Records) and os.path.isdir(path):
+            genome = visual_genome.files_in(path)
+            return cls(name, reader.genome(genome), digest(list(genome.values())), tuple(reader.notes()))
         data = b"" if isinstance(path, Records) else read_bytes(path)
         if is_coco(data):
             scenes = reader.coco(data)
+        elif visual_genome.is_visual_genome_scenes(data):
+            scenes = reader.genome({name: data})
         else:
             scenes = reader.graphs(path)
             data = data or repr(sorted(scenes.items())).encode()
@@ -226,6 +233,17 @@ class _Reader:
             )
             for image in coco.images
         }
+
+    def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
+        """Returns the pictures of Visual Genome's files, by name."""
+        faults, scenes = FaultList(), dict[str, SceneGraph]()
+        for place, image, record in visual_genome.records(files):
+            try:
+                scenes[image] = self.graph(record, image)
+            except UNFIT as error:
+                faults.add(InputError(unfit(error), path=self.source, line=place))
+        faults.raise_if_any()
+        return scenes
 
     def graphs(self, path: Readable) -> dict[str, SceneGraph]:
         """Returns the pictures of a scene graph."""

@@ -409,8 +409,8 @@ def test_captions_are_found_by_alias_word_and_use(reader: Reader, real: tuple[Pa
     assert 0 < reader.count() < by_alias
     assert page.locator("#detail mark[title$='negated']").count() >= 1
     page.check("[name=names]")
-    assert "person · negated" in page.locator("#detail .named small").all_inner_texts()
-    assert page.locator("#detail .named > mark").count() == page.locator("#detail mark:not(.v-not-counted)").count()
+    assert "person · negated" in page.locator("#detail rt").all_inner_texts()
+    assert page.locator("#detail ruby > mark").count() == page.locator("#detail mark:not(.v-not-counted)").count()
 
 
 def test_systems_are_toggled_and_the_address_keeps_it_on_every_page(reader: Reader) -> None:
@@ -1054,6 +1054,61 @@ def test_claims_are_filtered_like_captions(browser: Any, tmp_path: Path) -> None
     page.click("#claims-more")
     assert page.locator("#claims .case").count() == 40
     opened.close()
+
+
+def test_claims_by_kind_are_marked_in_their_captions(browser: Any, tmp_path: Path) -> None:
+    objects = [{"name": "dog", "attributes": ["brown"]}, {"name": "dog", "attributes": ["black"]}, {"name": "couch"}]
+    on = [{"subject": 0, "predicate": "on", "object": 2}]
+    scenes = [
+        {"image_id": k, "complete": ["dog", "couch", "cat"], "objects": objects, "relations": on} for k in range(40)
+    ]
+    (tmp_path / "scenes.jsonl").write_text("".join(json.dumps(scene) + "\n" for scene in scenes))
+    wild = "\U0001f436 <b>x</b> Two red dogs on a couch. Two dogs and a cat."
+    for system, wrong in (("base", 20), ("ours", 10)):
+        rows = [{"image_id": k, "caption": wild if k < wrong else "Two brown dogs on a couch."} for k in range(40)]
+        (tmp_path / f"{system}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ("base.jsonl", "ours.jsonl", "--scenes", "scenes.jsonl")
+    made = make(tmp_path, *given)
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "claims", *given, "-o", "results.json", "-q"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=600)
+    rates = {run["name"]: run["metrics"] for run in json.loads((tmp_path / "results.json").read_bytes())["systems"]}
+    opened = Reader(browser, made)
+    page = opened.open("page=kinds&system=ours&first=base&outcome=differs")
+    base, ours = (100 * rates[name]["hal_rate"]["value"] for name in ("base", "ours"))
+    said = f"10 of 40 images: 10 mended, 0 spoiled. False claims: {base:.1f} → {ours:.1f}, −{base - ours:.1f} points; "
+    assert page.inner_text("#kinds-count") == said + "without the images shown ±0.0."
+    cells = page.locator("#kinds tbody tr", has_text="attribute").locator("td b").all_inner_texts()
+    shown = [
+        rates[name][f"{rate}_attribute"]["value"] for name in ("base", "ours") for rate in ("hal_rate", "cover_rate")
+    ]
+    assert cells == [f"{100 * value:.1f}" for value in shown]
+    marks = page.locator("#kinds .case").first.locator(".text").first
+    assert marks.locator("mark.v-hallucinated").all_inner_texts() == ["red", "cat"]
+    assert marks.locator("rt").all_inner_texts() == ["count", "attribute", "relation", "count"]
+    assert marks.inner_text().startswith("\U0001f436 <b>")
+    page.select_option("#kinds [name=kind]", "attribute")
+    page.select_option("#kinds [name=verdict]", "hallucinated")
+    listed = page.locator("#kinds .case").first.locator("li").all_inner_texts()
+    assert listed == ["attribute dog: red dog: 2, all annotated; dog: brown; dog: black"]
+    page.select_option("#kinds [name=outcome]", "")
+    assert page.locator("#kinds .case").count() == 20
+    page.select_option("#kinds [name=verdict]", "unknown")
+    assert page.locator("#kinds .case").count() == 0
+    page.click("#kinds button[type=reset]")
+    page.wait_for_function("document.querySelectorAll('#kinds .case').length === 20")
+    page.click("#kinds-more")
+    assert page.locator("#kinds .case").count() == 40
+    opened.close()
+    for width, scheme in ((390, "light"), (1366, "dark")):
+        opened = Reader(browser, made, color_scheme=scheme, viewport={"width": width, "height": 800})
+        opened.open()
+        walk(opened, ["kinds&first=base", "kinds&kind=count"])
+        opened.close()
+    plain = Reader(browser, make(tmp_path, "results.json"))
+    page = plain.open("page=kinds")
+    assert page.locator("#kinds tbody tr", has_text="attribute").locator("td b").all_inner_texts() == cells
+    assert "Results files hold no texts" in page.inner_text("#kinds")
+    plain.close()
 
 
 def test_one_system_shows_what_it_invents_and_misses_first(browser: Any, real: tuple[Path, Any], shared: Path) -> None:

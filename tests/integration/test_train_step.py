@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import math
@@ -10,12 +11,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
+from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary  # noqa: E402
 from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_eval.files.json_text import parse_json  # noqa: E402
 from scapo_eval.rewarding.tokens import decode_with_offsets  # noqa: E402
@@ -349,6 +351,62 @@ def test_a_held_out_set_is_scored_as_scapo_eval_scores_it(place: Path, tmp_path:
     scored = score_captions(last, vocabulary=vocabulary, oracle=PresenceOracle.load(place / "truth.json"))
     assert rows[2]["evaluation_hal_rate"] == pytest.approx(scored.hal_rate)
     assert rows[2]["evaluation_cover_rate"] == pytest.approx(scored.cover_rate)
+
+
+def test_kinds_of_claims_decide_the_credit_and_not_the_figures_of_presence(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = json.loads((place / "truth.json").read_text())
+    scenes = [
+        {
+            "image_id": k,
+            "objects": [{"name": name, "attributes": ["red", "blue", "small"]} for name in names],
+            "complete": truth["labels"],
+        }
+        for k, names in truth["objects"].items()
+    ]
+    (tmp_path / "scenes.jsonl").write_text("".join(json.dumps(scene) + "\n" for scene in scenes))
+    beyond = {"kinds": ["presence,count", "attribute"], "scenes": str(tmp_path / "scenes.jsonl")}
+    evaluation = {"evaluation": str(place / "train.jsonl"), "evaluation_temperature": 1.0}
+    made = {}
+    for name, credit_settings in (("plain", {}), ("kinds", beyond)):
+        config = settings(
+            place,
+            tmp_path / name,
+            credit=credit_settings,
+            data=evaluation,
+            run={"evaluate_every": 1},
+            rollout={"group": 12},
+        )
+        trainer, spy = spied(config, monkeypatch)
+        assert from_table(parse_json(json.dumps(dataclasses.asdict(config)).encode())) == config
+        held_out = trainer.evaluate(1)  # before the policies part
+        made[name] = trainer, spy, trainer.train_step(), held_out
+    (_, plain, figures, held_out), (trainer, spy, of_kinds, held_out_kinds) = made.values()
+    texts = [decode_with_offsets(trainer.tokenizer, response.ids)[0] for response in spy["responses"]]
+    assert texts == [decode_with_offsets(trainer.tokenizer, response.ids)[0] for response in plain["responses"]]
+    image_ids = [each.prompt.source.image_id for each in spy["encoded"] for _ in range(12)]
+    given: dict[str, Any] = {"kinds": ("presence", "count", "attribute"), "scenes": tmp_path / "scenes.jsonl"}
+    words = Vocabulary.load(str(place / "vocabulary.yaml"))
+    wanted = SubsentenceReward(words, place / "truth.json", RewardConfig(**given)).batch(image_ids, texts)
+    columns = spy["credited"].columns
+    assert columns.reward.tolist() == wanted.reward.tolist() != plain["credited"].columns.reward.tolist()
+    named = columns.of_presence()
+    for name in ("generated", "hallucinated", "covered", "unknown"):
+        assert named[name].tolist() == getattr(plain["credited"].columns, name).tolist()
+    for name in ("hal_rate", "cover_rate", "cap_score", "objects"):
+        assert of_kinds[name] == figures[name]
+    false = wanted.claim_verdict == 0
+    attributes = np.array([*(False for _ in wanted.labels), *(unit.kind == "attribute" for unit in wanted.units)])
+    known = wanted.claim_verdict != -1
+    rate = (false & attributes[wanted.claim_label]).sum() / (known & attributes[wanted.claim_label]).sum()
+    assert 0 < rate < 1
+    assert of_kinds["hal_rate_attribute"] == rate
+    assert not any(name.endswith(("_count", "_attribute")) for name in figures)
+    assert {name: held_out_kinds[name] for name in held_out if "seconds" not in name} == {
+        name: value for name, value in held_out.items() if "seconds" not in name
+    }
+    assert "evaluation_hal_rate_count" in held_out_kinds
 
 
 def test_the_flops_of_an_update_are_six_operations_a_weight_and_token(place: Path, tmp_path: Path) -> None:

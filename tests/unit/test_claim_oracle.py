@@ -85,6 +85,40 @@ def test_a_scene_graph(text: str, kind: str, state: int) -> None:
     assert verdicts(text, ClaimOracle(VOCABULARY, scenes=(graph(),)), kind) == [state]
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("There is a dog.", "presence", "the ground truth has dog"),
+        ("There is a cat.", "presence", "the ground truth has no cat"),
+        ("There is a couch.", "presence", "couch: 1, all annotated"),
+        ("There is a bear.", "presence", "no bear annotated"),
+        ("Three dogs.", "count", "dog: 2, all annotated"),
+        ("Two sheep.", "count", "sheep: 12, all annotated"),
+        ("Two trees.", "count", "tree: 1 annotated, maybe more"),
+        ("A red dog.", "attribute", "dog: 2, all annotated; dog: asleep, brown; dog: grey"),
+        ("A dog on a couch.", "relation",
+         "dog: 2, all annotated; couch: 1, all annotated; dog atop couch; boxes touch"),
+        ("A car on a couch.", "relation", "car: 1, all annotated; couch: 1, all annotated; no boxes come near"),
+        ("A car to the left of a couch.", "relation",
+         "car: 1, all annotated; couch: 1, all annotated; left of by -70 % of the picture, by the boxes"),
+        ("A car on the left.", "relation", "car: 1, all annotated; center from the left | from the top: 90 % | 10 %"),
+        ('A car that reads "BUS".', "text", "“Taxi”"),
+    ],
+)  # fmt: skip
+def test_evidence_says_what_the_source_has(text: str, kind: str, said: str) -> None:
+    oracle = ClaimOracle(VOCABULARY, PresenceOracle.from_objects({7: ["dog"]}, labels=["dog", "cat"]), (graph(),))
+    claim = next(claim for claim in EXTRACTOR.find(text) if claim.kind == kind)
+    assert oracle.evidence(7, claim) == said
+    assert oracle.evidence(8, claim) == ""
+
+
+def test_evidence_says_what_a_judge_answered() -> None:
+    answer = {"kind": "attribute", "label": "tree", "value": "red", "other": "", "answer": "no"}
+    oracle = ClaimOracle(VOCABULARY, scenes=(graph(claims=[answer]),))
+    (claim,) = (claim for claim in EXTRACTOR.find("A red tree.") if claim.kind == "attribute")
+    assert oracle.evidence(7, claim) == "tree: 1 annotated, maybe more; tree: green; the judge says no"
+
+
 def coco(**box: Any) -> dict[str, Any]:
     boxes = [[0, 0, 20, 20], [70, 0, 20, 20]]
     return {

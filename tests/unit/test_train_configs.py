@@ -168,6 +168,10 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
             'loss.clip_high = 0.2 contradicts credit.form = "original" of "dapo", which has 0.28',
         ),
         ("[credit]\nlam_g = 'cube'", "credit: "),
+        ("[credit]\nkinds = ['count', 'presence']", "credit: kinds presence, count need scenes"),
+        ("[credit]\nkinds = ['presence', 'colors']", "credit: not a kind of claim: 'colors'"),
+        ("[credit]\nkinds = ['count']\nscenes = ['s.json']", "credit: kinds must contain 'presence'"),
+        ("[credit]\nscenes = ['s.json']", "credit: scenes are of kinds beyond presence"),
         ("[model\n", "not a valid TOML file: "),
     ],
 )
@@ -210,6 +214,12 @@ def test_overrides_take_toml_values_and_bare_words() -> None:
     assert config.loss.kl == 0
     assert config.run.export is False
     assert config.run.trackers == ("wandb",)
+
+
+def test_kinds_of_claims_are_read_and_written() -> None:
+    given = configs.load("qwen2_5_vl_7b", ["credit.kinds=presence,count", "credit.scenes=a.json"])
+    assert given.credit.reward_config().kinds == ("presence", "count")
+    assert configs.from_toml(configs.to_toml(given)) == given
 
 
 def test_repeating_may_cost() -> None:

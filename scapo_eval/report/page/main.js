@@ -9,6 +9,7 @@ import { claimsPage } from "./claims.js";
 import { byId, unpack, unpackNumbers } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
+import { kindsPage } from "./kinds.js";
 import { joinedTable } from "./joined.js";
 import { labelsPage } from "./labels.js";
 import { overviewPage } from "./overview.js";
@@ -38,6 +39,7 @@ async function start() {
   const pictures = await unpack("pictures");
   if (charts.labels.length) captionsPage(await unpack("captions"), pictures, await unpack("boxes"), document.title);
   if (charts.answers.length) answersPage(await unpack("answers"), pictures);
+  if (charts.checked) kindsPage(await unpack("kinds"), pictures);
   if (charts.claimed) claimsPage(await unpack("claims"));
   performance.mark("ready");
   document.documentElement.dataset.ready = "yes";

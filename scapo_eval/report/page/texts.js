@@ -95,7 +95,7 @@ export class Texts {
         piece.append(
           text.slice(at, begin),
           named && mark.label >= 0 && begin === mark.start
-            ? el("span", { class: "named" }, marked, el("small", {}, this.labels[mark.label] + use))
+            ? el("ruby", {}, marked, el("rt", {}, this.labels[mark.label] + use))
             : marked,
         );
         at = end;
