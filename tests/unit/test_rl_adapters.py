@@ -361,6 +361,42 @@ def test_easyr1_s_reward_manager_and_estimator_are_replaced(
         module.install()
 
 
+# ---- ROLL ----
+
+
+def test_roll_s_advantages_are_replaced(
+    ids: list[list[int]], expected: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute_advantage(data: Any, **given: Any) -> Any:
+        data.batch["raw_advantages"] = data.batch["advantages"] = torch.ones_like(given["response_mask"])
+        return data
+
+    for name in ("roll", "roll.pipeline", "roll.pipeline.rlvr", "roll.pipeline.rlvr.rlvr_vlm_pipeline"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    pipeline = sys.modules["roll.pipeline.rlvr.rlvr_vlm_pipeline"]
+    pipeline.compute_advantage = compute_advantage  # type: ignore[attr-defined]
+    sys.modules["roll.pipeline.rlvr"].rlvr_vlm_pipeline = pipeline  # type: ignore[attr-defined]
+    recipe = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "recipes" / "roll_scapo.py"))
+    monkeypatch.setitem(recipe["compute_advantage"].__globals__, "load_tokenizer", lambda: tokenizer)
+
+    width = len(PROMPT) + len(ids[0]) + 2
+    rows = [[*PROMPT, *own, *[0] * (width - len(PROMPT) - len(own))] for own in ids]
+    generated = torch.tensor([[0] * 3 + [1] * len(own) + [0] * (width - 3 - len(own)) for own in ids])
+    kept = generated[:, 1:].clone()
+    kept[1] = 0  # ROLL leaves a sample out
+    data = SimpleNamespace(
+        batch={"input_ids": torch.tensor(rows), "response_mask": generated},
+        non_tensor_batch={"ground_truth": np.array(["1", "2"], dtype=object)},
+        meta_info={},
+    )
+    given = dict.fromkeys(READ["ROLL"]["compute_advantage"])
+    found = pipeline.compute_advantage(**{**given, "data": data, "response_mask": kept})
+    assert found.batch["advantages"][0][kept[0] > 0].tolist() == expected[0].tolist()
+    assert not found.batch["advantages"][kept == 0].any()
+    assert found.batch["raw_advantages"].all()  # ROLL's own are left for its log
+    assert found.meta_info["metrics"]["scapo/errors"] == 0
+
+
 # ---- without the libraries ----
 
 
