@@ -144,8 +144,8 @@ def chair(
         synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
-        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids,
-            strict: see :func:`scapo_eval.score`.
+        name, resamples, seed, bootstrap, strict: see :func:`scapo_eval.score`.
+        skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: see :func:`scapo_eval.score`.
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
     Raises:
