@@ -1,8 +1,9 @@
 """``python -m scapo_eval.conformance FRAMEWORK``: whether the installed version of a training library trains on SCAPO.
 
 What an adapter hands to the library's loss is compared, token by token, with the credit that the reward gives the same
-ids on a way of its own: each response alone, its tokens decoded one after another. For TRL a real step of a tiny random
-model runs on the CPU; of libraries whose step needs a GPU the adapter's part runs between their own classes.
+ids on a way of its own: each response alone, its tokens decoded one after another. For TRL and ms-swift a real step of
+a tiny random model runs on the CPU. The other libraries need a GPU for a step: there the adapter's part runs between
+their own classes.
 
 Exit codes: 0 equal, 1 something is wrong, 2 the library is missing or not of a kind that the adapter knows.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -96,23 +98,35 @@ def expected_credit(
     return reward([image], [text])[0].token_advantages(offsets, finished=finished)
 
 
-def check_trl(folder: Path) -> CheckResult:
-    """One real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is known."""
+def unreadable(tokenizer: Any) -> list[int]:
+    """Returns the ids that are neither a word, a full stop nor the end."""
+    words = {tokenizer.convert_tokens_to_ids(piece) for piece in (*(f"\u0120{word}" for word in WORDS), ".")}
+    return [k for k in range(len(tokenizer)) if k not in {*words, tokenizer.eos_token_id}]
+
+
+def write_model(folder: Path, tokenizer: Any) -> None:
+    """Writes a random model of two layers."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from .integrations import trl as adapter
-
-    files, tokenizer = write_world(folder), tiny_tokenizer()
-    reward = SubsentenceReward(files["vocabulary"], files["truth"])
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = Qwen2Config(
         vocab_size=len(tokenizer), **shape, num_key_value_heads=2, max_position_embeddings=128,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
     )  # fmt: skip
-    model = Qwen2ForCausalLM(config)
-    model.save_pretrained(folder / "model")
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def check_trl(folder: Path) -> CheckResult:
+    """One real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is known."""
+    from transformers import Qwen2ForCausalLM
+
+    from .integrations import trl as adapter
+
+    files, tokenizer = write_world(folder), tiny_tokenizer()
+    reward = SubsentenceReward(files["vocabulary"], files["truth"])
+    write_model(folder / "model", tokenizer)
     model = Qwen2ForCausalLM.from_pretrained(folder / "model")
     compared, wrong, losses = 0, 0, list[tuple[float, float]]()
 
@@ -141,12 +155,10 @@ def check_trl(folder: Path) -> CheckResult:
             losses.append((float(loss), float(-(inputs["advantages"] * mask).sum() / mask.sum())))
             return loss
 
-    chosen = [tokenizer.convert_tokens_to_ids(piece) for piece in (*(f"\u0120{word}" for word in WORDS), ".")]
-    others = [k for k in range(len(tokenizer)) if k not in {*chosen, tokenizer.eos_token_id}]
     args = adapter.scapo_config(
         output_dir=str(folder), use_cpu=True, bf16=False, report_to=[], save_strategy="no", beta=0.0, max_steps=1,
         per_device_train_batch_size=16, num_generations=4, max_completion_length=64, logging_steps=1,
-        disable_tqdm=True, generation_kwargs={"suppress_tokens": others},
+        disable_tqdm=True, generation_kwargs={"suppress_tokens": unreadable(tokenizer)},
     )  # fmt: skip
     from datasets import Dataset
 
@@ -265,24 +277,59 @@ def check_easyr1(folder: Path) -> CheckResult:
 
 
 def check_ms_swift(folder: Path) -> CheckResult:
-    """Encoded samples through what fills the trainer's advantages."""
-    from types import SimpleNamespace
-
+    """Runs one real step of ms-swift's GRPO pipeline with a random model; no KL, so that the loss is known."""
     case = _Case.of(folder)
     os.environ |= {"SCAPO_TRUTH": case.files["truth"], "SCAPO_VOCABULARY": case.files["vocabulary"]}
     from .integrations import ms_swift as adapter
 
-    samples = [
-        SimpleNamespace(
-            encoded={"input_ids": own, "labels": own},
-            extra={"image_id": image},
-            is_truncated=own[-1] != case.tokenizer.eos_token_id,
-        )
-        for own, image in zip(case.ids, case.images, strict=True)
-    ]
-    mask = case.padded([[1.0] * len(own) for own in case.ids]) > 0
-    advantages, _metrics = adapter.token_advantages(samples, mask, case.tokenizer)
-    return case.outcome(advantages.numpy(), "ms-swift, the trainer's advantages")
+    reward = SubsentenceReward(case.files["vocabulary"], case.files["truth"])
+    tokenizer = case.tokenizer
+    tokenizer.chat_template = "{% for turn in messages %}{{ turn.content }}{% endfor %}"
+    write_model(folder / "model", tokenizer)
+    tokenizer.save_pretrained(folder / "model")
+    generation = {"suppress_tokens": unreadable(tokenizer), "eos_token_id": tokenizer.eos_token_id, "do_sample": True}
+    (folder / "model" / "generation_config.json").write_text(json.dumps(generation))
+    rows = [{"messages": [{"role": "user", "content": "A dog"}], "image_id": str(k % 4 + 1)} for k in range(16)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    compared, wrong, losses = 0, 0, list[tuple[float, float]]()
+
+    class Recorder(adapter.ScapoGRPOTrainer):
+        """Compares what the loss is computed from, and the loss."""
+
+        def _postprocess_batch(self, samples: Any, batch_encoded_inputs: Any) -> None:
+            nonlocal compared, wrong
+            super()._postprocess_batch(samples, batch_encoded_inputs)
+            for chunk, encoded in zip(self.split_by_mini_batches(samples), batch_encoded_inputs, strict=True):
+                batch = encoded["grpo_batch"]
+                mask = batch.completion_mask.bool()
+                for row, sample in enumerate(chunk):
+                    ids = np.asarray(sample.encoded["input_ids"])[np.asarray(sample.encoded["labels"]) != -100].tolist()
+                    finished = ids[-1] == tokenizer.eos_token_id
+                    due = expected_credit(reward, tokenizer, sample.extra["image_id"], ids, finished=finished)
+                    compared += len(ids)
+                    wrong += int((batch.advantages[row][mask[row]].cpu().numpy() != due).sum())
+                wrong += int((batch.advantages[~mask] != 0).sum())
+
+        def _compute_loss(self, model: Any, model_inputs: Any, grpo_batch: Any, origin_data: Any = None) -> Any:
+            loss = super()._compute_loss(model, model_inputs, grpo_batch, origin_data)
+            mask = grpo_batch.completion_mask
+            losses.append((float(loss), float(-(grpo_batch.advantages * mask).sum() / mask.sum())))
+            return loss
+
+    from swift.pipelines import rlhf_main
+
+    options = {
+        "rlhf_type": "grpo", "model": folder / "model", "model_type": "qwen2", "template": "dummy",
+        "dataset": folder / "data.jsonl", "output_dir": folder / "out", "reward_funcs": "scapo", "loss_type": "dapo",
+        "beta": 0, "max_steps": 1, "per_device_train_batch_size": 16, "num_generations": 4, "logging_steps": 1,
+        "max_completion_length": 64, "tuner_type": "full", "torch_dtype": "float32", "attn_impl": "eager",
+        "use_cpu": "true", "use_vllm": "false", "save_strategy": "no", "report_to": "none",
+        "remove_unused_columns": "false", "dataset_num_proc": 1, "load_from_cache_file": "false",
+    }  # fmt: skip
+    with patch.object(adapter, "ScapoGRPOTrainer", Recorder):  # ms-swift looks it up by its name
+        rlhf_main([str(part) for name, value in options.items() for part in (f"--{name}", value)])
+    loss = losses[0] if losses else (float("nan"), 0.0)
+    return CheckResult(compared, wrong, loss, f"ms-swift {metadata.version('ms-swift')}, one step")
 
 
 CHECKS: dict[str, Callable[[Path], CheckResult]] = {

@@ -14,6 +14,7 @@ FILES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
 
 RECIPES = (
     *("recipes/easyr1_reward.py", "recipes/ms_swift_plugin.py", "recipes/openrlhf_reward.py"),
+    "recipes/scapo_captions.py",
     *("recipes/lmms_eval/scapo_captions.yaml", "recipes/lmms_eval/utils.py", "recipes/vlmevalkit_scapo.py"),
     *("trl_scapo.py", "verl_scapo.py", "verl_scapo.yaml"),
 )

@@ -89,3 +89,22 @@ def reward(truth_file: Path, vocabulary_file: Path) -> Any:
     from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
 
     return SubsentenceReward(Vocabulary.load(vocabulary_file), PresenceOracle.load(truth_file), on_error="zero")
+
+
+@pytest.fixture(scope="session")
+def golden_step() -> dict[str, Any]:
+    """A step written down from the paper by hand (tests/golden/step), as padded tensors with a mask."""
+    import torch
+
+    folder = Path(__file__).resolve().parents[2] / "golden" / "step"
+    step: dict[str, Any] = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    step["rows"] = [row["advantages"] for row in step["responses"]]
+    width = max(map(len, step["rows"]))
+
+    def padded(rows: list[list[float]]) -> Any:
+        return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows])
+
+    names = ("advantages", "logprobs", "old_logprobs", "reference_logprobs")
+    tensors = {name: padded([row[name] for row in step["responses"]]) for name in names}
+    mask = padded([[1.0] * len(row) for row in step["rows"]])
+    return {**step, **tensors, "gradient": padded(step["gradient"]), "mask": mask}

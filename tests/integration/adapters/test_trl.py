@@ -390,3 +390,31 @@ def test_the_benchmark_beside_trl_takes_a_step_on_both_sides() -> None:
     taken = {name.strip(): [float(cell.replace(",", "")) for cell in cells[:2]] for name, *cells in rows}
     for phase in ("rollout", "reward", "logprob", "update", "whole step"):
         assert min(taken[phase]) > 0, phase
+
+
+def test_trl_s_loss_takes_the_golden_step(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path,
+    golden_step: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Only the model's log-probabilities are replaced, by those of the step."""
+    args = adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), per_device_train_batch_size=4))
+    trainer = adapter.ScapoTrainer(
+        reward=reward, model=model, args=args, train_dataset=dataset, processing_class=tokenizer
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    policy = golden_step["logprobs"].clone().requires_grad_()
+    found = (policy, torch.zeros_like(policy), None)
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", lambda *_, **__: found)
+    mask = golden_step["mask"].int()
+    ones = torch.ones_like(mask)
+    loss = trainer._compute_loss(
+        model.train(),
+        {
+            "prompt_ids": ones[:, :1], "prompt_mask": ones[:, :1], "completion_ids": ones, "completion_mask": mask,
+            "advantages": golden_step["advantages"], "old_per_token_logps": golden_step["old_logprobs"],
+            "ref_per_token_logps": golden_step["reference_logprobs"], "num_items_in_batch": mask.sum(),
+        },
+    )  # fmt: skip
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(golden_step["loss"], rel=0, abs=1e-6)
+    torch.testing.assert_close(policy.grad, golden_step["gradient"], rtol=0, atol=1e-6)

@@ -250,3 +250,21 @@ def test_the_example_writes_a_data_set_and_a_command_that_verl_understands(tmp_p
     assert agent.default_agent_loop == "scapo"
     assert Path(agent.agent_loop_config_path).exists()
     assert "agent_loop_config_path" in AgentLoopConfig.__dataclass_fields__
+
+
+def test_verl_s_loss_takes_the_golden_step(golden_step: dict[str, Any]) -> None:
+    policy = golden_step["logprobs"].clone().requires_grad_()
+    mask, clip = golden_step["mask"], golden_step["clip"]
+    actor = FSDPActorConfig(
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, use_dynamic_bsz=False, clip_ratio=clip,
+        clip_ratio_low=clip, clip_ratio_high=clip, clip_ratio_c=1e6,
+    )  # fmt: skip
+    loss, _ = core_algos.compute_policy_loss_vanilla(
+        old_log_prob=golden_step["old_logprobs"], log_prob=policy, advantages=golden_step["advantages"],
+        response_mask=mask, loss_agg_mode="token-mean", config=actor,
+    )  # fmt: skip
+    kl = core_algos.kl_penalty(policy, golden_step["reference_logprobs"], "low_var_kl")
+    loss = loss + golden_step["kl_weight"] * core_algos.agg_loss(kl, mask, "token-mean")
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(golden_step["loss"], rel=0, abs=1e-6)
+    torch.testing.assert_close(policy.grad, golden_step["gradient"], rtol=0, atol=1e-6)
