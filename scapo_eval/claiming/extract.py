@@ -350,7 +350,7 @@ class _Reading:
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
-        """Whether a thing cannot do this by itself ("a road running along"), or does it to another ("flying a kite")."""
+        """Whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a kite")."""
         motion = _WORDS["doing"][self._word(j)][1] in ("running", "flying")
         agent = self.things[k].mention.label in _SETS["agents"]
         return motion and (self._word(j + 1) in ("a", "an", "the") if agent else self._word(j)[:3] == "run")
