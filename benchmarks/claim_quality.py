@@ -111,7 +111,7 @@ def _shown(figure: Figure) -> str:
 def main() -> None:
     """Prints a table per set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", nargs="*", default=["development", "held_out"])
+    parser.add_argument("--set", nargs="*", default=["development", "held_out", "second_held_out", "third_held_out"])
     parser.add_argument("--errors", action="store_true", help="print what was missed and what was wrong")
     args = parser.parse_args()
     extractor = ClaimExtractor("open400", kinds=[kind for kind in KINDS if kind != "presence"])

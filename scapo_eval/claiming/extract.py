@@ -123,7 +123,7 @@ class _Led(NamedTuple):
         first, last: tokens of its words.
         cue: it says so.
         use: of its words.
-        how: it follows the thing before it, a verb, or a comma.
+        how: it follows the thing before it, a verb, a comma, or "and" and a verb.
     """
 
     subject: int
@@ -302,8 +302,12 @@ class _Reading:
             return
         while j in self.over or self._word(j) == "visible":
             j = self.over.get(j, j) + 1
-        if self._word(j) == ",":
-            if self._word(j + 1) not in ("which", "who", "that") and self._word(j + 1) not in _WORDS["doing"]:
+        comma = self._word(j) in (",", "and")
+        if comma:
+            follows = self._word(j + 1)
+            if follows not in (("which", "who", "that") if self._word(j) == "," else ()) and not (
+                follows in _WORDS["doing"] and follows.endswith(("ing", "ed"))
+            ):
                 return
             j += 1
         which = self._word(j) in ("which", "who", "that")
@@ -320,13 +324,13 @@ class _Reading:
             hedged |= word in guesses
             j += 1
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
-        subject = self.root[k] if verb and not which else k
+        subject = self.root[k] if (verb or comma) and not which else k
         if self._word(j) in _WORDS["doing"] and j not in self.at and self._word(j + 1) != "out":
             yield from self._doings(subject, j, use)
         elif self._word(j) in ("made", "constructed") and self._word(j + 1) in ("of", "from", "out"):
             j += 2 + (self._word(j + 2) == "of")
             entry = _WORDS["attributes"].get(self._word(j))
-            if entry and entry[0].category == "material":
+            if entry and entry[0].category == "material" and j + 1 not in self.at:
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
         elif verb or self._word(j - 1) in _COLORED:
             yield from self._predicates(subject, j, use)
@@ -335,7 +339,8 @@ class _Reading:
         """What a thing does, one after another: "resting or possibly sleeping"."""
         while self._word(j) in _WORDS["doing"]:
             cue, value = _WORDS["doing"][self._word(j)]
-            yield self._claim("attribute", k, value, j, j, cue, use=use)
+            if not self._is_of_others(k, j):
+                yield self._claim("attribute", k, value, j, j, cue, use=use)
             j += 1
             if self._word(j) not in ("and", "or"):
                 return
@@ -343,6 +348,12 @@ class _Reading:
             while self._word(j) in _SETS["guesses"] or self._word(j).endswith("ly"):
                 use = "hedged"
                 j += 1
+
+    def _is_of_others(self, k: int, j: int) -> bool:
+        """Whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a kite")."""
+        motion = _WORDS["doing"][self._word(j)][1] in ("running", "flying")
+        agent = self.things[k].mention.label in _SETS["agents"]
+        return motion and (self._word(j + 1) in ("a", "an", "the") if agent else self._word(j)[:3] == "run")
 
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Attributes one after another: "is black and white", "is a light brown color"."""
@@ -405,7 +416,7 @@ class _Reading:
         subject = self._subject(k - 1, led)
         if subject is None:
             return
-        self.root[k] = subject
+        self.root[k] = k if self._word(led.first) in _OWNING else subject  # "the dog's fur is dark": the fur is
         self.led[k] = led._replace(subject=subject)
         yield self._led_claim(self.led[k], k)
 
@@ -448,7 +459,8 @@ class _Reading:
         dressed = led.value == "in" and self.things[k].mention.label in _SETS["clothes"]
         if led.cue.category not in _LISTED and not dressed:
             return
-        clause = led.cue.category == "part" and self._word(self.things[k].last + 1) in _FINITE_BE
+        ends = led.cue.category == "part" or tuple(gap[:2]) == (",", "and")
+        clause = ends and self._word(self.things[k].last + 1) in _FINITE_BE
         if clause or self.things[k].mention.label == "person":
             return
         self.root[k], self.led[k] = led.subject, led
@@ -459,10 +471,23 @@ class _Reading:
         root = self.root[k]
         if led.cue.agent:
             near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
-            return k if near else root if self.things[root].mention.label in _SETS["agents"] else None
+            return k if near else self._agent_before(root)
         if led.how == "comma":
-            return None
+            guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
+            own = led.value == "with" and self._word(led.last + 1) in _POSSESSIVE
+            return root if own or (guessed and led.cue.category == "part") else k if guessed else None
+        if led.how == "and":  # "the hill is covered with grass and has trees"
+            return root if root != k else None
         return root if led.how == "verb" else k
+
+    def _agent_before(self, k: int) -> int | None:
+        """The nearest thing that can hold, wear and ride, from one backwards to the beginning of the sentence."""
+        while k >= 0 and self.things[k].mention.label not in _SETS["agents"]:
+            gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
+            if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
+                return None
+            k -= 1
+        return k if k >= 0 else None
 
     def _relation(self, first: int, stop: int) -> _Led | None:
         """Reads the words between two things, from the first token to before the last.
@@ -481,6 +506,8 @@ class _Reading:
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
                 how = "behind" if which or (comma and beside) else "comma" if comma else "verb" if verb else "behind"
+                if comma and not which and word in _SETS["finite"] and self.words[j - 1] == "and":
+                    how = "and"
                 return _Led(0, value, j, behind - 1, cue, _use(use), how)
             if j in self.over and self.over[j] < stop:
                 j = self.over[j]
@@ -490,6 +517,8 @@ class _Reading:
                 comma, which = False, True
             elif word == "while" and j <= first + 1:
                 comma = True
+            elif word == "each" and comma and j == first + 1:
+                comma, which = False, True
             elif word in _SETS["being"]:
                 verb, comma = True, False
                 use = "hedged" if word in _SETS["guesses"] else use
@@ -498,8 +527,8 @@ class _Reading:
             elif word == "not" or word.endswith("n't"):
                 use = "negated"
             elif word in _WORDS["doing"] or (word in _WORDS["attributes"] and verb):
-                verb = verb or (word.endswith("s") and word != "asleep")
-                placed = True
+                verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
+                comma, placed = comma and not verb, True
             elif word in _SETS["on_the_way"] or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _SETS["on_the_way"]
             elif not (word.endswith(("ing", "ed")) and len(word) > 4 and self._phrase_at(j + 1, stop)):
@@ -531,7 +560,7 @@ class _Reading:
             elif word in _SETS["articles"]:
                 if j and words[j - 1] not in ("of", "all", "both"):
                     return False
-            elif word in _SETS["ends"] or not word[0].isalnum() or _is_verb(word):
+            elif word in _SETS["ends"] or not word[0].isalnum() or (_is_verb(word) and not self._listed(word)):
                 return False
             j += 1
         return len(words) <= _LONGEST
@@ -580,7 +609,10 @@ class _Reading:
             while j < len(self.words) and j - last < _REACH and self.words[j] not in _SENTENCE_END:
                 if j in self.at:
                     return self.at[j]
-                if self.words[j] in _SETS["prepositions"] or (_is_verb(self.words[j]) and self.words[j] != "being"):
+                of_many = self.words[j] == "of" and self.words[j - 1] in _WORDS["collections"]
+                if not of_many and (
+                    self.words[j] in _SETS["prepositions"] or (_is_verb(self.words[j]) and self.words[j] != "being")
+                ):
                     return None
                 j += 1
             return None
@@ -688,10 +720,12 @@ _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _BEGINS = frozenset('.!?;:"”')
 _COLORED = frozenset(("painted", "colored"))
-_SAYING = frozenset({",", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
+_SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
     _SETS["being"], _SETS["guesses"], _SETS["skipped"], _WORDS["doing"]
 )
 """Words right behind a thing without which nothing there is said of it."""
+_OWNING = frozenset(("'s", "'"))
+_POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _LISTED = frozenset(("wearing", "holding", "part"))
 _FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
 _LONGEST = 7

@@ -84,6 +84,49 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
             "The dog on the couch is brown.",
             [("relation", "dog", "on", "couch"), ("attribute", "dog", "brown", "")],
         ),
+        ("The cat's ears are black.", [("relation", "cat", "with", "ear"), ("attribute", "ear", "black", "")]),
+        (
+            "A cat lies on a couch, with its head up.",
+            [
+                ("attribute", "cat", "lying", ""),
+                ("relation", "cat", "on", "couch"),
+                ("relation", "cat", "with", "head"),
+            ],
+        ),
+        (
+            "A man wearing a hat and standing in front of a car.",
+            [
+                ("relation", "person", "wearing", "hat"),
+                ("attribute", "person", "standing", ""),
+                ("relation", "person", "in front of", "car"),
+            ],
+        ),
+        (
+            "A man on a beach, throwing a ball, wears a hat.",
+            [
+                ("relation", "person", "on", "beach"),
+                ("relation", "person", "wearing", "hat"),
+            ],
+        ),
+        (
+            "A hill is covered with grass and has trees.",
+            [
+                ("relation", "hill", "filled with", "grass"),
+                ("relation", "hill", "with", "tree"),
+            ],
+        ),
+        ("He wears shoes and has a hat.", []),
+        (
+            "A fence made of wooden poles.",
+            [
+                ("relation", "fence", "with", "pole"),
+                ("attribute", "pole", "wood", ""),
+            ],
+        ),
+        ("A road running along a fence.", [("relation", "street", "along", "fence")]),
+        ("A man flying a kite. A bird flying.", [("attribute", "bird", "flying", "")]),
+        ("A couch, likely in a house.", [("relation", "couch", "in", "house")]),
+        ("A cup can be seen on a table.", [("relation", "cup", "on", "dining table")]),
         ("It is red. He is wearing a hat.", []),
         ('A poster says "two red dogs".', [("text", "picture", "two red dogs", "")]),
     ],
