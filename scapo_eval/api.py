@@ -65,7 +65,7 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """The function in Python of a benchmark, shipped or of another package, which is also ``scapo_eval.NAME``.
+    """Returns the function in Python of a benchmark, shipped or of another package, which is also ``scapo_eval.NAME``.
 
     Args:
         name: of the benchmark (``score`` is that of ``capscore``).

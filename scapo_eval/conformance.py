@@ -67,7 +67,7 @@ class CheckResult(NamedTuple):
 
 
 def tiny_tokenizer() -> Any:
-    """A byte-level tokenizer whose tokens are words and full stops: random ids make readable captions."""
+    """Returns a byte-level tokenizer whose tokens are words and full stops: random ids make readable captions."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -84,7 +84,7 @@ def tiny_tokenizer() -> Any:
 
 
 def write_world(folder: Path) -> dict[str, str]:
-    """A truth and a vocabulary as files, by the names of the adapters' arguments."""
+    """Returns a truth and a vocabulary as files, by the names of the adapters' arguments."""
     (folder / "truth.json").write_text(json.dumps({"objects": TRUTH, "labels": LABELS}))
     (folder / "vocabulary.yaml").write_text(json.dumps({"name": "tiny", "labels": VOCABULARY}))
     return {"truth": str(folder / "truth.json"), "vocabulary": str(folder / "vocabulary.yaml")}
@@ -203,7 +203,7 @@ class _Case(NamedTuple):
         return made
 
     def outcome(self, found: Sequence[Any], what: str) -> CheckResult:
-        """Of the credits that were found, one array per response."""
+        """Returns of the credits that were found, one array per response."""
         wrong = sum(int((np.asarray(own)[: len(due)] != due).sum()) for own, due in zip(found, self.due, strict=True))
         return CheckResult(sum(map(len, self.due)), wrong, None, what)
 
@@ -221,7 +221,7 @@ def check_verl(folder: Path) -> CheckResult:
 
 
 def check_skyrl(folder: Path) -> CheckResult:
-    """A generator's responses through ScapoGenerator, and its rewards through the estimator."""
+    """Returns a generator's responses through ScapoGenerator, and its rewards through the estimator."""
     import asyncio
 
     from .integrations.skyrl import ScapoGenerator
@@ -242,7 +242,7 @@ def check_skyrl(folder: Path) -> CheckResult:
 
 
 def check_slime(folder: Path) -> CheckResult:
-    """The reward function's credits through the advantage function."""
+    """Returns the reward function's credits through the advantage function."""
     import torch
 
     from .integrations import slime as adapter
@@ -257,7 +257,7 @@ def check_slime(folder: Path) -> CheckResult:
 
 
 def check_easyr1(folder: Path) -> CheckResult:
-    """A batch through the reward manager's replacement and the estimator's."""
+    """Returns a batch through the reward manager's replacement and the estimator's."""
     from types import SimpleNamespace
 
     import torch

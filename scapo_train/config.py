@@ -270,7 +270,7 @@ class Credit:
         return self.scheme in ("grpo", "dapo", "dr_grpo")
 
     def reward_config(self) -> RewardConfig:
-        """The reward's own settings."""
+        """Returns the reward's own settings."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only")
@@ -432,7 +432,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def from_table(table: dict[str, Any], source: str | None = None) -> Config:
-    """The configuration that nested dictionaries describe; errors as of :func:`load`."""
+    """Returns the configuration that nested dictionaries describe; errors as of :func:`load`."""
     faults: list[InputError] = []
     sections = {section.name: section for section in fields(Config)}
     settings: dict[str, Any] = {}
@@ -475,12 +475,12 @@ def _against_published(
 
 
 def from_toml(text: str) -> Config:
-    """The configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
+    """Returns the configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
     return from_table(_parsed(text.encode("utf-8", "surrogatepass")))
 
 
 def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
-    """The tables of a TOML file.
+    """Returns the tables of a TOML file.
 
     Raises:
         InputError: not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
@@ -494,7 +494,7 @@ def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
 
 
 def to_toml(config: Config) -> str:
-    """The configuration as TOML, every value of it."""
+    """Returns the configuration as TOML, every value of it."""
     lines: list[str] = []
     for section in fields(config):
         lines.append(f"[{section.name}]")
@@ -536,7 +536,7 @@ def _section(kind: Any, name: str, values: dict[str, Any], source: str | None, f
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """The value as the hint wants it.
+    """Returns the value as the hint wants it.
 
     Raises:
         ValueError: it is of another type, or none of the choices.
@@ -675,7 +675,7 @@ def required(config: Config, source: str | None = None, names: Sequence[str] = R
 
 
 def command_line(prog: str, description: str | None) -> argparse.ArgumentParser:
-    """The arguments of a command that trains."""
+    """Returns the arguments of a command that trains."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     option = parser.add_argument
     option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")

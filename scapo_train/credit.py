@@ -237,7 +237,7 @@ def with_stop(
 
 
 def scheme_of(name: str) -> CustomScheme:
-    """The function that ``file.py:function`` names.
+    """Returns the function that ``file.py:function`` names.
 
     Raises:
         InputError: the file or the function is not found.

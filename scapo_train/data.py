@@ -52,7 +52,7 @@ class PromptRecord:
 
     @staticmethod
     def of(pictures: Sequence[str], image_id: str, text: str) -> PromptRecord:
-        """A prompt with its pictures before its text."""
+        """Returns a prompt with its pictures before its text."""
         parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
         return PromptRecord(tuple(pictures), image_id, ({"role": "user", "content": parts},))
 
@@ -175,7 +175,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
 
 
 def _answer(record: Any, key: str) -> str:
-    """The text of a line's one answer."""
+    """Returns the text of a line's one answer."""
     turns = record.get(key) if isinstance(record, dict) else None
     if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict):
         content = turns[0].get("content")
@@ -186,7 +186,7 @@ def _answer(record: Any, key: str) -> str:
 
 
 def _as_prompt(record: Any) -> dict[str, Any]:
-    """A pair's prompt as a line of a prompts file; what it is about only names it in samples."""
+    """Returns a pair's prompt as a line of a prompts file; what it is about only names it in samples."""
     if not isinstance(record.get("prompt"), list):
         raise InputError("'prompt' must be a list of turns: write pairs by scapo-eval pairs --format trl")
     images, metadata = record.get("images"), record.get("metadata")
@@ -218,7 +218,7 @@ def _string(record: Any, key: str) -> str:
 
 
 def _source(record: Any, root: Path) -> PromptRecord:
-    """A line of a prompts file, whose images are named from a folder on."""
+    """Returns a line of a prompts file, whose images are named from a folder on."""
     images = _images(record)
     pictures = tuple(str(root / image) for image in images)
     if "messages" in record:
@@ -233,7 +233,7 @@ def _source(record: Any, root: Path) -> PromptRecord:
 
 
 def _images(record: Any) -> list[str]:
-    """The names of a line's images."""
+    """Returns the names of a line's images."""
     if not isinstance(record, dict) or "images" not in record:
         return [_string(record, "image")]
     names = record["images"]
@@ -250,7 +250,7 @@ def _text(text: str, where: str) -> str:
 
 
 def _chat(record: dict[str, Any], pictures: int) -> tuple[dict[str, Any], ...]:
-    """A line's chat in one form: lists of parts, with as many places for pictures as there are."""
+    """Returns a line's chat in one form: lists of parts, with as many places for pictures as there are."""
     messages = record["messages"]
     if "prompt" in record or not isinstance(messages, list) or not messages:
         raise InputError("'messages' must be a list of turns, in place of 'prompt'")
@@ -286,7 +286,7 @@ def _part(part: Any, where: str) -> dict[str, str]:
 
 
 def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
-    """The prompts of a step: each epoch is a permutation of its own, the rest that fills no step is left out.
+    """Returns the prompts of a step: each epoch is a permutation of its own, the rest that fills no step is left out.
 
     Args:
         step: number of the step, from 0.
@@ -332,7 +332,7 @@ class Prompts:
         self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
 
     def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
-        """The prompts of a step, without those whose picture cannot be read, which are counted in ``bad``.
+        """Returns the prompts of a step, without those whose picture cannot be read, which are counted in ``bad``.
 
         Args:
             indices: indices of the prompts.
@@ -363,7 +363,7 @@ class Prompts:
         self._worker.shutdown(cancel_futures=True)
 
     def _made(self, indices: Sequence[int]) -> tuple[list[Prompt], dict[int, str]]:
-        """The prompts, and why others could not be made, by index."""
+        """Returns the prompts, and why others could not be made, by index."""
         prompts, faults = list[Prompt](), dict[int, str]()
         for index in indices:
             source = self.sources[index]
@@ -388,10 +388,10 @@ class Prompts:
 
 
 def seed_of(*parts: int) -> int:
-    """One seed for a generator from several numbers; their number counts too (trailing zeros would not)."""
+    """Returns one seed for a generator from several numbers; their number counts too (trailing zeros would not)."""
     return int(np.random.SeedSequence([len(parts), *parts]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def seeded(device: torch.device, *parts: int) -> torch.Generator:
-    """A generator that depends on these numbers alone."""
+    """Returns a generator that depends on these numbers alone."""
     return torch.Generator(device).manual_seed(seed_of(*parts))

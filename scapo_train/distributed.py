@@ -45,7 +45,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Each value summed over all ranks, in float64."""
+        """Returns each value summed over all ranks, in float64."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -53,7 +53,7 @@ class ProcessGroup:
         return list(total.tolist())
 
     def max(self, value: int) -> int:
-        """The largest of all ranks' values."""
+        """Returns the largest of all ranks' values."""
         if self.size == 1:
             return value
         most = torch.tensor(value, device=self.device)
@@ -61,7 +61,7 @@ class ProcessGroup:
         return int(most)
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, on every rank."""
+        """Returns every rank's value, on every rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size

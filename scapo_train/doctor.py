@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def healthy(findings: Sequence[Check]) -> bool:
-    """Whether nothing failed."""
+    """Returns whether nothing failed."""
     return all(finding.ok is not False for finding in findings)
 
 
@@ -150,7 +150,7 @@ def _steps(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """A run that is killed after its first checkpoint and goes on."""
+    """Returns a run that is killed after its first checkpoint and goes on."""
     arguments = _arguments(config, scratch, "killed")
     first = scratch / "killed" / "checkpoints" / "step-000001" / "state.json"
     process = subprocess.Popen(
@@ -212,7 +212,7 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _arguments(config: Config, scratch: Path, name: str) -> list[str]:
-    """Of a short run with the settings of the whole one."""
+    """Returns of a short run with the settings of the whole one."""
     file = scratch / f"{name}.toml"
     file.write_text(to_toml(config))
     changes = {
@@ -253,7 +253,7 @@ def _device() -> str:
 
 
 def _on_ranks(out: Path) -> int:
-    """The part that runs on every rank: collectives, and a small model's gradients; the first one writes."""
+    """Returns the part that runs on every rank: collectives, and a small model's gradients; the first one writes."""
     import torch
 
     from .config import Model

@@ -216,7 +216,7 @@ class Loop(ABC):
 
     @abstractmethod
     def train_step(self) -> Metrics:
-        """One step; returns its metrics."""
+        """Returns one step; returns its metrics."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -246,7 +246,7 @@ class Loop(ABC):
     # --- the run ------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
-        """All remaining steps, and the export.
+        """Returns all remaining steps, and the export.
 
         Raises:
             Interrupted: after a signal, or before ``run.max_hours`` are over; the state is saved.
@@ -303,12 +303,12 @@ class Loop(ABC):
         return self.folder
 
     def indices(self, step: int) -> list[int]:
-        """The prompts of a step, over all ranks."""
+        """Returns the prompts of a step, over all ranks."""
         data = self.config.data
         return indices_of_step(step, len(self.prompts.sources), data.prompts_per_step, self.config.run.seed)
 
     def own_indices(self, step: int) -> list[int]:
-        """The prompts of a step that this rank takes."""
+        """Returns the prompts of a step that this rank takes."""
         return self.indices(step)[self.process_group.rank :: self.process_group.size] if step < self.steps else []
 
     def _on_signal(self, number: int, _frame: Any) -> None:
@@ -319,7 +319,7 @@ class Loop(ABC):
     # --- held-out descriptions ----------------------------------------------------------------------------------
 
     def due(self, every: int, step: int) -> bool:
-        """Whether something that is done at intervals is done after this step."""
+        """Returns whether something that is done at intervals is done after this step."""
         return bool(every) and (step % every == 0 or step == self.steps)
 
     def evaluate(self, step: int) -> Metrics:
@@ -375,7 +375,7 @@ class Loop(ABC):
             _log.info("exported: step %d, the best %s of the held-out images", self.best.step, self.best.metric)
 
     def _resume(self, accept_changes: bool) -> int:
-        """The steps that the newest checkpoint has done, after loading it; 0 if there is none."""
+        """Returns the steps that the newest checkpoint has done, after loading it; 0 if there is none."""
         newest = self.checkpoints.latest()
         if newest is None:
             check_not_deleted(self.folder, self.config.run.save_every)
@@ -406,7 +406,7 @@ def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) ->
 
 
 def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:
-    """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
+    """Returns the held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
     data = config.data
     if not data.evaluation:
         return _prompts(config, task.sources[: config.run.samples], models), task.reward

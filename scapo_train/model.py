@@ -73,7 +73,7 @@ prompt, ``test_train_families.py`` those of the general path."""
 
 
 def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
-    """A Hugging Face model as its family computes it.
+    """Returns a Hugging Face model as its family computes it.
 
     Raises:
         ScapoError: the model is of a kind that is not supported.
@@ -99,7 +99,7 @@ def loading(path: str) -> Iterator[None]:
 
 
 def processor_of(settings: Model) -> Any:
-    """The processor of a model, for pictures of the sizes that are set.
+    """Returns the processor of a model, for pictures of the sizes that are set.
 
     Raises:
         ScapoError: it cannot be loaded.
@@ -110,7 +110,7 @@ def processor_of(settings: Model) -> Any:
 
 
 def source_folder(settings: Model) -> Path:
-    """The folder with the files of a model that was loaded; of a name on a hub its folder in the cache."""
+    """Returns the folder with the files of a model that was loaded; of a name on a hub its folder in the cache."""
     if Path(settings.path).is_dir():
         return Path(settings.path)
     from huggingface_hub import snapshot_download
@@ -132,7 +132,7 @@ def load_policy(
     lora: Lora = Lora(),  # noqa: B008  frozen
     seed: int = 0,
 ) -> Policy:
-    """The policy, or its frozen reference, from a Hugging Face model.
+    """Returns the policy, or its frozen reference, from a Hugging Face model.
 
     One process holds plain parameters: what is trained in float32 or wider, computed with under autocast. Several
     shard them (FSDP2): the first one reads the files and hands the others their shards, so that a machine's memory
@@ -265,7 +265,7 @@ def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, o
 
 
 def _from_first(objects: list[Any]) -> list[Any]:
-    """The first rank's objects, on every rank."""
+    """Returns the first rank's objects, on every rank."""
     dist.broadcast_object_list(objects, src=0)
     return objects
 
@@ -322,7 +322,7 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
 
 
 def check_family(config: Any) -> Family:
-    """The family of a model that this module computes rightly.
+    """Returns the family of a model that this module computes rightly.
 
     Args:
         config: the model's config.

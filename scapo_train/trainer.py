@@ -62,7 +62,7 @@ class Trainer(Loop):
         return Task(sources, reward)
 
     def make_sampler(self, models: Models) -> Sampler:
-        """The engine of the rollouts."""
+        """Returns the engine of the rollouts."""
         if self.config.rollout.engine == "transformers":
             return super().make_sampler(models)
         if not models.policy.packs:
@@ -99,7 +99,7 @@ class Trainer(Loop):
             self.alarms.restore(state["alarms"])
 
     def train_step(self) -> Metrics:
-        """One step of Algorithm 1; returns its metrics."""
+        """Returns one step of Algorithm 1; returns its metrics."""
         config, process_group, clock = self.config, self.process_group, self.clock
         with clock("data"):
             prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))
@@ -149,7 +149,7 @@ class Trainer(Loop):
         )
 
     def _image_ids(self, encoded: Sequence[EncodedPrompt]) -> list[str]:
-        """The image of each response, group by group."""
+        """Returns the image of each response, group by group."""
         return [prompt.prompt.source.image_id for prompt in encoded for _ in range(self.config.rollout.group)]
 
     def _resample(self, encoded: Sequence[EncodedPrompt], responses: list[Response], attempt: int) -> bool:

@@ -293,7 +293,7 @@ class Updater:
 
 
 def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: int, steps: int) -> float | None:
-    """One update by the gradients that were accumulated, which are then gone.
+    """Returns one update by the gradients that were accumulated, which are then gone.
 
     Args:
         optim: settings.
@@ -319,7 +319,7 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """The learning rate after ``step`` of ``steps`` steps."""
+    """Returns the learning rate after ``step`` of ``steps`` steps."""
     if step < optim.warmup:
         return optim.lr * ((step + 1) / optim.warmup)
     if optim.schedule == "constant":
@@ -378,7 +378,7 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
 def _split_group(
     encoded: EncodedPrompt, owners: Sequence[int], responses: Sequence[Response], budget: int
 ) -> list[list[int]]:
-    """The responses of a group by rows, none with more tokens than the budget where that can be."""
+    """Returns the responses of a group by rows, none with more tokens than the budget where that can be."""
     rows: list[list[int]] = []
     for i in owners:
         if not rows or encoded.row([responses[j].ids for j in (*rows[-1], i)]).length > budget:

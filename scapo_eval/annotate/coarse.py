@@ -46,7 +46,7 @@ def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabul
 def prompts_for(
     vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None
 ) -> list[LabelPrompt]:
-    """The prompts that together ask about every label.
+    """Returns the prompts that together ask about every label.
 
     Args:
         vocabulary: the labels, asked in their order.
@@ -93,7 +93,7 @@ def coarse(
 
 
 def calls_left(store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None = None) -> int:
-    """Number of calls that a coarse pass would make about all images, or those of ``rows``."""
+    """Returns the number of calls that a coarse pass would make about all images, or those of ``rows``."""
     return _open_calls(store, prompts, rows)[1]
 
 

@@ -178,14 +178,14 @@ def _card(store: Store, oracle: PresenceOracle, output: str, license: str, note:
 
 
 def _quality_now(store: Store) -> dict[str, Any] | None:
-    """The state of quality control for the current matrix; the summary written after a round may be older."""
+    """Returns the state of quality control for the current matrix; the summary written after a round may be older."""
     if not summary_path(store).is_file():
         return None
     return summarize(store, confidence=read_summary(store)["confidence"])
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """The card as Markdown, for people."""
+    """Returns the card as Markdown, for people."""
     cells, images, vocabulary = card["cells"], card["images"], card["vocabulary"]
     total = cells["present"] + cells["absent"] + cells["unknown"]
     lines = [
@@ -247,7 +247,7 @@ def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> 
 
 
 def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """One row per prompt; coarse prompts, which differ in their label only, share one row."""
+    """Returns one row per prompt; coarse prompts, which differ in their label only, share one row."""
     rows = []
     general = [prompt for prompt in prompts if prompt["kind"] == "coarse"]
     if general:

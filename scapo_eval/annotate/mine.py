@@ -127,7 +127,7 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
 
 
 def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) -> list[DisputedCell]:
-    """The cells that several rollouts contradict, the strongest evidence first.
+    """Returns the cells that several rollouts contradict, the strongest evidence first.
 
     Args:
         store: the run with the verdicts.

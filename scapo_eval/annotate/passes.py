@@ -119,7 +119,7 @@ class PassOutcome:
 
 
 def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) -> Journal:
-    """The journal of a run's answers, opened for reading and writing."""
+    """Returns the journal of a run's answers, opened for reading and writing."""
     return Journal(store.folder / JOURNAL, warn=warn)
 
 
@@ -195,7 +195,7 @@ def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
 
 
 def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome) -> bool:
-    """Whether the image can be loaded; if not it is excluded, and never counted as empty of all labels."""
+    """Returns whether the image can be loaded; if not it is excluded, and never counted as empty of all labels."""
     if row not in loads:
         image, reason = store.image_ids[row], None
         try:

@@ -151,6 +151,6 @@ def _folded(text: str) -> str:
 
 
 def _same(a: str, b: str) -> bool:
-    """Whether two names are one, or one the plural of the other."""
+    """Returns whether two names are one, or one the plural of the other."""
     a, b = _folded(a), _folded(b)
     return a == b or is_plural(a, {b}) or is_plural(b, {a})

@@ -59,7 +59,7 @@ class Template:
 
     @classmethod
     def shipped(cls, name: str) -> Template:
-        """One of ``SHIPPED``."""
+        """Returns one of ``SHIPPED``."""
         text = (resources.files(__package__) / "templates" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(name, text, f"templates/{name}.txt")
 
@@ -80,7 +80,7 @@ class Template:
 
     @classmethod
     def of(cls, name: str, text: str, source: str = "") -> Template:
-        """A template from the text of a file.
+        """Returns a template from the text of a file.
 
         Raises:
             InputError: it has no user turn.
@@ -94,7 +94,7 @@ class Template:
         return cls(name, parts.get("SYSTEM", ""), parts["USER"], source)
 
     def prompt(self, kind: PassKind, labels: Sequence[str], vocabulary: Vocabulary) -> LabelPrompt:
-        """The template for some labels of a vocabulary.
+        """Returns the template for some labels of a vocabulary.
 
         Raises:
             InputError: the text does not name a label that it should ask about.
@@ -142,7 +142,7 @@ def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
 
 
 def is_plural(alias: str, known: set[str]) -> bool:
-    """Whether an alias is the regular plural of a known (case-folded) name."""
+    """Returns whether an alias is the regular plural of a known (case-folded) name."""
     text = alias.casefold()
     singulars = {text[:-1], text[:-2], f"{text[:-3]}y", f"{text[:-3]}f", f"{text[:-3]}fe"} if text.endswith("s") else ()
     return bool(known & set(singulars))
@@ -202,15 +202,15 @@ class LabelPrompt:
         return (Turn("system", self.system),) if self.system else ()
 
     def request(self, image: str, sampling: Sampling) -> Request:
-        """The request about one image file."""
+        """Returns the request about one image file."""
         return Request((*self._before, Turn("user", self.user, (image,))), sampling, self.schema)
 
     def read(self, text: str) -> tuple[int, ...] | None:
-        """The verdicts (1 or 0) on every label, in order; None where the answer does not hold exactly these."""
+        """Returns the verdicts (1 or 0) on every label, in order; None where the answer does not hold exactly these."""
         return read_verdicts(text, self.labels)
 
     def document(self) -> dict[str, Any]:
-        """The prompt's line in a run's ``prompts.jsonl``."""
+        """Returns the prompt's line in a run's ``prompts.jsonl``."""
         return {
             "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
             "user": self.user, "schema": self.schema,
@@ -223,7 +223,7 @@ def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1 << 12)
 def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
-    """The verdicts of a judge's answer.
+    """Returns the verdicts of a judge's answer.
 
     The answer must be one JSON object (a code fence around it and a thinking block before it do no harm) that gives
     one verdict on every label and on nothing else: ``{"present": true}``, ``{"verification": "supported"}``, or

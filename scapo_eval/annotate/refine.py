@@ -47,7 +47,7 @@ def prompts_for(
     groups: Mapping[tuple[str, ...], str | None],
     published: bool = False,
 ) -> list[LabelPrompt]:
-    """The prompts of a refinement.
+    """Returns the prompts of a refinement.
 
     Args:
         vocabulary: the vocabulary whose definitions the generated prompts quote.
@@ -81,7 +81,7 @@ def prompts_for(
 
 
 def _general(name: str, labels: Sequence[str], published: bool) -> Template:
-    """The general template, or the text that the paper prints for these labels."""
+    """Returns the general template, or the text that the paper prints for these labels."""
     if not published:
         return Template.shipped(name)
     paper_text = next((text for known, text in PAPER.items() if set(known) == set(labels)), None)

@@ -100,7 +100,7 @@ def write_sample(
 
 
 def card_of(sources: Sequence[str]) -> Mapping[str, Any] | None:
-    """The card of a list that ``sample`` wrote; None where images come from elsewhere."""
+    """Returns the card of a list that ``sample`` wrote; None where images come from elsewhere."""
     path = Path(f"{sources[0]}{CARD_SUFFIX}")
     if len(sources) != 1 or not path.is_file():
         return None

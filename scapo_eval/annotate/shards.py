@@ -42,7 +42,7 @@ def keep_shard(store: Store, shard: Shard | None) -> None:
 
 
 def shard_of(folder: str | Path) -> Shard:
-    """The shard of a run.
+    """Returns the shard of a run.
 
     Raises:
         InputError: the folder is not a run of one shard.

@@ -199,7 +199,7 @@ class Store:
         self.close()
 
     def __len__(self) -> int:
-        """Number of verdicts written, all versions of all cells."""
+        """Returns the number of verdicts written, all versions of all cells."""
         return sum(map(len, self._versions))
 
     @property
@@ -273,7 +273,7 @@ class Store:
         return self._latest
 
     def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
-        """Every verdict on a cell with its provenance, oldest first."""
+        """Returns every verdict on a cell with its provenance, oldest first."""
         verdicts = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
@@ -281,7 +281,7 @@ class Store:
         return verdicts
 
     def changed(self) -> int:
-        """Number of cells whose current verdict differs from their first one, without excluded images."""
+        """Returns the number of cells whose current verdict differs from their first one, without excluded images."""
         first = np.full(self.matrix.shape, UNKNOWN, dtype=np.int8)
         for part in reversed(self._versions):
             decided = part[::-1][part["verdict"][::-1] != UNKNOWN]
@@ -295,7 +295,7 @@ class Store:
             stream.write(dump_json(row) + b"\n")
 
     def lines(self, name: str, form: Any = dict[str, Any]) -> list[Any]:
-        """The lines of one of the folder's JSON Lines files, empty where the file does not exist.
+        """Returns the lines of one of the folder's JSON Lines files, empty where the file does not exist.
 
         Half a line at the end, which a killed process leaves, is ignored, and cut off if the run is open for writing.
 
@@ -489,7 +489,7 @@ class _Prompt(msgspec.Struct):
 
 
 def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
-    """Number of the log that follows, and the archived verdicts."""
+    """Returns the number of the log that follows, and the archived verdicts."""
     data = read_regular(path)
     with decoding("archive of verdicts", path):
         stream = io.BytesIO(data)

@@ -37,17 +37,17 @@ class MentionColumns:
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
     def row(self, i: int) -> slice:
-        """The rows of caption ``i``."""
+        """Returns the rows of caption ``i``."""
         return slice(int(self.indptr[i]), int(self.indptr[i + 1]))
 
     def only(self, mask: NDArray[np.bool_]) -> MentionColumns:
-        """The rows where the (mentions,) mask is True."""
+        """Returns the rows where the (mentions,) mask is True."""
         rows = np.flatnonzero(mask)
         return MentionColumns(np.searchsorted(rows, self.indptr), self.start[rows], self.end[rows], self.label_id[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence[MentionColumns]) -> MentionColumns:
-        """The columns of one batch of captions after another."""
+        """Returns the columns of one batch of captions after another."""
         if len(parts) == 1:
             return parts[0]
         counts = [np.zeros(1, dtype=np.int64), *(np.diff(part.indptr) for part in parts)]

@@ -17,7 +17,7 @@ _LONGEST = 2000  # characters of a message: what it quotes may be of any length
 
 
 def in_short(text: str) -> str:
-    """The beginning of a text that is too long for a message."""
+    """Returns the beginning of a text that is too long for a message."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -49,7 +49,7 @@ class InputError(ScapoError):
         super().__init__(f"{place}: {self.reason}" if place else self.reason)
 
     def behind(self, lines: int) -> InputError:
-        """The same fault behind so many lines."""
+        """Returns the same fault behind so many lines."""
         if not lines or self.line is None:
             return self
         return type(self)(self.reason, path=self.path, line=self.line + lines)

@@ -12,7 +12,7 @@ _NUMBERED = re.compile(
 
 
 def plain_id(value: object) -> str:
-    """An id without what programs add to numbers: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` are one id."""
+    """Returns an id without what programs add to numbers: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` are one id."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = value.strip() if isinstance(value, str) else str(value)
@@ -23,7 +23,7 @@ def plain_id(value: object) -> str:
 
 
 def canonical_image_id(value: object) -> str:
-    """The one spelling under which an image is looked up.
+    """Returns the one spelling under which an image is looked up.
 
     ``226988``, ``"226988"``, ``"000000226988"``, ``"COCO_val2014_000000226988.jpg"`` and a path that ends
     in one of them all give ``"226988"``; ``"AMBER_7.jpg"`` gives ``"7"``. Any other string is its own name.
@@ -65,6 +65,6 @@ _ENDING = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 
 
 def file_name_of(image_id: str) -> str:
-    """An image id without folder and ending: ``val/cat.jpg`` and ``cat.png`` give ``cat``."""
+    """Returns an image id without folder and ending: ``val/cat.jpg`` and ``cat.png`` give ``cat``."""
     folder = max(image_id.rfind("/"), image_id.rfind("\\"))
     return _ENDING.sub("", image_id[folder + 1 :])

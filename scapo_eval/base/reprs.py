@@ -23,12 +23,12 @@ def one_line(thing: object, text: str) -> str:
 
 
 def listed(names: list[str] | tuple[str, ...], shown: int = 4) -> str:
-    """The first names, and ``...`` where there are more."""
+    """Returns the first names, and ``...`` where there are more."""
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
 
 
 def fields_in_short(thing: Any) -> str:
-    """A ``__repr__`` for dataclasses: small values as they are, of large ones only how many there are."""
+    """Returns a ``__repr__`` for dataclasses: small values as they are, of large ones only how many there are."""
     return one_line(
         thing, ", ".join(f"{field.name}={_in_short(getattr(thing, field.name))}" for field in fields(thing))
     )

@@ -23,7 +23,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 
 def printable(text: str) -> str:
-    r"""A text for a terminal: control characters, marks of direction and lone surrogates as escapes (``\x1b``).
+    r"""Returns a text for a terminal: control characters, marks of direction and lone surrogates as escapes (``\x1b``).
 
     Tabs and line ends stay.
     """
@@ -51,7 +51,7 @@ def guarded(cell: str) -> str:
 
 
 def unguarded(cell: str) -> str:
-    """The cell that :func:`guarded` was given."""
+    """Returns the cell that :func:`guarded` was given."""
     return cell[1:] if cell[:1] == "'" and cell[1:2] in ("=", "+", "-", "@", "\t", "\r") and cell[1:2] else cell
 
 
@@ -90,19 +90,19 @@ _ASCII_PARTS = re.compile(r"(\w+)", re.ASCII)
 
 
 def fold(word: str) -> str:
-    """The form in which words are compared: case-folded NFC."""
+    """Returns the form in which words are compared: case-folded NFC."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text begins with a letter or digit of a script that is written without spaces."""
+    """Returns whether a text begins with a letter or digit of a script that is written without spaces."""
     return re.match(_UNSPACED_LETTER, text) is not None
 
 
 def is_unspaced_mark(text: str) -> bool:
-    """Whether a text begins with a combining mark of a script that is written without spaces."""
+    """Returns whether a text begins with a combining mark of a script that is written without spaces."""
     return unicodedata.category(text[0])[0] == "M" and re.match(f"[{_UNSPACED}]", text) is not None
 
 
@@ -128,7 +128,7 @@ def word_parts(text: str) -> list[str]:
 
 
 def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
-    """The text in NFC with, per NFC character, the span of the original characters it came from.
+    """Returns the text in NFC with, per NFC character, the span of the original characters it came from.
 
     Returns:
         ``(nfc, starts, ends)``, or None where the text is in NFC already.
@@ -156,7 +156,7 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
 
 
 def _combines(text: str, begin: int, at: int) -> bool:
-    """Whether the character at ``at`` is normalized together with ``text[begin:at]``."""
+    """Returns whether the character at ``at`` is normalized together with ``text[begin:at]``."""
     if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
         return True
     before, character = (unicodedata.normalize("NFC", part) for part in (text[begin:at], text[at]))

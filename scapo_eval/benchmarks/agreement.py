@@ -57,7 +57,7 @@ class Claims:
 
     @classmethod
     def of_first(cls, n: int, caption: NDArray[np.integer], label: NDArray[np.integer]) -> Claims:
-        """Of the first captions of a block; the captions of mentions do not fall."""
+        """Returns of the first captions of a block; the captions of mentions do not fall."""
         n = min(n, OF_A_BLOCK)
         end = int(np.searchsorted(caption, n))
         return cls(n, caption[:end].astype(np.int32), label[:end].astype(np.int32))
@@ -338,7 +338,7 @@ _READINGS: dict[str, Callable[[str], str]] = {
 
 
 def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreement | None:
-    """The agreement of a file.
+    """Returns the agreement of a file.
 
     Args:
         fit: of its captions.

@@ -27,7 +27,7 @@ def augmented_runs(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """The four metrics of each file of answers; runs whose prompts held a description say so in their notes.
+    """Returns the four metrics of each file of answers; runs whose prompts held a description say so in their notes.
 
     Args:
         name: of a benchmark that has ``augmented`` in its record.
@@ -60,7 +60,7 @@ def augmented_runs(
 
 
 def _reduced(run: Run) -> Run:
-    """The run with these metrics only."""
+    """Returns the run with these metrics only."""
     metrics = replace(
         run.metric_set,
         formulas={name: run.metric_set.formulas[name] for name in METRICS},
@@ -71,7 +71,7 @@ def _reduced(run: Run) -> Run:
 
 
 def _has_description(path: Readable) -> bool:
-    """Whether answers of the file say that a description stood in their prompts."""
+    """Returns whether answers of the file say that a description stood in their prompts."""
     return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))
 
 

@@ -136,7 +136,7 @@ SET_PARTS: tuple[tuple[tuple[str, ...], str], ...] = ((("hallucinated", "covered
 def capscore_metrics(
     *, dagger: bool = False, weighted: bool = False, words: bool = False, people: bool = False
 ) -> MetricSet:
-    """The metric set.
+    """Returns the metric set.
 
     Args:
         dagger: with the set metrics against a second vocabulary and matrix (DOPA).
@@ -181,7 +181,7 @@ _OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")
 
 
 def _where_absent(formula: Formula) -> Formula:
-    """The formula, without a value where nothing says what is absent: a Hal. Rate of 0 would be no finding."""
+    """Returns the formula, without a value where nothing says what is absent: a Hal. Rate of 0 would be no finding."""
     return lambda sums: np.where(sums["absent"] > 0, formula(sums), np.nan)
 
 
@@ -195,7 +195,7 @@ def _mean(column: str, captions: str) -> Formula:
 
 
 def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Truth) -> NDArray[np.int64]:
-    """The counts of each caption.
+    """Returns the counts of each caption.
 
     Args:
         mentions: of n captions.
@@ -442,7 +442,7 @@ def score_file(
 def worst_captions(
     path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
-    """The evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
+    """Returns the evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
 
     Args:
         path, vocabulary, oracle, options: as for :func:`score_file`.
@@ -512,7 +512,7 @@ def score_captions(
 def scores_of(
     tally: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> CaptionScores:
-    """The metrics of sums.
+    """Returns the metrics of sums.
 
     Args:
         tally: sums over the captions.
@@ -559,7 +559,7 @@ def scores_of(
 
 
 def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
-    """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
+    """Returns the truth from ``objects`` in the captions file itself, by a first reading of the file."""
     if isinstance(path, Source):
         path.keep()
     faults = FaultList()

@@ -140,7 +140,7 @@ class CountedBenchmark(Benchmark):
         )
 
     def _said(self, option: str, value: Any) -> str | None:
-        """An option's value in the signature: of files their contents."""
+        """Returns an option's value in the signature: of files their contents."""
         values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
         if self.options[option].file == "read":
             return digest(read_bytes(path) for path in values if not isinstance(path, Records)) if values else None

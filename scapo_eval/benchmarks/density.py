@@ -65,7 +65,7 @@ def density_metrics() -> MetricSet:
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
-    """The counts of each response.
+    """Returns the counts of each response.
 
     Args:
         columns: rewards of n responses (of level ``subsentence``).
@@ -129,7 +129,7 @@ def score_density(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """The density of every annotation under every rule, in one pass over the responses.
+    """Returns the density of every annotation under every rule, in one pass over the responses.
 
     Args:
         path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.

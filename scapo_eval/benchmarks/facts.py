@@ -183,7 +183,7 @@ METRICS = MetricSet(
 
 
 def description_counts(description: JudgedDescription) -> NDArray[np.int64]:
-    """The row of one description; all zero where its claims could not be read."""
+    """Returns the row of one description; all zero where its claims could not be read."""
     row = dict.fromkeys(COLUMNS, 0)
     if description.claims is not None:
         row |= {"descriptions": 1, "claims": len(description.claims)}
@@ -225,7 +225,7 @@ def _share(value: Fraction) -> int:
 
 
 def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedDescription]:
-    """The verdicts on one system's descriptions.
+    """Returns the verdicts on one system's descriptions.
 
     Args:
         path: what ``scapo-eval judge facts`` wrote: records with ``claims``, ``descriptive``, ``verified`` (1 or 0
@@ -369,7 +369,7 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 
 
 def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
-    """One system's run; what could not be read is left out of the metrics that need it, and counted."""
+    """Returns one system's run; what could not be read is left out of the metrics that need it, and counted."""
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]
     builder.add(images, np.stack([description_counts(description) for description in descriptions]))
@@ -403,7 +403,7 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
 
 
 def claim_rows(description: JudgedDescription) -> list[Mapping[str, Any]]:
-    """The evidence of one description, claim by claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
+    """Returns the evidence of one description, claim by claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
     references = description.references or ()
     matched = description.trials[0].matched if description.trials else ()
     return [

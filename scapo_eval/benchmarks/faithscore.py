@@ -68,7 +68,7 @@ MAX_COUNT = 10**6
 
 
 def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
-    """The verified facts of one run.
+    """Returns the verified facts of one run.
 
     Args:
         path: records with ``facts`` and ``verified`` (lists, or counts), or FaithScore's own
@@ -182,7 +182,7 @@ def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """The metric set of a table with these columns."""
+    """Returns the metric set of a table with these columns."""
     ending = f"_{_FACT_COLUMNS[0]}"
     return faithscore_metrics([column.removesuffix(ending) for column in columns if column.endswith(ending)])
 
@@ -192,14 +192,14 @@ def _mean_share(share: str, scored: str) -> Formula:
 
 
 def settings_of(runs: Iterable[Sequence[Facts]]) -> list[str]:
-    """The generation settings of some runs, in the order in which they come."""
+    """Returns the generation settings of some runs, in the order in which they come."""
     return list(dict.fromkeys(facts.setting for run in runs for facts in run if facts.setting))
 
 
 def faithscore_run(
     name: str, run: Sequence[Facts], settings: Sequence[str], resampling: Resampling | None = None
 ) -> Run:
-    """One system's run of FaithScore.
+    """Returns one system's run of FaithScore.
 
     An answer without facts has no share: it counts in Avg. Facts, not in FaithScore, and is counted as
     ``without_facts``; ``printed`` holds the official value, which takes its share as 0.

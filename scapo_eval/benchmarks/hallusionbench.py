@@ -77,7 +77,7 @@ class Place:
 
     @classmethod
     def of(cls, identity: str) -> Place:
-        """Of a question's id; ValueError where it is none of this benchmark."""
+        """Returns of a question's id; ValueError where it is none of this benchmark."""
         match = _ID.fullmatch(identity)
         if match is None:
             raise ValueError(f"{identity!r} is not a question id of HallusionBench (VD/illusion/1/0/0/0)")
@@ -107,13 +107,13 @@ class Place:
 
 
 def _plain(identity: str) -> str:
-    """An id with slashes, however it was written (VLMEvalKit: with underscores)."""
+    """Returns an id with slashes, however it was written (VLMEvalKit: with underscores)."""
     match = _ID.fullmatch(identity.strip())
     return "/".join(match.groups()) if match else identity
 
 
 def read_questions(paths: Iterable[Readable]) -> list[Question]:
-    """The questions with their truth.
+    """Returns the questions with their truth.
 
     Args:
         paths: the official ``HallusionBench.json``, or records of ``id`` (``index``) and ``label`` (``answer``).
@@ -150,7 +150,7 @@ def _question(record: Mapping[str, Any]) -> Question:
 
 
 def _placed(question: Question) -> Question:
-    """The question with its one id, and its set as what is resampled."""
+    """Returns the question with its one id, and its set as what is resampled."""
     place = Place.of(question.id)
     return replace(question, id=_plain(question.id), image=place.set, category=place.category.lower())
 
@@ -164,7 +164,7 @@ def read_hallusionbench(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """One system's answers, joined by id.
+    """Returns one system's answers, joined by id.
 
     Args:
         path: the official result file (``model_prediction`` beside each question), VLMEvalKit's or lmms-eval's
@@ -200,7 +200,7 @@ def joined_answers(
     notes: Sequence[str] = (),
     **more: Any,
 ) -> JoinedAnswers:
-    """All of a system's answers with their questions, or with those that have a figure.
+    """Returns all of a system's answers with their questions, or with those that have a figure.
 
     Args:
         found: of all answers.
@@ -244,7 +244,7 @@ def _own_questions(answers: Sequence[Answer], source: str) -> list[Question]:
 
 
 def is_right(item: Graded) -> bool:
-    """Whether an answer is right; without a figure an answer that commits itself to nothing is right, too."""
+    """Returns whether an answer is right; without a figure an answer that commits itself to nothing is right, too."""
     return item.correct or (item.said is None and Place.of(item.question.id).text_only)
 
 
@@ -466,7 +466,7 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
-    """Every answer with what its error is blamed on; all None where originals are not asked about."""
+    """Yields every answer with what its error is blamed on; all None where originals are not asked about."""
     whole = _asks_originals(answers.questions)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}
     originals = {
@@ -484,7 +484,7 @@ def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
 
 
 def _asks_originals(questions: Sequence[Question]) -> bool:
-    """Whether every question is also asked about its original."""
+    """Returns whether every question is also asked about its original."""
     places = [Place.of(question.id) for question in questions]
     return {(place.set, place.question) for place in places} == {
         (place.set, place.question) for place in places if place.figure == 0
@@ -496,7 +496,7 @@ def _recognizes(answer: Answer) -> bool:
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """The questions of ``HallusionBench.json``, with the path of each figure in the official archive."""
+    """Returns the questions of ``HallusionBench.json``, with the path of each figure in the official archive."""
     if not set(first) >= HALLUSIONBENCH_KEYS:
         return None
     return (
@@ -557,7 +557,7 @@ def _score(
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """Those of counts in a file; version 0.2 had its own idea of easy and hard."""
+    """Returns those of counts in a file; version 0.2 had its own idea of easy and hard."""
     groups = sorted(_groups_in(columns))
     metrics = metrics_of(groups)
     former = [_column(group, name) for group in groups for name in _RIGHT]

@@ -107,7 +107,7 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Of the answers to these questions, at their new positions; strangers stay."""
+        """Returns of the answers to these questions, at their new positions; strangers stay."""
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]
         return replace(
@@ -269,7 +269,7 @@ def joined(
     bad_files: Sequence[InputError] = (),
     notes: Sequence[str] = (),
 ) -> JoinedAnswers:
-    """All of a system's answers with their questions.
+    """Returns all of a system's answers with their questions.
 
     Args:
         found: of all answers.
@@ -327,7 +327,7 @@ class Index:
                 self._by_image.setdefault(image, []).append(question)
 
     def find(self, answer: Answer, named: Question | None) -> Question | None:
-        """The question that the answer answers.
+        """Returns the question that the answer answers.
 
         Args:
             answer: the answer.

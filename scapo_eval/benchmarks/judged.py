@@ -43,12 +43,12 @@ class Judging:
         return cls(**{**told, **known})
 
     def to_record(self) -> dict[str, str]:
-        """The keys of a record of verdicts that :meth:`of` reads."""
+        """Returns the keys of a record of verdicts that :meth:`of` reads."""
         return {key: value for name, key in _KEYS.items() if (value := getattr(self, name)) is not None}
 
     @classmethod
     def fields(cls, judgings: Iterable[Judging]) -> dict[str, str | None]:
-        """The fields of the signature of a run of these judgings; several values of one are joined by ``+``."""
+        """Returns the fields of the signature of a run of these judgings; several values of one are joined by ``+``."""
         several = set(judgings)
         joined = {
             name: "+".join(sorted({value for one in several if (value := getattr(one, name))})) or None
@@ -58,7 +58,7 @@ class Judging:
 
     @classmethod
     def notes(cls, judgings: Iterable[Judging]) -> list[str]:
-        """One sentence for each thing in which verdicts of one file came about differently."""
+        """Returns one sentence for each thing in which verdicts of one file came about differently."""
         several = set(judgings)
         values = {
             name: sorted({str(getattr(one, name) or "unnamed") for one in several}) for name in ("judge", "prompt")

@@ -55,7 +55,7 @@ class LabelCounts:
         states: NDArray[np.int8],
         mentions: NDArray[np.int64],
     ) -> LabelCounts:
-        """The counts of n captions.
+        """Returns the counts of n captions.
 
         Args:
             labels: L labels.
@@ -264,7 +264,7 @@ def absent_claims(
     *,
     examples: int = 5,
 ) -> list[AbsentClaims]:
-    """The labels that captions claim where the truth says they are absent, most agreed on first.
+    """Returns the labels that captions claim where the truth says they are absent, most agreed on first.
 
     Several systems that claim the same label of the same image are a hint that the truth lacks it there; whether it
     does is a person's to see.

@@ -64,7 +64,7 @@ class Rating:
 
 
 def parse_rating(text: str) -> int | None:
-    """The one rating that a judge's text gives, by the official rule: ``rating: N`` in any case.
+    """Returns the one rating that a judge's text gives, by the official rule: ``rating: N`` in any case.
 
     None where no or several ratings occur; the official script then takes 0.
     """
@@ -76,7 +76,7 @@ def parse_rating(text: str) -> int | None:
 
 
 def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
-    """The ratings of one run of MMHal-Bench.
+    """Returns the ratings of one run of MMHal-Bench.
 
     Args:
         path: the official evaluation output (a JSON array of chat completions, or of the judge's texts), or
@@ -189,7 +189,7 @@ METRICS = MetricSet(
 
 
 def rating_counts(rating: Rating) -> NDArray[np.int64]:
-    """The row of one rated answer; all zero where there is no rating."""
+    """Returns the row of one rated answer; all zero where there is no rating."""
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))
@@ -201,7 +201,7 @@ def rating_counts(rating: Rating) -> NDArray[np.int64]:
 
 
 def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | None = None) -> Run:
-    """One system's run of MMHal-Bench.
+    """Returns one system's run of MMHal-Bench.
 
     Answers without a rating are left out of every metric and counted as ``unparsed``; ``printed`` holds
     what the official script prints for a full run, which takes them as 0.
@@ -252,7 +252,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """The benchmark's own questions, which have no ids: their order is part of it."""
+    """Returns the benchmark's own questions, which have no ids: their order is part of it."""
     if "question_type" not in first or any(first.get(key) is not None for key in ("id", "question_id", "index")):
         return None
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))

@@ -117,11 +117,11 @@ class NameRuns:
         }
 
     def objects(self, names: Iterable[str]) -> list[int]:
-        """The label ids of what is listed, in order."""
+        """Returns the label ids of what is listed, in order."""
         return self.labels(dict.fromkeys(word for name in names for word in self.words(name)))
 
     def labels(self, words: Iterable[str]) -> list[int]:
-        """The label ids of words that are objects; the seat of a toilet is none."""
+        """Returns the label ids of words that are objects; the seat of a toilet is none."""
         listed = list(words)
         toilet = "toilet" in listed
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
@@ -202,7 +202,7 @@ class Listed:
         return [list(dict.fromkeys(objects.label_id[objects.row(k)].tolist())) for k in range(len(names))]
 
     def of_name(self, name: str) -> list[int]:
-        """The label ids of one listed name."""
+        """Returns the label ids of one listed name."""
         return self._read([_plain(name)])[0] if self._runs is None else self._runs.objects([_plain(name)])
 
 
@@ -404,7 +404,7 @@ def score_objhal(
 def _judged_blocks(
     judged: Judged, name: str, skipped: Sequence[InputError], on_error: ErrorHandler | None
 ) -> Iterator[ParsedBlock]:
-    """The captions whose list was read, after the faulty records that were passed over."""
+    """Yields the captions whose list was read, after the faulty records that were passed over."""
     for error in skipped:
         if on_error is not None:
             on_error(error)

@@ -129,7 +129,7 @@ class PairTally:
 def pairs_of(
     responses: Sequence[ForeignCaption], vocabulary: Vocabulary, oracle: Any, settings: PairSettings
 ) -> Iterator[Pair]:
-    """The pairs of sampled responses, prompt by prompt in the order of the file.
+    """Yields the pairs of sampled responses, prompt by prompt in the order of the file.
 
     Args:
         responses: all samples; those of one image and prompt are compared with one another.
@@ -240,7 +240,7 @@ def pair_file(
 
 
 def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str, Any]:
-    """A pair as a framework reads it, with the scores under ``metadata``.
+    """Returns a pair as a framework reads it, with the scores under ``metadata``.
 
     Args:
         pair: the pair.

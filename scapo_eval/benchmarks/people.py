@@ -69,7 +69,7 @@ CARDS = {
 
 
 def card_of(*, references: bool, truth: bool) -> Card:
-    """The card for what there is to hold a caption against."""
+    """Returns the card for what there is to hold a caption against."""
     return CARDS["+".join([*(["references"] if references else []), *(["truth"] if truth else [])])]
 
 
@@ -96,7 +96,7 @@ class WordScores(NamedTuple):
 
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """A caption against the references of its image; None where these have no content word.
+    """Returns a caption against the references of its image; None where these have no content word.
 
     Args:
         words: of all images' references.
@@ -130,7 +130,7 @@ def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequen
 
 
 def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The product of the terms, each to its power.
+    """Returns the product of the terms, each to its power.
 
     Args:
         card: the powers.

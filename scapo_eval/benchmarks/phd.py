@@ -53,7 +53,7 @@ def phd_index(c: Cells) -> Floats:
 
 
 def read_phd(path: Readable) -> list[Question]:
-    """The questions of PhD's ``data.json`` in all modes, with the prompts to send.
+    """Returns the questions of PhD's ``data.json`` in all modes, with the prompts to send.
 
     Ids are ``phd/MODE/IMAGE/yes`` and ``.../no``; the second record of an image is ``IMAGE.2`` and so on,
     counted per mode in the file's order.
@@ -78,7 +78,7 @@ def read_phd(path: Readable) -> list[Question]:
 
 
 def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> list[Question]:
-    """A record's questions in all its modes; ``seen`` counts the records of each image."""
+    """Returns a record's questions in all its modes; ``seen`` counts the records of each image."""
     texts = {side: _text(record, f"{side}_question") for side in _SIDES}
     questions = []
     for mode, context in _modes(record):
@@ -100,7 +100,7 @@ def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> l
 
 
 def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """A record's modes, each with its context."""
+    """Yields a record's modes, each with its context."""
     if "ccs_description" in record and record["ccs_description"] is not None:
         yield "ccs", None
         return
@@ -118,7 +118,7 @@ def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _image(record: Mapping[str, Any], mode: str) -> tuple[str, str]:
-    """The image's id, and the file or id by which an engine finds it."""
+    """Returns the image's id, and the file or id by which an engine finds it."""
     given = record.get("image_id")
     path = record.get("image_path")
     if given is None and path is None:
@@ -160,7 +160,7 @@ def read_phd_answers(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """One system's answers, joined.
+    """Returns one system's answers, joined.
 
     Args:
         path: answers in any understood layout, or records in memory.
@@ -204,7 +204,7 @@ def _with_modes(answers: Sequence[Answer], source: str) -> list[Answer]:
 
 
 def _with_mode(answer: Answer, source: str) -> Answer:
-    """The answer with its mode and task in this module's spelling; the mode may stand in the id alone.
+    """Returns the answer with its mode and task in this module's spelling; the mode may stand in the id alone.
 
     Raises:
         InputError: neither the record nor its id names a mode.
@@ -220,12 +220,12 @@ def _with_mode(answer: Answer, source: str) -> Answer:
 
 
 def _key(answer: Answer) -> str:
-    """The id in this module's spelling (``phd/iac/...`` is ``phd/sec/...``)."""
+    """Returns the id in this module's spelling (``phd/iac/...`` is ``phd/sec/...``)."""
     return re.sub(r"^phd/iac/", "phd/sec/", plain_id(answer.id), flags=re.IGNORECASE)
 
 
 def mode_and_task(question: Question) -> str:
-    """The group of a question."""
+    """Returns the group of a question."""
     return f"{question.mode}_{question.task}" if question.task else str(question.mode)
 
 
@@ -263,12 +263,12 @@ _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """The prompts of all modes of a ``data.json``."""
+    """Returns the prompts of all modes of a ``data.json``."""
     return enumerate(map(prompt_record, read_phd(path)), 1) if {"yes_question", "no_question"} <= first.keys() else None
 
 
 def prompt_record(question: Question) -> dict[str, Any]:
-    """A question as the record that an engine answers."""
+    """Returns a question as the record that an engine answers."""
     record = {
         "id": question.id,
         "benchmark": "phd",
@@ -329,7 +329,7 @@ def phd(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """The PhD index per mode and task.
+    """Returns the PhD index per mode and task.
 
     Args:
         answers: records of ``id``, ``mode`` and ``response``.

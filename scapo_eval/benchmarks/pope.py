@@ -39,7 +39,7 @@ LLAVA_CATEGORIES = ("adversarial", "random", "popular")
 
 
 def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
-    """All questions of the given files, ids ``category/question_id``.
+    """Returns all questions of the given files, ids ``category/question_id``.
 
     The category is the record's own, or the one in the file's name.
 
@@ -72,7 +72,7 @@ def read_pope(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """One system's answers, joined.
+    """Returns one system's answers, joined.
 
     Args:
         path: answers in any understood layout, or records in memory.
@@ -148,7 +148,7 @@ _NAMES = ("pope", "adversarial", "popular", "random")
 
 
 def _number(identifier: str) -> int | None:
-    """The number of a question: an id that is one, or that ends in one behind POPE's name or a category's."""
+    """Returns the number of a question: an id that is one, or that ends in one behind POPE's name or a category's."""
     text = plain_id(identifier)
     name = text.rstrip(_DIGITS)
     digits = text[len(name) :]
@@ -174,12 +174,12 @@ _QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)
 
 
 def is_pope(answer: Answer) -> bool:
-    """Whether an answer's question has POPE's wording."""
+    """Returns whether an answer's question has POPE's wording."""
     return bool(answer.question and not answer.mode and _QUESTION.search(answer.question))
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """The questions of one of the official files, told by its name; their ids count within a category."""
+    """Returns the questions of one of the official files, told by its name; their ids count within a category."""
     name = Path(path).name.casefold()
     category = _category_in(name) if "pope" in name else None
     if category is None or "question_id" not in first:

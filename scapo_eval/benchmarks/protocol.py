@@ -164,7 +164,7 @@ class Protocol:
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
-        """A shipped protocol by its name, or one from a file.
+        """Returns a shipped protocol by its name, or one from a file.
 
         Raises:
             InputError: unknown name, or not a valid protocol file.
@@ -222,7 +222,7 @@ class Protocol:
         return f"{self.name}@{digest(map(repr, checked))}"
 
     def facts_path(self) -> Path:
-        """The file of its truth.
+        """Returns the file of its truth.
 
         Raises:
             InputError: it carries none, or the file is not there.
@@ -237,7 +237,7 @@ class Protocol:
         raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
 
     def questions(self) -> Records:
-        """Its questions about objects, with their truth.
+        """Returns its questions about objects, with their truth.
 
         Raises:
             InputError: it carries none.
@@ -257,7 +257,7 @@ class Protocol:
         )
 
     def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a verb, with the protocol's own where none are given: truth, questions, reading.
+        """Returns the options of a verb, with the protocol's own where none are given: truth, questions, reading.
 
         Raises:
             InputError: its truth is not there.
@@ -279,7 +279,7 @@ class Protocol:
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
-        """The protocol as its file holds it, with the hash of the image ids."""
+        """Returns the protocol as its file holds it, with the hash of the image ids."""
         held = asdict(self) | {"image_ids_hash": self.images_hash}
         del held["path"]
         return held
@@ -320,7 +320,7 @@ class Protocol:
                 yield f"published values of '{self.name}' have {key} {wanted or 'unset'}, this run {value or 'unset'}"
 
     def followed_by(self, run: Run, given: Given | None = None, *, off_protocol: bool = False) -> Run:
-        """The run with the protocol in its signature, after it has been checked.
+        """Returns the run with the protocol in its signature, after it has been checked.
 
         Args:
             run: any run of one of its benchmarks.
@@ -333,7 +333,7 @@ class Protocol:
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
     def followed(self, run: Run, asked: ProtocolFacts, *, off_protocol: bool = False) -> Run:
-        """The same, of a sample that is read already."""
+        """Returns the same, of a sample that is read already."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
@@ -361,7 +361,7 @@ class Protocol:
 
 
 def _question(name: str) -> str:
-    """The question about an object as the published files ask it, with their slip."""
+    """Returns the question about an object as the published files ask it, with their slip."""
     return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
 
 

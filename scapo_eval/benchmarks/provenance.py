@@ -23,7 +23,7 @@ from ..results.benchmark import benchmark, benchmarks, has_benchmark
 def answers_to(
     benchmark: str | None, path: Readable, *, model: str | None = None, warn: Warn = warn_user
 ) -> tuple[str, list[Answer]]:
-    """All answers of a file, and the file's name for messages.
+    """Returns all answers of a file, and the file's name for messages.
 
     Args:
         benchmark: what they should answer; None takes any.
@@ -138,5 +138,5 @@ def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
 
 
 def verbs_of(kind: Kind) -> tuple[str, ...]:
-    """The verbs that take a kind of file: of benchmarks, and others."""
+    """Returns the verbs that take a kind of file: of benchmarks, and others."""
     return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

@@ -119,7 +119,7 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Pub
 
 
 def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, str]) -> Table:
-    """The same as a table for papers; sources are numbered below it.
+    """Returns the same as a table for papers; sources are numbered below it.
 
     Args:
         protocol, runs: see :func:`beside`.
@@ -142,6 +142,6 @@ def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, st
 
 
 def beside_records(protocol: Protocol, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The same for JSON: fractions, as everywhere."""
+    """Returns the same for JSON: fractions, as everywhere."""
     _, rows = beside(protocol, runs)
     return [{"system": row.system, "values": dict(row.values), "source": row.source or None} for row in rows]

@@ -55,7 +55,7 @@ class Question:
 
 
 def image_key(image: str | None, mode: str | None) -> str | None:
-    """The image's one spelling, None where none is named."""
+    """Returns the image's one spelling, None where none is named."""
     if image is None or not image.strip():
         return None
     # PhD's counter-common-sense images are numbered from 0, as COCO's are
@@ -67,7 +67,7 @@ Key = Callable[[Answer], str]
 
 
 def plain_key(answer: Answer) -> str:
-    """The answer's id itself, numbers in one spelling."""
+    """Returns the answer's id itself, numbers in one spelling."""
     return plain_id(answer.id)
 
 
@@ -77,7 +77,7 @@ OWN_LABELS = "scored by the answers' own labels, so nobody can tell whether ques
 def questions_of(
     answers: Sequence[Answer], *, source: str, remedy: str, benchmark: str | None = None
 ) -> tuple[list[Question], Key]:
-    """The truth that a file of answers carries itself, in its ``label`` fields.
+    """Returns the truth that a file of answers carries itself, in its ``label`` fields.
 
     Args:
         answers: one file's answers.
@@ -125,7 +125,7 @@ def _own_key(answer: Answer) -> str:
 
 
 def read_questions(path: Readable, category: str | None = None) -> list[Question]:
-    """A file of questions with labels, a benchmark's or own yes/no records.
+    """Returns a file of questions with labels, a benchmark's or own yes/no records.
 
     Args:
         path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or

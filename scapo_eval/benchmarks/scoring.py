@@ -81,7 +81,7 @@ class ScorableBlock(Protocol):
         """Raw bytes, for the progress bar."""
 
     def parse(self, faults: FaultList) -> Captions:
-        """The records; faulty ones go to ``faults`` and are left out."""
+        """Returns the records; faulty ones go to ``faults`` and are left out."""
 
 
 class UnknownImage(InputError):
@@ -158,7 +158,7 @@ _MIXED = np.int64(0x1E3779B97F4A7C15)
 
 
 def crc(text: str) -> int:
-    """A number of a text that is the same in every process."""
+    """Returns a number of a text that is the same in every process."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
@@ -197,7 +197,7 @@ class ScoredBlock:
     __repr__ = fields_in_short
 
     def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The different images, and the sum of the rows of each."""
+        """Returns the different images, and the sum of the rows of each."""
         return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
 
     def summed(self) -> ScoredBlock:
@@ -226,7 +226,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """The counts of captions.
+        """Returns the counts of captions.
 
         Args:
             captions: n captions of known images.
@@ -322,7 +322,7 @@ class Tally:
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
-    """One sentence that names the files left out, where there are any."""
+    """Returns one sentence that names the files left out, where there are any."""
     if not bad_files:
         return []
     shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
@@ -465,7 +465,7 @@ class Sums:
         )
 
     def tally(self, bad_files: Sequence[InputError] = ()) -> Tally:
-        """The sums of a whole file.
+        """Returns the sums of a whole file.
 
         Args:
             bad_files: files that were left out.
@@ -504,7 +504,7 @@ _LISTS = re.compile(rb'"extracted"\s*:')
 
 
 def ignored_lists(given: Readable) -> list[str]:
-    """A sentence where records carry a judge's lists of objects, for benchmarks that read the texts alone."""
+    """Returns a sentence where records carry a judge's lists of objects, for benchmarks that read the texts alone."""
     if not isinstance(given, Source) or given.is_folder or not _LISTS.search(given.head):
         return []
     return ["the judge's lists of objects ('extracted') are not read here, only the captions; objhal scores the lists"]
@@ -556,7 +556,7 @@ def tally(
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
-    """Of a text: Python's own hash where all processes have the same one, which forked ones do."""
+    """Returns of a text: Python's own hash where all processes have the same one, which forked ones do."""
     if (workers or 1) <= 1:
         return hash
     from multiprocessing import get_start_method

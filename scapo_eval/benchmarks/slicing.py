@@ -49,7 +49,7 @@ class Slicer:
         return [value for _, values, _ in self._rows for value in values]
 
     def parts(self) -> Parts:
-        """The counts by image and value, in the order in which they first occur."""
+        """Returns the counts by image and value, in the order in which they first occur."""
         sums: dict[tuple[str, Any], Any] = {}
         for images, values, counts in self._rows:
             for key, row in zip(zip(images, values, strict=True), counts, strict=True):

@@ -68,7 +68,7 @@ class Systems:
 
     @classmethod
     def of(cls, given: Given, name: str | None, otherwise: str, resampling: Resampling) -> Systems:
-        """One system, as a Python function is given it.
+        """Returns one system, as a Python function is given it.
 
         Args:
             given: a path, or records in memory.
@@ -88,7 +88,7 @@ class Systems:
         return cls([(source.system if name is None and isinstance(source, DataSet) else name, source)], resampling)
 
     def named(self) -> dict[str, Readable]:
-        """The systems by name; without one of its own a system has its file's.
+        """Returns the systems by name; without one of its own a system has its file's.
 
         Raises:
             OptionError: two systems have one name.
@@ -107,7 +107,7 @@ class Systems:
                 source.count()
 
     def accounted(self, runs: Sequence[R]) -> list[R]:
-        """The runs with the accounts of their files, where each is of one file and has none yet."""
+        """Returns the runs with the accounts of their files, where each is of one file and has none yet."""
         if len(runs) != len(self.given):
             return list(runs)
         return [_accounted(run, source) for run, (_, source) in zip(runs, self.given, strict=True)]
@@ -159,7 +159,7 @@ class Systems:
         return runs
 
     def sliced(self, runs: Sequence[Run]) -> list[Run]:
-        """The scored systems with their counts by the column's values, where there is a column."""
+        """Returns the scored systems with their counts by the column's values, where there is a column."""
         return [replace(run, parts=self.slicers[run.name].parts()) if run.name in self.slicers else run for run in runs]
 
 
@@ -197,7 +197,7 @@ def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
-    """One source, or each path of a list of paths; none of None, or of an option that was not given."""
+    """Returns one source, or each path of a list of paths; none of None, or of an option that was not given."""
     if given is None or (isinstance(given, tuple) and not given):
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):
@@ -206,7 +206,7 @@ def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[R
 
 
 def options_of(record: Benchmark) -> dict[str, Parameter]:
-    """The parameters of a benchmark's ``score`` that its options say, in their order.
+    """Returns the parameters of a benchmark's ``score`` that its options say, in their order.
 
     Raises:
         TypeError: an option is not a parameter by name.
@@ -221,7 +221,7 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
 
 
 def function_of(record: Benchmark) -> Callable[..., Any] | None:
-    """A benchmark's function in Python, which scores one system: its own, or one made of its options.
+    """Returns a benchmark's function in Python, which scores one system: its own, or one made of its options.
 
     Returns:
         The function, which returns a Run (a list of them where the benchmark reads one file in several ways); None for
@@ -283,7 +283,7 @@ def _accounted(run: R, source: Readable) -> R:
 
 
 def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None = None) -> R:
-    """A run of other records than captions with their account, and a note for whatever is unusual.
+    """Returns a run of other records than captions with their account, and a note for whatever is unusual.
 
     Args:
         run: of the records.

@@ -118,7 +118,7 @@ FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
 
 
 def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
-    """A formula of several groups' counts, pooled; no value where there is no group."""
+    """Returns a formula of several groups' counts, pooled; no value where there is no group."""
 
     def measure(sums: Sums) -> Floats:
         zero = np.zeros(np.shape(next(iter(sums.values()))))
@@ -130,7 +130,7 @@ def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
 
 
 def mean(formulas: Sequence[Formula]) -> Formula:
-    """The plain mean of formulas; no value where one of them has none, or where there are none."""
+    """Returns the plain mean of formulas; no value where one of them has none, or where there are none."""
 
     def measure(sums: Sums) -> Floats:
         if not formulas:
@@ -165,13 +165,13 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
-    """The groups that the names of counts belong to."""
+    """Returns the groups that the names of counts belong to."""
     cell = _CELLS["yes", "yes"]
     return [name.removesuffix(cell).removesuffix("_") for name in columns if name == cell or name.endswith(f"_{cell}")]
 
 
 def part_of(question: Question) -> str:
-    """The group of a question where its benchmark says nothing else: its category (or mode)."""
+    """Returns the group of a question where its benchmark says nothing else: its category (or mode)."""
     return question.part
 
 
@@ -205,7 +205,7 @@ def read_yesno(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """One system's answers to any yes/no questions, joined by plain ids.
+    """Returns one system's answers to any yes/no questions, joined by plain ids.
 
     Args:
         path: answers in any understood layout, or records in memory.
@@ -400,7 +400,7 @@ def _answered(item: Graded, description: str) -> AnsweredQuestion:
 
 
 def paired(runs: Iterable[Run]) -> list[Run]:
-    """The same runs; one that answers other questions than the first has a note on that."""
+    """Returns the same runs; one that answers other questions than the first has a note on that."""
     first, *others = runs
     return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 

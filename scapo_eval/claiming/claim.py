@@ -92,7 +92,7 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
 
 
 def count_range(value: str) -> tuple[int, int | None]:
-    """The least and the greatest number that a count's value allows; None for no greatest.
+    """Returns the least and the greatest number that a count's value allows; None for no greatest.
 
     Raises:
         ValueError: not such a value.

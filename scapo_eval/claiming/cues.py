@@ -56,7 +56,7 @@ class ClaimCues:
 
 @cache
 def shipped_claim_cues() -> ClaimCues:
-    """The cues that come with the project."""
+    """Returns the cues that come with the project."""
     document: Any = load_yaml(_FILE.read_bytes(), _FILE.name)
     cues = list[ClaimCue]()
     words: dict[str, dict[str, tuple[ClaimCue, str]]] = {}

@@ -158,7 +158,7 @@ class _Reading:
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
-        """The mentions that are things by themselves: not what only says what kind another is."""
+        """Returns the mentions that are things by themselves: not what only says what kind another is."""
         things, token, last = [], 0, 0
         for mention in mentions:
             token = bisect_right(self.ends, mention.start, token)
@@ -169,7 +169,7 @@ class _Reading:
         return things
 
     def _quoted(self) -> frozenset[int]:
-        """The tokens between quotation marks, which say nothing of the picture."""
+        """Returns the tokens between quotation marks, which say nothing of the picture."""
         inside = set[int]()
         opened = None
         for k, word in enumerate(self.words) if _QUOTE.search(self.text) else ():
@@ -184,7 +184,7 @@ class _Reading:
         return frozenset(inside)
 
     def claims(self) -> Iterator[Claim]:
-        """Every claim but presence."""
+        """Yields every claim but presence."""
         claims = list[Claim]()
         for k in range(len(self.things)):
             if self.things[k].first in self.quoted:
@@ -240,7 +240,7 @@ class _Reading:
         return j >= 0 and (self.words[j] in _WORDS["attributes"] or bool(self._color_parts(self.words[j])))
 
     def _color_parts(self, word: str) -> str:
-        """The color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
+        """Returns the color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
         if "-" not in word:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
@@ -282,7 +282,7 @@ class _Reading:
         )
 
     def _others_follow(self, j: int) -> bool:
-        """Whether the sentence goes on with another, or others: "one man sits while the other stands"."""
+        """Returns whether the sentence goes on with another, or others: "one man sits while the other stands"."""
         for word in self.words[j + 1 : j + 1 + 4 * _REACH]:
             if word in (".", "!", "?") or word.startswith("\n"):
                 return False
@@ -393,7 +393,7 @@ class _Reading:
         return self.words[j] if 0 <= j < len(self.words) else ""
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
-        """The relation that leads from a thing before this one to this one."""
+        """Yields the relation that leads from a thing before this one to this one."""
         if not k:
             return
         before, thing = self.things[k - 1], self.things[k]
@@ -424,7 +424,7 @@ class _Reading:
         return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
 
     def _inverted(self, k: int) -> Claim | None:
-        """The relation of a thing to the one before it: "On the hood of a car, there are cats"."""
+        """Returns the relation of a thing to the one before it: "On the hood of a car, there are cats"."""
         before, thing = self.things[k - 1], self.things[k]
         begin = before.first
         while begin and self.words[begin - 1] not in _BEGINS and not self.words[begin - 1].startswith("\n"):
@@ -451,7 +451,7 @@ class _Reading:
         return None
 
     def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
-        """The relation to the next of several things: "wearing a shirt, shorts and a hat"."""
+        """Yields the relation to the next of several things: "wearing a shirt, shorts and a hat"."""
         led = self.led.get(k - 1)
         rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
         if led is None or rest is None or not self._is_phrase(rest):
@@ -467,7 +467,7 @@ class _Reading:
         yield self._led_claim(led, k)
 
     def _subject(self, k: int, led: _Led) -> int | None:
-        """The thing that a relation begins at: the one before it, or the one that leads to that."""
+        """Returns the thing that a relation begins at: the one before it, or the one that leads to that."""
         root = self.root[k]
         if led.cue.agent:
             near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
@@ -537,7 +537,7 @@ class _Reading:
         return None
 
     def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
-        """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
+        """Returns the relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
         for phrase, cue, value in _STARTING.get(self._word(j), ()):
             behind = j + len(phrase)
             if behind <= stop and tuple(self.words[j:behind]) == phrase:
@@ -545,7 +545,7 @@ class _Reading:
         return None
 
     def _is_phrase(self, words: Sequence[str]) -> bool:
-        """Whether the words between a relation and a thing are the beginning of its noun phrase."""
+        """Returns whether the words between a relation and a thing are the beginning of its noun phrase."""
         j = 0
         while j < len(words):
             word = words[j]
@@ -691,7 +691,7 @@ def _use(name: str) -> Use:
 
 
 def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
-    """The claims, with counts marked that may be of some of the things only."""
+    """Yields the claims, with counts marked that may be of some of the things only."""
     counted = [claim.label for claim in claims if claim.kind == "count"]
     narrowed = {claim.mentions[0].start for claim in claims if claim.kind in ("attribute", "relation")}
     for claim in claims:

@@ -51,7 +51,7 @@ class _Group(Group):
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command, from its module."""
+        """Returns the command, from its module."""
         if name not in _ELSEWHERE:
             return super().get_command(ctx, name)
         module, attribute = _ELSEWHERE[name]
@@ -420,7 +420,7 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 
 def _round(store: Store, given: int | None) -> int:
-    """Number of the round of quality control that a refinement follows."""
+    """Returns the number of the round of quality control that a refinement follows."""
     if given is not None or not summary_path(store).is_file():
         return given or 0
     return len(read_summary(store)["rounds"])

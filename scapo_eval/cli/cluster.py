@@ -53,7 +53,7 @@ class Cluster:
             raise click.UsageError("--address and --on-bad-file belong to --engine")
 
     def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
-        """The runs of all systems.
+        """Returns the runs of all systems.
 
         Args:
             systems: name, or None, and a file, a pattern or a URI each.

@@ -21,7 +21,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The bytes."""
+        """Returns the bytes."""
         match = _SIZE.fullmatch(str(value).strip())
         if match is None or not float(match[1]):
             self.fail(f"expected a size such as 8GiB, got {value!r}", param, ctx)
@@ -51,5 +51,5 @@ def add_common_options(command: click.Command) -> None:
 
 
 def _setting(set_: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """A callback that sets something for this process, to what the command line says or to its default."""
+    """Returns a callback that sets something for this process, to what the command line says or to its default."""
     return lambda ctx, param, value: None if ctx.resilient_parsing else set_(value)

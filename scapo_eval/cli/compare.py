@@ -28,7 +28,7 @@ class Compare(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The verb's own context, with at least two files, or that of ``compare`` for results files."""
+        """Returns the verb's own context, with at least two files, or that of ``compare`` for results files."""
         benchmark, rest = _take_benchmark(args)  # also while the shell completes: the options are that verb's
         if benchmark is None:
             return super().make_context(info_name, args, parent, **extra)
@@ -41,7 +41,7 @@ class Compare(click.Command):
 
 
 def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of ``--benchmark``, and the arguments without it."""
+    """Returns the value of ``--benchmark``, and the arguments without it."""
     for k, word in enumerate(args):
         if word == "--":
             break

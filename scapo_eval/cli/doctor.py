@@ -64,7 +64,7 @@ class _Part:
 
 
 def fits(installed: str, wanted: str) -> bool:
-    """Whether a version is in a range such as ``>=2.9,<2.14``; only the numbers of a version count."""
+    """Returns whether a version is in a range such as ``>=2.9,<2.14``; only the numbers of a version count."""
     for bound in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*([\w.+]+)", bound)
         if match is None:

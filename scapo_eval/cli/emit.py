@@ -93,7 +93,7 @@ def emit(
 
 
 def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:
-    """The format of results: the one asked for, a table on a terminal (or for a given width), TSV elsewhere.
+    """Returns the format of results: the one asked for, a table on a terminal (or for a given width), TSV elsewhere.
 
     Raises:
         click.UsageError: ``--json`` beside another ``--format``.
@@ -166,7 +166,7 @@ def _print_beside(results: Results, protocol: Protocol, output: Output, form: st
 
 
 def _only(record: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
-    """The results with these metrics only, in this order."""
+    """Returns the results with these metrics only, in this order."""
     place = {name: k for k, name in enumerate(metrics)}
     systems = [{**entry, "metrics": {name: entry["metrics"][name] for name in metrics}} for entry in record["systems"]]
     rows = [row for row in record["comparisons"] if row["metric"] in place]

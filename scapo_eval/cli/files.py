@@ -61,7 +61,7 @@ class InputFile(_File):
         return shipped + super().shell_complete(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value as it is; with ``NAME=FILE`` it is FILE that is read."""
+        """Returns the value as it is; with ``NAME=FILE`` it is FILE that is read."""
         path = split_name(str(value))[1]
         self._seen(ctx, _INPUTS, path)
         return value if self.named else path
@@ -71,7 +71,7 @@ class OutputFile(_File):
     """A file that is written."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value as it is."""
+        """Returns the value as it is."""
         self._seen(ctx, _OUTPUTS, str(value))
         return value
 
@@ -116,7 +116,7 @@ def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
 
 
 def source_of(path: str) -> Source:
-    """The input at a path: one for everything that a command does with it."""
+    """Returns the input at a path: one for everything that a command does with it."""
     context = click.get_current_context(silent=True)
     return input_at(path) if context is None else shared_source(path, context)
 
@@ -135,7 +135,7 @@ def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:
-    """The first file among the words of a command line, and what it is; None where that cannot be told.
+    """Returns the first file among the words of a command line, and what it is; None where that cannot be told.
 
     Args:
         words: of the command line.
@@ -153,7 +153,7 @@ def first_file(words: Sequence[str], command: click.Command, context: click.Cont
 
 
 def files_among(words: Sequence[str], command: click.Command) -> list[str]:
-    """The files among the words of a command line: neither options nor what follows those that take a value."""
+    """Returns the files among the words of a command line: neither options nor what follows those that take a value."""
     flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
     files = []
     for before, word in zip(("", *words), words, strict=False):

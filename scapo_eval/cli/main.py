@@ -70,7 +70,7 @@ class Verbs(click.Group):
     """Loads verbs lazily and takes a first word that is not a verb as the file to score."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs in the order of their table."""
+        """Returns the verbs in the order of their table."""
         return [*VERBS, *other_benchmarks()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:

@@ -267,7 +267,7 @@ def _show_claims(console: SafeConsole, claims: list[dict[str, Any]], top: int) -
 
 
 def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
-    """The vocabulary of a matrix: the one named, or the shipped one of its fingerprint."""
+    """Returns the vocabulary of a matrix: the one named, or the shipped one of its fingerprint."""
     if name:
         return Vocabulary.load(name)
     shipped = map(Vocabulary.load, shipped_vocabularies() if oracle.vocabulary_fingerprint else ())
@@ -350,6 +350,6 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
 
 
 def _some(names: list[str], shown: int = 12) -> str:
-    """The first names, and the number of the others."""
+    """Returns the first names, and the number of the others."""
     more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

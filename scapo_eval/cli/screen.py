@@ -18,7 +18,7 @@ class SafeConsole(Console):
     """A console on which captions, ids and labels cannot steer the terminal: their control characters are shown."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """The segments, with escapes in place of control characters."""
+        """Yields the segments, with escapes in place of control characters."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
@@ -32,7 +32,7 @@ class Screen:
     quiet: bool = False
 
     def console(self, *, stderr: bool = False) -> Console:
-        """A console for results (or, with ``stderr``, for everything else)."""
+        """Returns a console for results (or, with ``stderr``, for everything else)."""
         return SafeConsole(
             stderr=stderr,
             width=self.width,

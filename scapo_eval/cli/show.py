@@ -47,7 +47,7 @@ def table(results: tuple[str, ...], output: Output) -> int:
 
 
 def runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """The runs of results files, under the names given to them.
+    """Returns the runs of results files, under the names given to them.
 
     Raises:
         NotResults: a file of another kind.
@@ -71,7 +71,7 @@ class Show(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of this verb, or of :data:`table`."""
+        """Returns the context of this verb, or of :data:`table`."""
         first = None if parent is None else first_file(args, self, parent)
         if first is not None and first[1].kind.name == "results":
             add_common_options(table)
@@ -168,7 +168,7 @@ def _worst_of(
 
 
 def _captions_of(path: Input, image: str) -> Captions:
-    """The captions of one image; faults elsewhere in the file do not matter here."""
+    """Returns the captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
     blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)
     for part in parsed(blocks, FaultList(lambda _: None)):

@@ -63,7 +63,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
 
 
 def _first(names: Sequence[str], most: int = 4) -> str:
-    """A list that is cut short."""
+    """Returns a list that is cut short."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -101,7 +101,7 @@ class _Table:
         return dict(zip(self.systems, letters, strict=False))
 
     def layouts(self) -> Iterator[list[Text]]:
-        """The table in all its layouts, the one to prefer first; the last is the narrowest."""
+        """Yields the table in all its layouts, the one to prefer first; the last is the narrowest."""
         full = {name: name for name in self.systems}
         apart = any(on_shared_images(row, self.sizes, str) for row in self.rows.values())
         if not apart:
@@ -172,7 +172,7 @@ class _Table:
         return self._with_names(names, aligned(cells))
 
     def _blocks(self, names: Mapping[str, str]) -> list[Text]:
-        """One block per metric, systems as rows: room for both values on the shared images."""
+        """Returns one block per metric, systems as rows: room for both values on the shared images."""
         makers = (self._value, self._interval, self._difference)
         cells: list[list[Text]] = []
         for metric in self.metrics:
@@ -267,7 +267,7 @@ class _Table:
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
     def slices(self) -> Iterator[Text]:
-        """The systems by the values of a column, and the tests of interaction."""
+        """Yields the systems by the values of a column, and the tests of interaction."""
         sliced = self.found.get("sliced")
         if not sliced:
             return
@@ -314,7 +314,7 @@ def _width(line: Text) -> int:
 
 
 def _widths(cells: Sequence[Sequence[Text]]) -> list[int]:
-    """Of the columns; the only cell of its line does not count in them."""
+    """Returns of the columns; the only cell of its line does not count in them."""
     counted = [line for line in cells if any(line[1:])] or cells
     return [max(_width(line[k]) for line in counted) for k in range(len(cells[0]))]
 
@@ -340,7 +340,7 @@ def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> li
 
 
 def folded(signature: str, width: int) -> Iterator[str]:
-    """A signature in lines that end after a ``|``."""
+    """Yields a signature in lines that end after a ``|``."""
     line = ""
     for part in signature.replace("|", "|\n").split("\n"):
         if line and len(line) + len(part) > width:

@@ -32,7 +32,7 @@ QUESTIONS_LAYOUT = "questions"
 
 
 def command_of(record: Benchmark) -> click.Command:
-    """The verb of a benchmark.
+    """Returns the verb of a benchmark.
 
     Args:
         record: the benchmark; its ``score`` says the options' defaults.
@@ -107,7 +107,7 @@ def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with the protocol's where none are given; a switch that is off was not given."""
+    """Returns the options, with the protocol's where none are given; a switch that is off was not given."""
     switches = {name for name, value in values.items() if value is False}
     filled = protocol.filled({name: None if name in switches else value for name, value in values.items()})
     return {name: bool(value) if name in switches else value for name, value in filled.items()}
@@ -156,7 +156,7 @@ def _here(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """The runs of all systems, scored in this process, and by the values of a column where one is asked for."""
+    """Yields the runs of all systems, scored in this process, and by the values of a column where one is asked for."""
     assert record.score is not None
     if record.own_files is not None:
         written = [values[name] for name, option in record.options.items() if option.file == "written"]
@@ -185,7 +185,7 @@ def _on_engine(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """The runs of all systems, counted on a cluster.
+    """Returns the runs of all systems, counted on a cluster.
 
     Raises:
         OptionError: an option is missing that the engine needs, or one is given that it does not take.

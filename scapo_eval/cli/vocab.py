@@ -185,7 +185,7 @@ class _Candidate(msgspec.Struct):
     examples: list[str] = []
 
     def candidate(self) -> CandidatePhrase:
-        """The candidate; ValueError where a phrase is not a possible alias."""
+        """Returns the candidate; ValueError where a phrase is not a possible alias."""
         for phrase in (self.phrase, *self.forms):
             try:
                 tokenize_alias(phrase)

@@ -63,7 +63,7 @@ class AmberCounter(Replies):
         similarity: Similarity | str = "none",
         **reading: Unpack[AmberReading],
     ) -> AmberCounter:
-        """A counter of responses; the arguments are those of :func:`scapo_eval.amber`.
+        """Returns a counter of responses; the arguments are those of :func:`scapo_eval.amber`.
 
         Raises:
             InputError: data that cannot be read, an unknown mode, relation or rule.

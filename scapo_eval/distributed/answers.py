@@ -89,7 +89,7 @@ class Replies(Counted[Run]):
 
     @abstractmethod
     def part(self, source: Readable, kind: str) -> Any:
-        """The table of a file or a batch.
+        """Returns the table of a file or a batch.
 
         Args:
             source: what is read.
@@ -100,7 +100,7 @@ class Replies(Counted[Run]):
         """
 
     def accounted(self, counts: Any, run: Run) -> Run:
-        """The run with the account of its records, as one process keeps it, without bytes and lines."""
+        """Returns the run with the account of its records, as one process keeps it, without bytes and lines."""
         totals = of_kind(counts, "total")
         count = RecordCount()
         count.lines = count.records = totals.get(b"records", 0)
@@ -109,7 +109,7 @@ class Replies(Counted[Run]):
         return with_account(run, count) if count.records else run
 
     def answers(self, counts: Any, *, refuse_twice: bool = True) -> NDArray[Any]:
-        """All answers, those of a file in its order.
+        """Returns all answers, those of a file in its order.
 
         Raises:
             InputError: a question is answered in two files, or twice in a data set (unless it may be).
@@ -205,7 +205,7 @@ class AnswerCounter(Replies):
         questions: Given | Sequence[str | os.PathLike[str]],
         **reading: Unpack[AnswerReading],
     ) -> AnswerCounter:
-        """A counter of answers; the arguments are those of :func:`scapo_eval.yesno`.
+        """Returns a counter of answers; the arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
             InputError: questions that cannot be read, another benchmark, parser or word.

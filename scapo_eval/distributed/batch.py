@@ -151,7 +151,7 @@ class Counted(ABC, Generic[Result]):
 
     @abstractmethod
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Result:
-        """The metrics of the summed counts, as one process would have found them.
+        """Returns the metrics of the summed counts, as one process would have found them.
 
         Args:
             counts: all tables, summed: a pyarrow Table.
@@ -182,7 +182,7 @@ class Counted(ABC, Generic[Result]):
         return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
 
     def summed_images(self, counts: Any) -> CountTable:
-        """The images of summed counts."""
+        """Returns the images of summed counts."""
         images = _rows_of_kind(counts, "image")
         builder = CountBuilder(self.columns)
         rows = np.array([images.column(name).to_numpy() for name in self.columns], dtype=np.int64).T
@@ -242,7 +242,7 @@ class Counter(Counted[Result]):
         dopa_vocabulary: Vocabulary | str | Path = "dopa160",
         **skipping: Unpack[Skipping],
     ) -> Counter[CaptionScores]:
-        """A counter of captions; the arguments are those of :func:`scapo_eval.score`.
+        """Returns a counter of captions; the arguments are those of :func:`scapo_eval.score`.
 
         Raises:
             InputError: a truth or a vocabulary that cannot be read, or they do not belong together.
@@ -265,7 +265,7 @@ class Counter(Counted[Result]):
         vocabulary: Vocabulary | str | Path | None = None,
         **skipping: Unpack[Skipping],
     ) -> Counter[Run]:
-        """A counter of CHAIR's objects; the arguments are those of :func:`scapo_eval.chair`.
+        """Returns a counter of CHAIR's objects; the arguments are those of :func:`scapo_eval.chair`.
 
         Raises:
             InputError: as for :meth:`of`; an option of another profile.
@@ -448,12 +448,12 @@ def first_of(error: InputError | InputErrors, source: str) -> InputError:
 
 
 def packed(error: InputError) -> bytes:
-    """An error as the key of a row."""
+    """Returns an error as the key of a row."""
     return dump_json([error.path, error.line, error.reason])
 
 
 def unpacked(key: bytes) -> InputError:
-    """The error."""
+    """Returns the error."""
     path, line, reason = parse_json(key)
     return InputError(reason, path=path, line=line)
 
@@ -465,5 +465,5 @@ def _twice(packed: dict[bytes, int]) -> int:
 
 
 def numbers(packed: dict[bytes, int]) -> NDArray[np.int64]:
-    """The numbers of all tables, in any order."""
+    """Returns the numbers of all tables, in any order."""
     return np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)

@@ -24,7 +24,7 @@ _THREADS = 16
 
 
 def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The files of one system, sorted.
+    """Returns the files of one system, sorted.
 
     Args:
         given: a path, a pattern (``captions/*.parquet``; ``**`` for folders inside folders), a URI of either, or

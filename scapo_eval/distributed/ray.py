@@ -128,7 +128,7 @@ def reward(
 
 @lru_cache(maxsize=4)
 def _get(reference: Any) -> Any:
-    """The object, made once in every worker process: matchers are made at its first use and stay."""
+    """Returns the object, made once in every worker process: matchers are made at its first use and stay."""
     return ray.get(reference)
 
 

@@ -16,7 +16,7 @@ COUNTS = ("generated", "hallucinated", "covered", "unknown")
 
 
 def reward_fields() -> list[Any]:
-    """The columns that rewards add: pyarrow fields.
+    """Returns the columns that rewards add: pyarrow fields.
 
     ``reward``: the sum over the response's pieces; ``generated``, ``hallucinated``, ``covered``, ``unknown``: sizes of
     label sets; ``parts``: start, end (characters), reward, new, rep, hal of each piece; ``error``: why a row gets no

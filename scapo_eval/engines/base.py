@@ -75,7 +75,7 @@ class Sampling:
         return " ".join(f"{name}={value}" for name, value in pairs if value != getattr(default, name)) or "default"
 
     def sample(self, number: int) -> Sampling:
-        """The settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
+        """Returns the settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
         return self if self.seed is None else replace(self, seed=self.seed + number)
 
 
@@ -103,7 +103,7 @@ class Request:
 
     @classmethod
     def of(cls, prompt: str, image: str | None = None, sampling: Sampling | None = None, *, sample: int = 0) -> Request:
-        """A request with a single user turn, with or without an image."""
+        """Returns a request with a single user turn, with or without an image."""
         turn = Turn("user", prompt, () if image is None else (image,))
         sampling = sampling or Sampling()
         return cls((turn,), sampling.sample(sample), sample=sample)
@@ -166,7 +166,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
-    """The texts that :func:`without_secrets` leaves out; all of them if the value itself is ``named`` so."""
+    """Yields the texts that :func:`without_secrets` leaves out; all of them if the value itself is ``named`` so."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from secrets_of(inner, named or _SECRET.search(str(key)) is not None)

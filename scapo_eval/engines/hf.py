@@ -142,7 +142,7 @@ class TransformersEngine:
             yield from (group[k : k + self.batch_size] for k in range(0, len(group), self.batch_size))
 
     def inputs(self, batch: Sequence[Request]) -> Any:
-        """The processor's tensors for a batch, padded on the left, on the model's device."""
+        """Returns the processor's tensors for a batch, padded on the left, on the model's device."""
         texts = [self._template(request.turns) for request in batch]
         pictures = [images.load(path) for request in batch for path in request.images]
         if not self._takes_images:
@@ -153,7 +153,7 @@ class TransformersEngine:
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
-        """The arguments of ``generate``; it always takes the argmax, of noisy scores where it samples."""
+        """Returns the arguments of ``generate``; it always takes the argmax, of noisy scores where it samples."""
         return {
             "do_sample": False,
             "num_beams": 1,
@@ -164,7 +164,7 @@ class TransformersEngine:
         }
 
     def _resolved(self, sampling: Sampling) -> Sampling:
-        """The settings with the checkpoint's own in place of what is left to it."""
+        """Returns the settings with the checkpoint's own in place of what is left to it."""
         checkpoint = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
         if not self._own.do_sample:
             checkpoint["temperature"] = 0.0
@@ -333,7 +333,7 @@ def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
 
 
 def _settings(image_processor: Any) -> dict[str, Any] | None:
-    """The image processor's settings, as plain values."""
+    """Returns the image processor's settings, as plain values."""
     if image_processor is None:
         return None
     plain = (str, int, float, bool, list, dict)

@@ -56,7 +56,7 @@ def fingerprint(path: str) -> str:
 
 
 def load(path: str) -> Image:
-    """The picture as an upright RGB image.
+    """Returns the picture as an upright RGB image.
 
     Raises:
         ImageFault: the file is not a readable image.
@@ -75,7 +75,7 @@ def check(path: str) -> None:
 
 
 def data_url(path: str) -> str:
-    """The picture as a ``data:`` URL: the file's own bytes where they need no change, else lossless PNG.
+    """Returns the picture as a ``data:`` URL: the file's own bytes where they need no change, else lossless PNG.
 
     Raises:
         ImageFault: the file is not a readable image.
@@ -91,7 +91,7 @@ def data_url(path: str) -> str:
 
 
 def file_bytes(path: str) -> bytes:
-    """The file as it is.
+    """Returns the file as it is.
 
     Raises:
         ImageFault: not found, unreadable, empty, too large, or no file.
@@ -106,7 +106,7 @@ def file_bytes(path: str) -> bytes:
 
 
 def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
-    """The upright RGB picture, and the file's MIME type if its bytes show just that to any reader."""
+    """Returns the upright RGB picture, and the file's MIME type if its bytes show just that to any reader."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -173,7 +173,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """A changed RGB copy, without several copies in between."""
+    """Returns a changed RGB copy, without several copies in between."""
     from PIL import Image
 
     made = Image.new("RGB", image.size)
@@ -203,7 +203,7 @@ class Cache(Generic[Value]):
         self._lock = threading.Lock()
 
     def __call__(self, path: str) -> Value:
-        """The value, computed anew if it is not among the last ``size`` ones."""
+        """Returns the value, computed anew if it is not among the last ``size`` ones."""
         with self._lock:
             known = self._values.get(path)
             if known is not None:

@@ -208,7 +208,7 @@ class OpenAIEngine:
                 return
 
     async def _server_version(self, session: aiohttp.ClientSession) -> str | None:
-        """The version that vLLM's server tells; None of another server."""
+        """Returns the version that vLLM's server tells; None of another server."""
         import aiohttp
 
         try:
@@ -283,7 +283,7 @@ class OpenAIEngine:
         return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
     async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
-        """One attempt: the completion (or a final error), or the reason why it should be tried again.
+        """Returns one attempt: the completion (or a final error), or the reason why it should be tried again.
 
         Raises:
             _Away: the server refuses connections.
@@ -334,7 +334,7 @@ class OpenAIEngine:
         return Completion(error=message)
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
-        """The body of a reply, without keys where a server repeats them; ValueError where it is too long."""
+        """Returns the body of a reply, without keys where a server repeats them; ValueError where it is too long."""
         parts, size = [], 0
         async for part in reply.content.iter_chunked(1 << 16):
             parts.append(part)
@@ -348,7 +348,7 @@ class OpenAIEngine:
         return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
-        """The sampling settings as the server takes them, all explicitly, without those that it refuses."""
+        """Returns the sampling settings as the server takes them, all explicitly, without those that it refuses."""
         settings = {name: getattr(sampling, name) for name in _SENT}
         if settings["top_k"] == 0:
             settings["top_k"] = -1  # all tokens: vLLM takes 0 or -1, SGLang -1 only
@@ -365,7 +365,7 @@ class OpenAIEngine:
         return settings
 
     def _adapt(self, error: str | None, sent: Mapping[str, Any], sampling: Sampling) -> bool:
-        """Whether the request should be made again, without settings that the server has just refused."""
+        """Returns whether the request should be made again, without settings that the server has just refused."""
         if error is None or not _REFUSAL.search(error):
             return False
         if _TRANSFORMERS_SERVE.search(error):
@@ -463,7 +463,7 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _completion(data: Any) -> Completion:
-    """The first choice of a completion.
+    """Returns the first choice of a completion.
 
     Raises:
         ValueError: the JSON is not a chat completion.
@@ -485,12 +485,12 @@ def _completion(data: Any) -> Completion:
 
 
 def _tokens(number: object) -> int | None:
-    """A number of tokens; None for anything else."""
+    """Returns a number of tokens; None for anything else."""
     return number if type(number) is int and 0 <= number < 2**53 else None
 
 
 def _message(data: bytes) -> str:
-    """The message of an error reply, whichever way the server wraps it."""
+    """Returns the message of an error reply, whichever way the server wraps it."""
     try:
         value: Any = parse_json(data)
     except ValueError:

@@ -107,7 +107,7 @@ class RayVllmEngine:
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
     def _row(self, request: Request, sees: bool) -> str:
-        """A request as JSON: the columns of Ray's tables cannot hold what differs from row to row."""
+        """Returns a request as JSON: the columns of Ray's tables cannot hold what differs from row to row."""
         sampling = request.sampling
         chosen = {name: getattr(sampling, name) for name in CHOICES}
         if None in chosen.values():
@@ -120,7 +120,7 @@ class RayVllmEngine:
 
 
 def check_pair(ray: str) -> str | None:
-    """The version of vLLM on this machine, None without one; the cluster's is taken to be the same.
+    """Returns the version of vLLM on this machine, None without one; the cluster's is taken to be the same.
 
     Args:
         ray: version of Ray.

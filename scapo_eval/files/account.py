@@ -136,7 +136,7 @@ class RecordCount:
     prints: frozenset[int] | set[int] = frozenset()
 
     def of(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-        """The same rows, counted."""
+        """Yields the same rows, counted."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
         for number, record in rows:
@@ -160,7 +160,7 @@ class RecordCount:
         return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
 
     def account(self, size: int, crc32: str | None, skipped: int, unmatched: int) -> Account:
-        """The account of a file.
+        """Returns the account of a file.
 
         Args:
             size: its bytes.
@@ -174,7 +174,7 @@ class RecordCount:
 
 
 def says_nothing(record: Mapping[str, Any]) -> bool:
-    """Whether a record has a text, and that is missing or one of :data:`NOTHING`."""
+    """Returns whether a record has a text, and that is missing or one of :data:`NOTHING`."""
     text = next((record[key] for key in TEXTS if key in record), record)
     if isinstance(text, str):
         return len(text) < SHORT and text.strip().casefold() in NOTHING

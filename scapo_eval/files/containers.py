@@ -120,7 +120,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
 
 
 def is_open(text: bytes) -> bool:
-    """Whether the first line ends inside an object: one pretty-printed value, not a record per line."""
+    """Returns whether the first line ends inside an object: one pretty-printed value, not a record per line."""
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
 

@@ -14,14 +14,14 @@ Record = Mapping[str, Any]
 
 
 def required(row: Record, key: str) -> Any:
-    """The value under ``key``; ValueError names what is there instead."""
+    """Returns the value under ``key``; ValueError names what is there instead."""
     if key not in row:
         raise ValueError(f"missing key {key!r} (found: {', '.join(row)})")
     return row[key]
 
 
 def text_in(row: Record, key: str) -> str:
-    """A string that must be there."""
+    """Returns a string that must be there."""
     value = required(row, key)
     if not isinstance(value, str):
         raise ValueError(f"{key!r} must be a string, not {json_type(value)}")
@@ -29,12 +29,12 @@ def text_in(row: Record, key: str) -> str:
 
 
 def optional_text(value: object) -> str | None:
-    """A non-empty string, or None for anything else."""
+    """Returns a non-empty string, or None for anything else."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def id_in(row: Record, key: str) -> str:
-    """An id as written; numbers (also 5.0, as tables write them) as their decimal digits."""
+    """Returns an id as written; numbers (also 5.0, as tables write them) as their decimal digits."""
     value = required(row, key)
     if isinstance(value, str) and value.strip():
         return value.strip()
@@ -53,7 +53,7 @@ def label_of(value: object) -> str | None:
 
 
 def image_of(value: object) -> str | None:
-    """An image's name or id as a string; None for none (a cell full of base64 is none)."""
+    """Returns an image's name or id as a string; None for none (a cell full of base64 is none)."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or value is None:
@@ -72,7 +72,7 @@ IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "imag
 
 
 def find_image(*records: Record) -> str | None:
-    """The first image id or name under any of the usual keys."""
+    """Returns the first image id or name under any of the usual keys."""
     for record in records:
         for key in IMAGE_KEYS:
             if key in record and (image := image_of(record[key])) is not None:
@@ -81,7 +81,7 @@ def find_image(*records: Record) -> str | None:
 
 
 def image_id_in(*records: Record, fallback: str | None = None) -> str:
-    """The canonical image id; ValueError where there is none."""
+    """Returns the canonical image id; ValueError where there is none."""
     image = find_image(*records) or fallback
     if image is None:
         raise ValueError(f"no image id (none of {', '.join(IMAGE_KEYS)}; found: {', '.join(records[0])})")
@@ -102,7 +102,7 @@ def last_user_turn(prompt: object) -> str | None:
 
 
 def message_text(content: object) -> str:
-    """The text of a chat message, whose content is a string or a list of parts."""
+    """Returns the text of a chat message, whose content is a string or a list of parts."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
@@ -110,7 +110,7 @@ def message_text(content: object) -> str:
 
 
 def mixed_models(path: str, line: int | None, models: Iterable[str | None], remedy: str | None = None) -> InputError:
-    """The error for a file that holds several models' work.
+    """Returns the error for a file that holds several models' work.
 
     Args:
         path: the file.
@@ -124,5 +124,5 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
 
 
 def split_by_import(path: str) -> str:
-    """The remedy of :func:`mixed_models` where the verb has no ``--model``."""
+    """Returns the remedy of :func:`mixed_models` where the verb has no ``--model``."""
     return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"

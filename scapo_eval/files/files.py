@@ -49,7 +49,7 @@ def decoding(what: str, path: Readable) -> Iterator[None]:
 
 
 def read_regular(path: str | Path, most: int | None = None) -> bytes:
-    """A whole file that other files name, as it is: no device or pipe, whose end may never come.
+    """Returns a whole file that other files name, as it is: no device or pipe, whose end may never come.
 
     Args:
         path: the file.
@@ -83,7 +83,7 @@ def read_regular(path: str | Path, most: int | None = None) -> bytes:
 
 
 def read_text(path: Input) -> str:
-    """A text in UTF-8, such as a prompt.
+    """Returns a text in UTF-8, such as a prompt.
 
     Raises:
         InputError: it cannot be read, or is not UTF-8, with the line.
@@ -95,7 +95,7 @@ def read_text(path: Input) -> str:
 
 
 def read_bytes(path: Input) -> bytes:
-    """The whole input, decompressed, without a byte-order mark.
+    """Returns the whole input, decompressed, without a byte-order mark.
 
     Raises:
         InputError: it cannot be read, is larger than the limit, or not UTF-8 from its first bytes on.
@@ -125,7 +125,7 @@ def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
 
 
 def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
-    """A file in blocks of whole lines, without its byte-order mark.
+    """Yields a file in blocks of whole lines, without its byte-order mark.
 
     Args:
         path: file, ``-`` or source.
@@ -158,7 +158,7 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
-    """The non-blank lines of a block, without line ends.
+    """Returns the non-blank lines of a block, without line ends.
 
     Args:
         first: number of the block's first line.
@@ -231,7 +231,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def _mode_of(target: Path) -> int:
-    """The permissions of a file that is replaced, or those that a new file gets."""
+    """Returns the permissions of a file that is replaced, or those that a new file gets."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
     umask = os.umask(0)
@@ -286,7 +286,7 @@ def _compressed(stream: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
 
 
 def shipped_folder(name: str) -> Any:
-    """A folder of data that comes with the project: inside the installed package, beside it in a checkout."""
+    """Returns a folder of data that comes with the project: inside the installed package, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():

@@ -28,7 +28,7 @@ Typed = TypeVar("Typed")
 
 
 def read_json(path: Input, *, unique: bool = False) -> Any:
-    """The file's one JSON value.
+    """Returns the file's one JSON value.
 
     Args:
         path: the file.
@@ -48,7 +48,7 @@ def read_json(path: Input, *, unique: bool = False) -> Any:
 
 
 def read_as(path: Input, form: type[Typed]) -> Typed:
-    """The file's one JSON value, as a type that msgspec knows.
+    """Returns the file's one JSON value, as a type that msgspec knows.
 
     Raises:
         InputError: it cannot be read, or is of another form, with the place in it.
@@ -57,7 +57,7 @@ def read_as(path: Input, form: type[Typed]) -> Typed:
 
 
 def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
-    """A value of a file as a type that msgspec knows; see :func:`read_as`."""
+    """Returns a value of a file as a type that msgspec knows; see :func:`read_as`."""
     try:
         return msgspec.convert(value, form)
     except ValueError as error:  # msgspec's, or of a lone surrogate in what it would say
@@ -65,7 +65,7 @@ def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
 
 
 def parse_json(data: bytes, *, unique: bool = False) -> Any:
-    """One JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
+    """Returns one JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
 
     Args:
         data: the JSON.
@@ -99,7 +99,7 @@ def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) 
 
 
 def _may_repeat_keys(data: bytes, value: Any) -> bool:
-    """Whether the text may hold more keys than its value: a quick look before the exact, slow one."""
+    """Returns whether the text may hold more keys than its value: a quick look before the exact, slow one."""
     keys, stack = 0, [value]
     while stack:
         inner = stack.pop()
@@ -150,7 +150,7 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
 def iter_records(
     path: Readable, *, on_error: Callable[[InputError], None] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a JSON Lines file or of a JSON array, with the line (array: the element) number.
+    """Yields the JSON objects of a JSON Lines file or of a JSON array, with the line (array: the element) number.
 
     Args:
         path: file, ``-``, or records in memory.
@@ -183,7 +183,7 @@ def records_of(
 
 
 def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The non-blank lines with their numbers, one at a time: a list of them may be far larger than the bytes."""
+    """Yields the non-blank lines with their numbers, one at a time: a list of them may be far larger than the bytes."""
     for number, line in enumerate(io.BytesIO(data), 1):
         if line := line.strip():
             yield number, line
@@ -201,7 +201,7 @@ def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) ->
 def _values(
     name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList, *, unique: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """The value of every line, or the elements of the one array that the lines make."""
+    """Yields the value of every line, or the elements of the one array that the lines make."""
     first = next(lines, None)
     if first is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
@@ -220,7 +220,7 @@ def _values(
 def parse_array(
     name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False, once: Sequence[bytes] = ()
 ) -> list[Any]:
-    """The elements of the JSON array that a file's numbered lines make.
+    """Returns the elements of the JSON array that a file's numbered lines make.
 
     Args:
         name: display name of the file.
@@ -262,7 +262,7 @@ def json_type(value: object) -> str:
 
 
 def dump_json(value: Any) -> bytes:
-    """One line of JSON; strings with lone surrogates are escaped as JSON allows."""
+    """Returns one line of JSON; strings with lone surrogates are escaped as JSON allows."""
     try:
         return orjson.dumps(value)
     except TypeError:

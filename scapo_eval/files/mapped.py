@@ -65,7 +65,7 @@ def _opened(path: str, data: bytes, spans: list[tuple[int, int]]) -> Mapped[obje
 
 
 def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
-    """An array of an ``.npz`` file where it lies, mapped and read-only; None: it must be read.
+    """Returns an array of an ``.npz`` file where it lies, mapped and read-only; None: it must be read.
 
     Args:
         stream: the file, open, at its beginning; it is there again when this returns.

@@ -20,7 +20,7 @@ class Frame(Protocol):
         """Rows by position."""
 
     def to_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The rows as mappings, with ``orient="records"``."""
+        """Returns the rows as mappings, with ``orient="records"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Records:
         return f"<Records {self.name}: {len(self.rows):,}>"
 
     def numbered(self) -> Iterator[tuple[int, Any]]:
-        """Number, from 1, and record."""
+        """Returns number, from 1, and record."""
         return enumerate(self.rows, 1)
 
 
@@ -90,7 +90,7 @@ def _rows_of_frame(frame: Any, name: str) -> list[Any]:
 
 
 def _without_media(dataset: Any) -> Any:
-    """A Hugging Face Dataset without the columns that iterating would decode; anything else as it is."""
+    """Returns a Hugging Face Dataset without the columns that iterating would decode; anything else as it is."""
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or not hasattr(dataset, "remove_columns"):
         return dataset

@@ -54,7 +54,7 @@ class Identity:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Identity:
-        """The identity that a status tells."""
+        """Returns the identity that a status tells."""
         return cls((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
     def check(self, now: Identity, name: str) -> None:
@@ -98,7 +98,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Input) -> Source:
-        """A source as it is, a path as a source."""
+        """Returns a source as it is, a path as a source."""
         return given if isinstance(given, Source) else cls(given)
 
     def __fspath__(self) -> str:
@@ -211,7 +211,7 @@ class Source:
             self.check()
 
     def read(self) -> bytes:
-        """All of it, unpacked.
+        """Returns all of it, unpacked.
 
         Raises:
             InputError: as :meth:`stream`, or it is larger than the limit.
@@ -226,7 +226,7 @@ class Source:
         return sink.getvalue()
 
     def spans(self, size: int) -> Iterator[Span]:
-        """The lines of a plain file as their places in it, of which only what lies between them is read.
+        """Yields the lines of a plain file as their places in it, of which only what lies between them is read.
 
         Args:
             size: bytes of a span, about; at most MAX_LINE.
@@ -312,7 +312,7 @@ class Span:
     left: int
 
     def read(self) -> bytes:
-        """The lines.
+        """Returns the lines.
 
         Raises:
             InputError: the file cannot be read, or is not what it was when it was opened.
@@ -551,7 +551,7 @@ class _View(io.RawIOBase):
         return self.offset
 
     def tell(self) -> int:
-        """The offset."""
+        """Returns the offset."""
         return self.offset
 
 
@@ -629,7 +629,7 @@ class _ZstdFrames(io.RawIOBase):
 
 
 def is_remote(path: Input) -> bool:
-    """Whether a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
+    """Returns whether a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
     return not isinstance(path, Path) and "://" in os.fspath(path)
 
 
@@ -714,5 +714,5 @@ def _refuse_long_line(stream: BinaryIO, name: str, begin: int, end: int) -> None
 
 
 def long_line(name: str, number: int) -> InputError:
-    """The error for a line that no record has."""
+    """Returns the error for a line that no record has."""
     return InputError(f"a line of more than {MAX_LINE >> 20} MiB is not a valid record", path=name, line=number)

@@ -20,7 +20,7 @@ _TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
 
 
 def load_yaml(data: bytes, name: str) -> Any:
-    """The one document of a YAML file: mappings, lists, texts, numbers, True, False and None.
+    """Returns the one document of a YAML file: mappings, lists, texts, numbers, True, False and None.
 
     Args:
         data: the file.
@@ -107,7 +107,7 @@ class _Node:
 
 
 def _scalar(event: Any, resolver: Any) -> Any:
-    """A scalar's value: text where it is quoted; plain, what YAML 1.1 takes it for, dates being text."""
+    """Returns a scalar's value: text where it is quoted; plain, what YAML 1.1 takes it for, dates being text."""
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin
         return text

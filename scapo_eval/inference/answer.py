@@ -79,7 +79,7 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
 
 
 def _records(path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    """The prompts of a question file, as its benchmark reads it; own records as they are."""
+    """Returns the prompts of a question file, as its benchmark reads it; own records as they are."""
     _, first = next(iter_records(path))
     for benchmark in benchmarks():
         if benchmark.prompts and (prompts := benchmark.prompts(path, first)) is not None:
@@ -133,7 +133,7 @@ def wants_description(asked: AskedQuestion) -> bool:
 
 
 def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
-    """The images that need a description, each once, in the order of the questions."""
+    """Returns the images that need a description, each once, in the order of the questions."""
     images: dict[str, ImageFile] = {}
     for question in asked:
         if question.path is not None and question.image is not None and wants_description(question):

@@ -75,7 +75,7 @@ def describe(
 
 
 def _identical(session: Session, requests: Iterable[tuple[ImageFile, Request]], samples: int) -> int:
-    """Number of images all of whose samples are one text."""
+    """Returns the number of images all of whose samples are one text."""
     texts: list[str | None] = []
     identical = 0
     for _, request in requests:

@@ -93,7 +93,7 @@ class Journal:
         self._end += written
 
     def get(self, key: str) -> Completion | None:
-        """The completion of a request by its key, None if there is none yet."""
+        """Returns the completion of a request by its key, None if there is none yet."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None

@@ -135,7 +135,7 @@ _RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNO
 
 
 def read_rating(text: str) -> int | None:
-    """The rating in a judge's text; None where it gives none, several different ones, or one out of range.
+    """Returns the rating in a judge's text; None where it gives none, several different ones, or one out of range.
 
     Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are not valid ratings.
     """
@@ -230,7 +230,7 @@ def read_labels(text: str, number: int) -> list[bool] | None:
 
 
 def read_facts_of(text: str) -> list[tuple[str, str]] | None:
-    """The (category, fact) pairs of a judge's JSON, whatever surrounds it; None where the JSON is not valid."""
+    """Returns the (category, fact) pairs of a judge's JSON, whatever surrounds it; None where the JSON is not valid."""
     start, end = text.find("{"), text.rfind("}")
     try:
         value = orjson.loads(text[start : end + 1])
@@ -250,7 +250,7 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Whether the verifier says yes; None where it says neither yes nor no."""
+    """Returns whether the verifier says yes; None where it says neither yes nor no."""
     word = first_word(text) or contains(text)
     return None if word is None else word == "yes"
 

@@ -134,7 +134,7 @@ class JudgePrompts:
 
 
 def numbered(statements: Sequence[str]) -> str:
-    """One line per statement, from 1."""
+    """Returns one line per statement, from 1."""
     return "\n".join(f"{k}. {' '.join(text.split())}" for k, text in enumerate(statements, 1))
 
 
@@ -145,7 +145,7 @@ _LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*(\w+)[\s*_`\"'.]*$")
 
 
 def read_claims(text: str) -> list[tuple[str, bool]] | None:
-    """The claims in a judge's answer and whether each is descriptive; None where it holds no such list.
+    """Returns the claims in a judge's answer and whether each is descriptive; None where it holds no such list.
 
     A claim that is repeated counts once; one that is repeated with another mark makes the answer unreadable.
     """

@@ -53,7 +53,7 @@ NO_QUESTION = "Describe this image."
 
 
 def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn, ...]:
-    """The conversation that asks for a description's objects: the task, a worked example, the case.
+    """Returns the conversation that asks for a description's objects: the task, a worked example, the case.
 
     Args:
         case: the texts of ``question`` and ``answer``.
@@ -70,7 +70,7 @@ _LIST = re.compile(r"\[.*\]", re.DOTALL)
 
 
 def read_objects(text: str) -> list[str] | None:
-    """The objects in a judge's answer, each once; None where it holds no JSON list of strings.
+    """Returns the objects in a judge's answer, each once; None where it holds no JSON list of strings.
 
     What surrounds the list does not matter (a code fence, a sentence before it); refusals, lists that were cut off,
     and several lists are no list.

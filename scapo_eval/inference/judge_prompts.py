@@ -113,7 +113,7 @@ VERIFY = "Statement: {fact}\nIs this statement true of the image? Answer with ye
 
 
 def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, ...]:
-    """The conversation that asks for one rating: the task, worked examples, the case.
+    """Returns the conversation that asks for one rating: the task, worked examples, the case.
 
     Args:
         case: the texts of ``image_content``, ``question``, ``gt_answer`` and ``response``.
@@ -130,13 +130,13 @@ def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, 
 
 
 def label_turns(sentences: list[str]) -> tuple[Turn, ...]:
-    """The conversation that asks which sentences describe the image."""
+    """Returns the conversation that asks which sentences describe the image."""
     numbered = "\n".join(f"{k}. {' '.join(sentence.split())}" for k, sentence in enumerate(sentences, 1))
     return (Turn("system", LABEL_TASK), Turn("user", numbered))
 
 
 def facts_turns(text: str) -> tuple[Turn, ...]:
-    """The conversation that asks for the atomic facts of descriptive sentences."""
+    """Returns the conversation that asks for the atomic facts of descriptive sentences."""
     question, verdict = FACTS_EXAMPLE
     return (Turn("system", FACTS_TASK), Turn("user", question), Turn("assistant", verdict), Turn("user", text))
 

@@ -89,7 +89,7 @@ class RequestCounts:
         self.first_unread = self.first_unread or reason
 
     def summary(self, what: str) -> str:
-        """One line for people."""
+        """Returns one line for people."""
         parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
         parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
@@ -131,7 +131,7 @@ class Session:
         self._identity = dump_json(dict(self.engine.identity))
 
     def key(self, request: Request) -> str:
-        """The request's key in the journal; an image that cannot be read enters it by its path."""
+        """Returns the request's key in the journal; an image that cannot be read enters it by its path."""
         return request.key(self._identity, self._fingerprint_or_name)
 
     def ask(self, requests: Iterable[Request]) -> None:
@@ -165,7 +165,7 @@ class Session:
         self.tally.seconds += time.monotonic() - began
 
     def completion_of(self, request: Request) -> Completion:
-        """The completion of a request of :meth:`ask`; counts it in the tally."""
+        """Returns the completion of a request of :meth:`ask`; counts it in the tally."""
         completion = self.journal.get(self.key(request)) or Completion(error="not completed")
         self.tally.add(completion)
         return completion
@@ -178,7 +178,7 @@ class Session:
 
 
 def now() -> str:
-    """The current time, for run cards."""
+    """Returns the current time, for run cards."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -191,7 +191,7 @@ def run_card(
     images: Sequence[str],
     **further: Any,
 ) -> dict[str, Any]:
-    """The run card: everything needed to make the same requests again, and what came of them.
+    """Returns the run card: everything needed to make the same requests again, and what came of them.
 
     Args:
         session: the session that made the completions.

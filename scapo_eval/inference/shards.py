@@ -94,7 +94,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """A shard from ``3/64``.
+        """Returns a shard from ``3/64``.
 
         Raises:
             ValueError: not a valid shard.
@@ -105,7 +105,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, key: str) -> bool:
-        """Whether the item with this content is this shard's."""
+        """Returns whether the item with this content is this shard's."""
         state = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8)
         return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
 
@@ -115,7 +115,7 @@ class Shard:
         return str(path.with_name(f"{path.stem}.{self.number}-of-{self.of}{path.suffix}"))
 
     def share(self, items: Sequence[Item], key: Callable[[Item], str]) -> Share[Item]:
-        """The items that fall to this shard.
+        """Returns the items that fall to this shard.
 
         Args:
             items: all items, equal on every machine.
@@ -348,7 +348,7 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
 
 
 def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The run card of the whole; its facts are those of the first shard, or are added up."""
+    """Returns the run card of the whole; its facts are those of the first shard, or are added up."""
     parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]
     counts: dict[str, Any] = {}
     for part in parts:

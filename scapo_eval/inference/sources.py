@@ -92,7 +92,7 @@ def _files_in(root: Path) -> Iterator[Path]:
 
 
 def find_images(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[ImageFile]:
-    """The images that the user names, in order.
+    """Returns the images that the user names, in order.
 
     Args:
         sources: folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of

@@ -44,7 +44,7 @@ class CaptionCounter:
         profile: str | None = None,
         claims: Reading = "all",
     ) -> CaptionCounter:
-        """Of a truth, or of a protocol that carries one.
+        """Returns of a truth, or of a protocol that carries one.
 
         Args:
             truth: what is in the images.
@@ -65,7 +65,7 @@ class CaptionCounter:
         return cls(ChairScorer.of(profile_of(name, claims=claims, workers=1), oracle, ScoringOptions(claims)))
 
     def counts(self, image_id: object, caption: str) -> Counts:
-        """The counts of one caption, by name.
+        """Returns the counts of one caption, by name.
 
         Raises:
             InputErrors: an image that the truth does not know, or a caption that is not a text.

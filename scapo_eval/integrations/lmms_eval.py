@@ -31,7 +31,7 @@ def counter() -> CaptionCounter:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Counts]:
-    """The counts of one sample's caption, once for every metric of the task.
+    """Returns the counts of one sample's caption, once for every metric of the task.
 
     Args:
         doc: the sample, which names its image by one of :data:`IMAGE_KEYS`.

@@ -71,7 +71,7 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, dict[str, float]]:
-    """The advantages of a micro-batch.
+    """Returns the advantages of a micro-batch.
 
     Args:
         samples: n encoded GRPOSamples.

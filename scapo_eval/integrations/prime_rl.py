@@ -30,7 +30,7 @@ def _tokenizer(path: str) -> Any:
 
 
 def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer: Any, **settings: Any) -> Any:
-    """The token credits of a group of rollouts, without any group statistics.
+    """Returns the token credits of a group of rollouts, without any group statistics.
 
     Args:
         inputs: prime-rl's AdvantageInputs: ``rollouts`` as verifiers hands them out, ``completion_lengths``.

@@ -57,7 +57,7 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
         self.truncated: Truncated = truncated
 
     async def generate(self, input_batch: Any) -> Any:
-        """A GeneratorOutput whose ``rewards`` are one per response token.
+        """Returns a GeneratorOutput whose ``rewards`` are one per response token.
 
         Raises:
             InputError: no image id, or several outputs per prompt (step-wise training).

@@ -37,7 +37,7 @@ class CreditedReward(float):
     tokens: list[float]
 
     def __new__(cls, total: float, tokens: list[float]) -> CreditedReward:
-        """A float with something to carry."""
+        """Returns a float with something to carry."""
         made = super().__new__(cls, total)
         made.tokens = tokens
         return made

@@ -50,7 +50,7 @@ _PAPER = {
 
 
 def scapo_config(**settings: Any) -> GRPOConfig:
-    """A GRPOConfig with the paper's loss where TRL's defaults differ; ``settings`` take precedence.
+    """Returns a GRPOConfig with the paper's loss where TRL's defaults differ; ``settings`` take precedence.
 
     ``loss_type="dapo"`` divides by all response tokens of the global batch (N_tok); KL 0.01 to the
     reference, clipping 0.2, learning rate 2e-6, gradients clipped at 1. vLLM's importance correction and
@@ -61,7 +61,7 @@ def scapo_config(**settings: Any) -> GRPOConfig:
 
 
 def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
-    """A reward function for any GRPOTrainer: ONE number per completion.
+    """Returns a reward function for any GRPOTrainer: ONE number per completion.
 
     With ``level="subsentence"`` it is the sum of the pieces' rewards, with ``hal`` and ``cap`` the
     response-level rewards that the paper compares with. A row that cannot be scored gives None, which

@@ -25,7 +25,7 @@ IMAGE_ID = "image_id"
 
 
 def image_id_of(extra_info: Any) -> object:
-    """The image id that a row of the dataset carries.
+    """Returns the image id that a row of the dataset carries.
 
     Raises:
         InputError: the row has no image id.
@@ -49,7 +49,7 @@ def compute_score(
     reward_model_tokenizer: Any = None,
     **settings: Any,
 ) -> dict[str, float]:
-    """A custom reward function for verl: ONE number per response, the sum of its pieces' rewards.
+    """Returns a custom reward function for verl: ONE number per response, the sum of its pieces' rewards.
 
     ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, ``truth``, ``vocabulary`` and
     the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With ``level: hal`` or

@@ -70,7 +70,7 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         return self.rewarded(output, kwargs.get("extra_info"))
 
     def rewarded(self, output: AgentLoopOutput, extra_info: Any) -> ScapoOutput:
-        """The output with a reward per token.
+        """Returns the output with a reward per token.
 
         Args:
             output: the output of verl's own agent loop.

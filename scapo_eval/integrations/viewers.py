@@ -52,7 +52,7 @@ def to_fiftyone(
 
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
-    """One row per image: its metrics, with evidence also its caption and what that hallucinated and missed.
+    """Returns one row per image: its metrics, with evidence also its caption and what that hallucinated and missed.
 
     Log it with ``wandb.log({"captions": wandb_table(run)})``.
 

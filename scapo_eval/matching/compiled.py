@@ -32,7 +32,7 @@ def sources_hash(name: str) -> str:
 
 
 def read_compiled(name: str, kind: type[T]) -> T | None:
-    """A shipped vocabulary from its compiled file, None if there is none or the YAML has changed.
+    """Returns a shipped vocabulary from its compiled file, None if there is none or the YAML has changed.
 
     Args:
         name: of the vocabulary.

@@ -155,7 +155,7 @@ _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattl
 
 
 def noun_behind(text: str, end: int) -> str:
-    """The noun that the word before ``end`` modifies, in lower case; empty where that word is a head.
+    """Returns the noun that the word before ``end`` modifies, in lower case; empty where that word is a head.
 
     Args:
         text: a caption.
@@ -184,7 +184,7 @@ _NEXT_IN_LIST = re.compile(rf"[{re.escape(_MARKUP)}]{{1,10}}(?:(?:and|or)[ *_`]{
 
 
 def colors(text: str, start: int, end: int) -> bool:
-    """Whether a color word is one: "orange carrots", "orange striped shirts", "**red**, **orange**".
+    """Returns whether a color word is one: "orange carrots", "orange striped shirts", "**red**, **orange**".
 
     A color is far more often followed by the thing it colors than a fruit is by a verb or a participle: what no list
     knows as a verb is a thing.
@@ -239,6 +239,6 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def may_modify(surface: str) -> bool:
-    """Whether a noun has a form in which English lets it modify another: the singular, roughly."""
+    """Returns whether a noun has a form in which English lets it modify another: the singular, roughly."""
     last = re.split(r"[\s\-\u2010\u2011]", surface.lower())[-1]
     return last not in _NUMBER_OF and (not last.endswith("s") or last.endswith(("ss", "us", "tennis")))

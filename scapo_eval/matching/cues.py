@@ -109,12 +109,12 @@ class Cues:
 
 @cache
 def shipped_cues() -> Cues:
-    """The cues that come with the project."""
+    """Returns the cues that come with the project."""
     return read_cues(_FILE.read_bytes())
 
 
 def read_cues(data: bytes) -> Cues:
-    """The cues of a file's content.
+    """Returns the cues of a file's content.
 
     Raises:
         KeyError, ValueError: the file is not one of cues; the project's own file is held valid by tests.
@@ -137,7 +137,7 @@ def read_cues(data: bytes) -> Cues:
 
 @cache
 def compiled(expression: str) -> re.Pattern[str]:
-    """An expression of the file, compiled when it is first met: all would take as long as an import."""
+    """Returns an expression of the file, compiled when it is first met: all would take as long as an import."""
     return re.compile(expression, re.VERBOSE)
 
 
@@ -170,7 +170,7 @@ def _not_behind(entry: Mapping[str, Any]) -> str:
 
 
 def _any(words: str, within: str) -> str:
-    """An expression for each of some words or phrases, with commas between them."""
+    """Returns an expression for each of some words or phrases, with commas between them."""
     return within.format("|".join(r"\s+".join(phrase.split()) for phrase in words.split(",")))
 
 

@@ -83,7 +83,7 @@ def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def inflector() -> Any:
-    """The engine of inflect, which knows English plurals.
+    """Returns the engine of inflect, which knows English plurals.
 
     Raises:
         MissingExtra: it is not installed.
@@ -110,7 +110,7 @@ _PLURAL_IN_MANS = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
 
 
 def plural_of(engine: Any, alias: str) -> str | None:
-    """The plural of a singular alias; None for one that is plural already or a mass noun."""
+    """Returns the plural of a singular alias; None for one that is plural already or a mass noun."""
     *before, last = alias.split()
     if not last.isalpha() or not last.islower() or set(before) & {"of", "by", "in", "and"}:
         return None
@@ -228,7 +228,7 @@ def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
 
 
 def _guards(vocabulary: Vocabulary) -> set[str]:
-    """Its ignore phrases, and its compounds with the label that each names."""
+    """Returns its ignore phrases, and its compounds with the label that each names."""
     return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
 
 

@@ -67,7 +67,7 @@ class AliasMatcher:
         self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
-        """Every mention of one caption in text order, with what the caption does with it.
+        """Returns every mention of one caption in text order, with what the caption does with it.
 
         Args:
             text: any string, lone surrogates and NUL included.
@@ -102,7 +102,7 @@ class AliasMatcher:
         return mentions if counts.all() else mentions.only(counts)
 
     def find_all(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.bool_]]:
-        """Every mention of many captions, and whether it counts.
+        """Returns every mention of many captions, and whether it counts.
 
         Args:
             texts: the captions.
@@ -114,7 +114,7 @@ class AliasMatcher:
         return mentions, ~left_out_codes(self.claims)[uses]
 
     def find_left_out(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Every mention of many captions, and which of the uses that the reading leaves out it has.
+        """Returns every mention of many captions, and which of the uses that the reading leaves out it has.
 
         Args:
             texts: the captions.
@@ -133,7 +133,7 @@ class AliasMatcher:
         return batch.mentions, find_uses(texts, *batch, left_out, self._words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Every mention of many captions, as of :meth:`find`, and what its caption does with it.
+        """Returns every mention of many captions, as of :meth:`find`, and what its caption does with it.
 
         Args:
             texts: the captions.
@@ -162,7 +162,7 @@ class _Identity:
 
 @lru_cache(maxsize=8)
 def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
-    """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
+    """Returns the tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
     trie, words = AliasTrie(key.vocabulary), SpecialWords.of(key.vocabulary)
     return trie, BatchMatcher(trie, _watch(uses, words), look="modifier" in uses), words
 

@@ -57,7 +57,7 @@ class _ToAscii:
         self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
-        """The texts in ASCII, None for what takes the plain walk."""
+        """Returns the texts in ASCII, None for what takes the plain walk."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         wide = (codes > 127).nonzero()[0]
         characters = codes[wide]
@@ -131,7 +131,7 @@ class BatchMatcher:
         self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
-        """The mentions and the watched words of captions, in passes of about BATCH."""
+        """Returns the mentions and the watched words of captions, in passes of about BATCH."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         if len(passes) == 1:
@@ -203,7 +203,7 @@ _SLOTS = 1 << 16  # of a hash table
 
 
 def _hash(keys: Ints) -> Ints:
-    """The slots of numbers of 64 bits."""
+    """Returns the slots of numbers of 64 bits."""
     slots: Ints = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     slots >>= np.uint64(48)
     return slots.view(np.int64)
@@ -316,7 +316,7 @@ class _TrieTables:
         return (node * len(self._joins) + join) * len(self._length) + word
 
     def find(self, texts: Sequence[str]) -> Found:
-        """The mentions and the watched words of ASCII captions."""
+        """Returns the mentions and the watched words of ASCII captions."""
         joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
         byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
@@ -346,7 +346,7 @@ class _TrieTables:
 
     @staticmethod
     def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
-        """The captions in which a mention stands between two near quotation marks."""
+        """Returns the captions in which a mention stands between two near quotation marks."""
         marks = _places(joined, '"')
         mention = np.searchsorted(start, marks)
         near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
@@ -354,7 +354,7 @@ class _TrieTables:
 
     @staticmethod
     def _owners(offsets: Ints, places: Ints) -> list[int]:
-        """The captions that hold places in the joined text."""
+        """Returns the captions that hold places in the joined text."""
         owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
@@ -402,7 +402,7 @@ class _TrieTables:
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
-        """The last eight bytes of some words that have as many."""
+        """Returns the last eight bytes of some words that have as many."""
         tails: Ints = text.eight_bytes[text.ends[at] - 8]
         tails |= _ONE_CASE
         return tails
@@ -420,7 +420,7 @@ class _TrieTables:
         return self._by_head.find(text.slot[at], is_same)
 
     def _is_whole(self, text: _Words, at: Ints, word: Ints) -> NDArray[np.bool_]:
-        """Whether words of eight letters or more are vocabulary words that begin like them."""
+        """Returns whether words of eight letters or more are vocabulary words that begin like them."""
         length = text.ends[at] - text.starts[at]
         same: NDArray[np.bool_] = (self._tail[word] == self._tails(text, at)) & (self._length[word] == length)
         for k in (same & (length > 16)).nonzero()[0] if self._long else ():  # the middle of very long words

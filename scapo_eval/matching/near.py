@@ -120,7 +120,7 @@ def _keys(word: str) -> Iterator[str]:
 
 
 def _differ_little(word: str, alias: str) -> bool:
-    """Whether two words differ in one letter, or in the order of their letters only."""
+    """Returns whether two words differ in one letter, or in the order of their letters only."""
     from rapidfuzz.distance import OSA
 
     return sorted(word) == sorted(alias) or bool(OSA.distance(word, alias, score_cutoff=1) <= 1)

@@ -66,7 +66,7 @@ class IgnoreRule:
 
 
 def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator[IgnoreRule]:
-    """The rules of an ``ignore`` list: templates, and mappings of class, reason and phrases.
+    """Yields the rules of an ``ignore`` list: templates, and mappings of class, reason and phrases.
 
     Raises:
         InputError: something else stands there, an unknown class or list, a malformed or too large template.
@@ -97,7 +97,7 @@ def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> Ignor
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:
-    """The named word lists of a file; a list may use those before it.
+    """Returns the named word lists of a file; a list may use those before it.
 
     Raises:
         InputError: not a mapping of names to lists of words.
@@ -125,7 +125,7 @@ def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> 
 
 
 def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
-    """The phrases that a template stands for, in order; white space is that of a phrase.
+    """Returns the phrases that a template stands for, in order; white space is that of a phrase.
 
     Raises:
         InputError: a brace without its partner, an unknown list, or more than LIMIT phrases.
@@ -157,7 +157,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def text_of(key: str, value: object) -> str:
-    """A text as it stands in a vocabulary file, empty where there is none; a plain number is its digits.
+    """Returns a text as it stands in a vocabulary file, empty where there is none; a plain number is its digits.
 
     Raises:
         InputError: a list, a mapping, or True or False.
@@ -170,7 +170,7 @@ def text_of(key: str, value: object) -> str:
 
 
 def texts(owner: str, words: object) -> list[str]:
-    """A list of texts as it stands in a vocabulary file.
+    """Returns a list of texts as it stands in a vocabulary file.
 
     Raises:
         InputError: it is not a list, or holds something else than text.

@@ -136,7 +136,7 @@ class _Words(NamedTuple):
     nfc_map: tuple[str, list[int], list[int]] | None
 
     def original(self, first: int, last: int) -> tuple[int, int]:
-        """The span in the original text from one word to another."""
+        """Returns the span in the original text from one word to another."""
         start, end = self.spans[first][0], self.spans[last][1]
         return (self.nfc_map[1][start], self.nfc_map[2][end - 1]) if self.nfc_map else (start, end)
 

@@ -105,7 +105,7 @@ class SpecialWords:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> SpecialWords:
-        """Those that a vocabulary lists."""
+        """Returns those that a vocabulary lists."""
 
         def by_label(aliases: Sequence[str]) -> dict[int, frozenset[str]]:
             owned: dict[int, set[str]] = {}
@@ -195,7 +195,7 @@ def find_uses_of(
 
 
 def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
-    """Of the uses found for each of n mentions the highest."""
+    """Returns of the uses found for each of n mentions the highest."""
     uses = bytearray(n)  # plain integers: single places are written
     for row, use in chain.from_iterable(found):
         if use > uses[row]:
@@ -210,7 +210,7 @@ def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
 
 
 def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
+    """Yields the mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
 
     Args:
         text: a caption.
@@ -231,13 +231,13 @@ def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterat
 
 
 def is_written(text: str, start: int) -> bool:
-    """Whether the sentence that holds a place says before it that something is written or pictured there."""
+    """Returns whether the sentence that holds a place says before it that something is written or pictured there."""
     begin = max(text.rfind(end, 0, start) for end in ".!?\n") + 1
     return not shipped_rules().signs.isdisjoint(_WORD.findall(text[begin:start].lower()))
 
 
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The mentions in a question; arguments as of :func:`in_quotes`.
+    """Yields the mentions in a question; arguments as of :func:`in_quotes`.
 
     It begins where a clause of its sentence begins as questions do, else, if it is longer, with the last clause.
     """
@@ -254,7 +254,7 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
 
 
 def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[int, int]]:
-    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
+    """Yields of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
     for k, row, start, end in rows:
         text = texts[k]
         surface = text[start:end]
@@ -275,7 +275,7 @@ def of_color_or_kin(
     rows: Iterable[MentionRow],
     words: SpecialWords,
 ) -> Iterator[tuple[int, int]]:
-    """Of mentions that may be a special word, those that are a color, of another sense, or mean an animal."""
+    """Yields of mentions that may be a special word, those that are a color, of another sense, or mean an animal."""
     is_animal: dict[tuple[int, int], bool] = {}
     spoken: dict[int, frozenset[str]] = {}  # the words of a caption
     for k, row, start, end in rows:
@@ -315,7 +315,7 @@ def behind(
 def in_scope(
     texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], indptr: Sequence[int], scopes: Iterable[Scope]
 ) -> Iterator[tuple[int, int]]:
-    """The mentions in the scope of a cue before them, and what the cue makes of them.
+    """Yields the mentions in the scope of a cue before them, and what the cue makes of them.
 
     Args:
         texts: captions.
@@ -355,7 +355,7 @@ def in_scope(
 
 
 def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
-    """Whether a cue that begins at ``begin`` says something of the mention before it, from start to end."""
+    """Returns whether a cue that begins at ``begin`` says something of the mention before it, from start to end."""
     match = back.pattern.match(text, end)
     if not match or match.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
         return False
@@ -375,7 +375,7 @@ _State = Literal["over", "inside", "listed", "definite"]
 
 
 def _remember(rule: CueRule, tail: str) -> _State:
-    """The state of a scope, kept: the same phrases recur between cues and mentions."""
+    """Returns the state of a scope, kept: the same phrases recur between cues and mentions."""
     if len(rule.states) >= _REMEMBERED:
         rule.states.clear()
     state = rule.states[tail] = _scope_state(rule, tail)
@@ -383,7 +383,7 @@ def _remember(rule: CueRule, tail: str) -> _State:
 
 
 def _scope_state(rule: CueRule, tail: str) -> _State:
-    """Whether a mention is in the scope of a cue, from the text between the two.
+    """Returns whether a mention is in the scope of a cue, from the text between the two.
 
     Args:
         rule: of the cue.
@@ -497,7 +497,7 @@ class Rules(NamedTuple):
 
 @cache
 def shipped_rules() -> Rules:
-    """The rules that ``cues.yaml`` gives."""
+    """Returns the rules that ``cues.yaml`` gives."""
     cues = shipped_cues()
     scopes = cues.scopes
     phrase_ends = scopes.ends | scopes.phrase_ends

@@ -121,7 +121,7 @@ def find_uses(
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
-    """The rows of columns, as plain integers."""
+    """Returns the rows of columns, as plain integers."""
     return zip(*(column.tolist() for column in columns), strict=True)
 
 

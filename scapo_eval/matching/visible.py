@@ -60,7 +60,7 @@ _BETWEEN = re.compile(f"(?<=[^\\W_])\u00ad+(?=[^\\W_])|(?<=[A-Za-z0-9])[{_NO_WID
 
 
 def shown(text: str) -> str:
-    """A text, character by character as long, with spaces in the place of what its reader does not see."""
+    """Returns a text, character by character as long, with spaces in the place of what its reader does not see."""
     if "<" not in text and "[" not in text:
         return text
     return _HIDDEN.sub(lambda hidden: " " * len(hidden.group()), text)
@@ -123,12 +123,12 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 
 @cache
 def disguises() -> str:
-    """The characters without one of which no text is disguised."""
+    """Returns the characters without one of which no text is disguised."""
     variants, alike, _ = _plain()
     no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))
 
 
 def is_disguised(text: str) -> bool:
-    """Whether a text without hidden spans is read otherwise than it is written."""
+    """Returns whether a text without hidden spans is read otherwise than it is written."""
     return plain_letters(text) != text or without_breaks(text) is not None

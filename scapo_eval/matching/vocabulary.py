@@ -172,7 +172,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, given: Vocabulary | str | Path) -> Vocabulary:
-        """A vocabulary as it is, or loaded."""
+        """Returns a vocabulary as it is, or loaded."""
         return given if isinstance(given, Vocabulary) else cls.load(given)
 
     @classmethod
@@ -203,7 +203,7 @@ class Vocabulary:
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Vocabulary:
-        """A vocabulary from the content of a file that includes no other; errors as of :meth:`load`."""
+        """Returns a vocabulary from the content of a file that includes no other; errors as of :meth:`load`."""
 
         def refuse(include: str) -> bytes:
             raise InputError(f"cannot include '{include}' here", path=name)
@@ -241,11 +241,11 @@ class Vocabulary:
         return {label: k for k, label in enumerate(self.labels)}
 
     def aliases_of(self, label: str) -> list[str]:
-        """The aliases of a label, in order."""
+        """Returns the aliases of a label, in order."""
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """The vocabulary as a file holds it: written as JSON or YAML, :meth:`load` gives it back."""
+        """Returns the vocabulary as a file holds it: written as JSON or YAML, :meth:`load` gives it back."""
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
         for alias, label in self.aliases.items():
             labels[label]["aliases"].append(alias)
@@ -291,12 +291,12 @@ def shipped_vocabularies() -> dict[str, Any]:
 
 @lru_cache
 def _shipped(name: str) -> Vocabulary:
-    """A vocabulary that comes with the project, read once."""
+    """Returns a vocabulary that comes with the project, read once."""
     return read_compiled(name, Vocabulary) or parse_shipped(name)
 
 
 def parse_shipped(name: str) -> Vocabulary:
-    """A vocabulary that comes with the project, from its YAML."""
+    """Returns a vocabulary that comes with the project, from its YAML."""
     return _parse(shipped_vocabularies()[name].read_bytes(), name, _shared_rules)
 
 
@@ -313,7 +313,7 @@ _is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmat
 
 
 def tokenize_alias(alias: str) -> tuple[str, ...]:
-    """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
+    """Returns an alias as folded words with the joins between them: ``("t", " ", "shirt")``.
 
     Raises:
         ValueError: it is empty, does not begin and end with a word character, or holds control characters.
@@ -343,7 +343,7 @@ def alias_path(alias: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _join_in_alias(between: str) -> str:
-    """The join between two words of an alias; ValueError for what cannot be seen."""
+    """Returns the join between two words of an alias; ValueError for what cannot be seen."""
     # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
     join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
     if not join.isprintable():
@@ -392,7 +392,7 @@ def _conflicts(
 
 
 def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
-    """A vocabulary from its file and those that it includes, which ``read`` gives by name."""
+    """Returns a vocabulary from its file and those that it includes, which ``read`` gives by name."""
     document = load_yaml(data, name)
     if (listed := _words_only(document, data)) is not None:
         document = {"labels": listed}
@@ -497,7 +497,7 @@ def _reviewed(reviewed: object) -> dict[str, list[str]]:
 
 
 def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]], list[Sense]]:
-    """The ignore rules of one file, and the words that count only under a condition."""
+    """Returns the ignore rules of one file, and the words that count only under a condition."""
     if not isinstance(document, dict):
         raise InputError(
             "not a valid rules file: expected keys 'lists', 'ignore', 'heads', 'kin', 'kin_of', 'senses'",
@@ -522,7 +522,7 @@ def _sense(entry: object) -> Sense:
 
 
 def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:
-    """The shared phrases that matter to a vocabulary: those that hold an alias and are none.
+    """Yields the shared phrases that matter to a vocabulary: those that hold an alias and are none.
 
     Malformed ones, too, which are named later.
     """
@@ -560,7 +560,7 @@ def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
 
 
 def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """The phrases of the rules with ``names`` that are no aliases, each with the label that it names, if any.
+    """Yields the phrases of the rules with ``names`` that are no aliases, each with the label that it names, if any.
 
     That is the label of the longest alias with which a phrase ends, or begins.
     """
@@ -575,7 +575,7 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
 
 
 def _words_of(alias: str) -> str:
-    """The words of an alias, whatever joins them; none for a malformed one, which is named later."""
+    """Returns the words of an alias, whatever joins them; none for a malformed one, which is named later."""
     if _is_plain(alias):
         return alias
     try:

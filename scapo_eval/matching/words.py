@@ -26,12 +26,12 @@ _ENDINGS = ("ing", "ed", "es", "s")
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text in order, case-folded, apostrophes kept inside of a word."""
+    """Returns the words of a text in order, case-folded, apostrophes kept inside of a word."""
     return _TOKEN.findall(fold(text).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
 
 
 def content_words(words: list[str]) -> frozenset[str]:
-    """The stems of the words that are no function words.
+    """Returns the stems of the words that are no function words.
 
     Args:
         words: of :func:`tokens`.
@@ -41,7 +41,7 @@ def content_words(words: list[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """A word without its inflection: ``riding``, ``rides`` and ``ride`` are ``rid``; ``running`` is ``run``."""
+    """Returns a word without its inflection: ``riding``, ``rides`` and ``ride`` are ``rid``; ``running`` is ``run``."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith(("ss", "us", "is")):
             word = word[: -len(ending)]

@@ -17,7 +17,7 @@ from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Recognized, lmms_doc_id, open_lay
 def read_answers(
     path: Readable, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[Answer]:
-    """The answers of a file in any understood layout, in its order; repeated ids are passed on.
+    """Yields the answers of a file in any understood layout, in its order; repeated ids are passed on.
 
     Ids are the question's as written in the file. Layouts without ids number by line from 1,
     which may or may not be the question's id: compare the question's text when joining those.
@@ -39,7 +39,7 @@ def read_answers(
 def answers_of(
     source: Recognized, *, model: str | None = None, on_error: ErrorHandler | None = None
 ) -> Iterator[Answer]:
-    """The answers of a file that is open already; see :func:`read_answers`."""
+    """Yields the answers of a file that is open already; see :func:`read_answers`."""
     faults = FaultList(on_error)
     answers = _converted(source, faults)
     if source.format in (LMMS_EVAL, LMMS_EVAL_LOG):
@@ -60,7 +60,7 @@ def answers_of(
 
 
 def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, str]]:
-    """Each answer, and the number of lmms-eval's document."""
+    """Yields each answer, and the number of lmms-eval's document."""
     layout, path = source.format, source.rows.path
     if layout.answer is None:
         raise wrong_kind(source, "answers")
@@ -85,7 +85,7 @@ def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answ
 
 
 def unique(answers: Iterable[Answer], path: str) -> Iterator[Answer]:
-    """The same answers, refusing those to a question answered before.
+    """Yields the same answers, refusing those to a question answered before.
 
     Raises:
         InputErrors: questions answered several times, with both lines.

@@ -144,7 +144,7 @@ class Captions:
     __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
-        """The captions where the mask is True."""
+        """Returns the captions where the mask is True."""
         keep = np.flatnonzero(mask).tolist()
         kept = Captions(lines=self.lines, prompts=self.prompts)
         for values, all_of_them in zip(kept._columns(), self._columns(), strict=True):
@@ -158,7 +158,7 @@ class Captions:
         self.prompts |= more.prompts
 
     def behind(self, lines: int) -> Captions:
-        """The captions as they are numbered behind so many lines."""
+        """Returns the captions as they are numbered behind so many lines."""
         return replace(self, numbers=[number + lines for number in self.numbers]) if lines else self
 
     def _columns(self) -> tuple[list[Any], ...]:
@@ -193,7 +193,7 @@ class ParsedBlock:
     size: int = 0
 
     def parse(self, faults: FaultList) -> Captions:
-        """The captions."""
+        """Returns the captions."""
         return self.captions
 
 
@@ -245,13 +245,13 @@ class ArrowBlock:
 
 
 def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
-    """A record batch or table of any size in blocks."""
+    """Yields a record batch or table of any size in blocks."""
     for k in range(0, batch.num_rows, ARROW_BLOCK):
         yield ArrowBlock(name, first + k, batch.slice(k, ARROW_BLOCK))
 
 
 def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
-    """The own captions of a parquet file, or of one of its row groups, in blocks and in order.
+    """Yields the own captions of a parquet file, or of one of its row groups, in blocks and in order.
 
     Raises:
         InputError: the file is damaged or cannot be read.
@@ -271,7 +271,7 @@ AnyBlock = Block | RecordBlock | ArrowBlock | ParsedBlock
 def caption_blocks(
     path: Readable, *, rollouts: bool = False, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[AnyBlock]:
-    """The captions of a file in any understood layout, in blocks and in its order.
+    """Yields the captions of a file in any understood layout, in blocks and in its order.
 
     Own JSON Lines (and COCO results) travel unparsed, own parquet as columns; anything else that ``scapo-eval import``
     recognizes is converted here.
@@ -366,7 +366,7 @@ def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: W
 
 
 def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
-    """The lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
+    """Yields the lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
 
     Raises:
         InputError: the file cannot be read, or holds no record.
@@ -424,7 +424,7 @@ def _asked_with(prompts: Iterable[Any], limits: Iterable[Any] = ()) -> frozenset
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
-    """A block in which nothing is wrong, in half the time that a look at every record takes.
+    """Returns a block in which nothing is wrong, in half the time that a look at every record takes.
 
     Raises:
         ValueError, RecursionError: something is wrong, or only unusual.

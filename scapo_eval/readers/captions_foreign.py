@@ -44,7 +44,7 @@ def captions_of(
     on_error: ErrorHandler | None = None,
     warn: Warn = warn_user,
 ) -> Iterator[ForeignCaption]:
-    """The captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`.
+    """Yields the captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`.
 
     ``remedy`` says what to do with a file of several models; by default to choose one with ``--model``.
     """

@@ -36,7 +36,7 @@ def is_data_set(path: str) -> bool:
 
 
 def files_at(path: str) -> list[str]:
-    """A path itself, and the files that it stands for where it is a folder or a pattern, sorted."""
+    """Returns a path itself, and the files that it stands for where it is a folder or a pattern, sorted."""
     several = not is_remote(path) and "\0" not in path and (os.path.isdir(path) or has_magic(path))
     return [path, *(_members(path) if several else ())]
 
@@ -168,7 +168,7 @@ class DataSet(Source):
 
 
 def _as_lines(source: Source) -> Iterator[bytes]:
-    """The records of a file as whole lines: its own lines as they are, blank ones too."""
+    """Yields the records of a file as whole lines: its own lines as they are, blank ones too."""
     if source.head.lstrip()[:1] in (b"{", b""):
         for _, data in iter_line_blocks(source, _BLOCK):
             yield data if data.endswith(b"\n") else data + b"\n"
@@ -179,7 +179,7 @@ def _as_lines(source: Source) -> Iterator[bytes]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a cell can be written in JSON and says anything: no missing value, and no image."""
+    """Returns whether a cell can be written in JSON and says anything: no missing value, and no image."""
     if isinstance(value, dict):
         return all(map(_is_text, value.values()))
     return isinstance(value, (str, int, list, float)) and value == value

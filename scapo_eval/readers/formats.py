@@ -97,7 +97,7 @@ class Recognized:
 
 
 def recognize(path: Readable) -> Format:
-    """The layout of a file, by its content.
+    """Returns the layout of a file, by its content.
 
     Raises:
         InputError: no known layout; says what was found and what is understood.
@@ -128,7 +128,7 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
 
 
 def layout_of(rows: Rows) -> Format | None:
-    """The first layout that the first record fits."""
+    """Returns the first layout that the first record fits."""
     keys = set(rows.first)
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
 
@@ -161,7 +161,7 @@ def _listed(keys: list[str]) -> str:
 
 
 def _unpacked(rows: Rows) -> Rows:
-    """The samples of a whole-run log (lmms-eval v0.1, v0.2)."""
+    """Returns the samples of a whole-run log (lmms-eval v0.1, v0.2)."""
     logs = rows.first["logs"]
     samples = [(number, log) for number, log in enumerate(logs, 1) if isinstance(log, dict)]
     if not samples or len(samples) < len(logs):
@@ -345,7 +345,7 @@ def _pope_answer(row: Record, line: int) -> Answer:
 
 
 def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
-    """The benchmark's document (written until v0.4) and the per-metric records, which often repeat its ids."""
+    """Returns the benchmark's document (written until v0.4) and the per-metric records, which often repeat its ids."""
     doc = row.get("doc")
     parts: list[Record] = [
         value for key, value in row.items() if isinstance(value, dict) and key not in ("doc", "arguments")
@@ -402,7 +402,7 @@ def _lmms_answer(row: Record, line: int) -> Answer:
 
 
 def lmms_doc_id(row: Record) -> str:
-    """The document's number in its data set, so marked that it can never pass for a question's id."""
+    """Returns the document's number in its data set, so marked that it can never pass for a question's id."""
     return f"doc/{id_in(row, 'doc_id')}"
 
 
@@ -433,7 +433,7 @@ HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set
 
 
 def hallusionbench_id(row: Record) -> str:
-    """The one id that HallusionBench's fields make: ``VD/illusion/1/0/0/0``, as VLMEvalKit's index."""
+    """Returns the one id that HallusionBench's fields make: ``VD/illusion/1/0/0/0``, as VLMEvalKit's index."""
     keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
     return "/".join(id_in(row, key) for key in keys)
 
@@ -460,7 +460,7 @@ def _hallusionbench_answer(row: Record, line: int) -> Answer:
 
 
 def _cell(value: object) -> str:
-    """A cell as text; an empty one is an empty answer."""
+    """Returns a cell as text; an empty one is an empty answer."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -517,7 +517,7 @@ def _rollout_captions(prompt: str, response: str) -> CaptionsOf:
 
 
 def _rollout_text(row: Record, key: str) -> str:
-    """A text, or the messages of a conversational rollout."""
+    """Returns a text, or the messages of a conversational rollout."""
     value = required(row, key)
     if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
         return "".join(message_text(turn.get("content")) for turn in value)
@@ -711,7 +711,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def wrong_kind(source: Recognized, wanted: str) -> InputError:
-    """The error for a file that is known, but holds something else.
+    """Returns the error for a file that is known, but holds something else.
 
     Args:
         source: the file.
@@ -808,7 +808,7 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
 
 
 def _is_truth(first: Record) -> bool:
-    """Whether a record, or a whole document, says what is in images."""
+    """Returns whether a record, or a whole document, says what is in images."""
     if isinstance(first.get("objects"), (list, dict)) or {"image_id", "label"} <= first.keys():
         return True
     if {"truth", "hallu"} <= first.keys():  # AMBER's annotations

@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+")  # without `_`, which is markdown's emphasis
 
 
 def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """The first word decides; markdown, quotes and punctuation before it do not count.
+    """Returns the first word decides; markdown, quotes and punctuation before it do not count.
 
     ``**No**, yes would be wrong`` says no; ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` say neither.
     """
@@ -34,7 +34,7 @@ def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | Non
 
 
 def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """The first word that is a yes or a no decides, wherever it stands."""
+    """Returns the first word that is a yes or a no decides, wherever it stands."""
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
     return next(filter(None, said), None)
 
@@ -105,7 +105,7 @@ _WITH_WORDS: Mapping[str, Callable[..., YesNo | None]] = {"default": first_word,
 
 
 def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Parser:
-    """The rule called ``name``, for ``default`` and ``contains`` with further words for yes and no.
+    """Returns the rule called ``name``, for ``default`` and ``contains`` with further words for yes and no.
 
     Raises:
         InputError: no rule of that name, words for a rule that has its own, a "word" that is several words,
@@ -130,10 +130,10 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
 
 
 def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
-    """The rule's name with its further words, for signatures: ``default+oui=yes``."""
+    """Returns the rule's name with its further words, for signatures: ``default+oui=yes``."""
     return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
 
 
 def parse_label(value: str) -> YesNo | None:
-    """A truth label in any usual spelling (``yes``, ``No``), None where it is neither."""
+    """Returns a truth label in any usual spelling (``yes``, ``No``), None where it is neither."""
     return _exactly(value.strip().casefold(), "yes", "no")

@@ -85,7 +85,7 @@ def read_answer_evidence(
 
 
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
-    """The answers of every benchmark as the page takes them: its questions, and each system's answers to them.
+    """Returns the answers of every benchmark as the page takes them: its questions, and each system's answers to them.
 
     An answer is None where the system did not answer.
     """

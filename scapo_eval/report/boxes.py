@@ -42,7 +42,7 @@ class _Instances(msgspec.Struct):
 
 
 def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
-    """The boxes of each image, where the captions' truth is a file of COCO instances; else nothing.
+    """Returns the boxes of each image, where the captions' truth is a file of COCO instances; else nothing.
 
     Args:
         report: what is shown.

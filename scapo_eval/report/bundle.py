@@ -27,7 +27,7 @@ def texts(suffix: str) -> dict[str, str]:
 
 @cache
 def script() -> str:
-    """Every script module, each after those that it imports."""
+    """Returns every script module, each after those that it imports."""
     modules = texts(".js")
     needed = {name: [module for _, module in IMPORT.findall(text)] for name, text in modules.items()}
     bare = [EXPORT.sub("", IMPORT.sub("", modules[name])) for name in TopologicalSorter(needed).static_order()]
@@ -36,18 +36,18 @@ def script() -> str:
 
 @cache
 def style() -> str:
-    """Every style sheet; ``base`` first, so that those of single pages may overrule it."""
+    """Returns every style sheet; ``base`` first, so that those of single pages may overrule it."""
     sheets = texts(".css")
     return "\n".join([sheets.pop("base"), *sheets.values()])
 
 
 @cache
 def vendored(name: str) -> str:
-    """A file of somebody else's, see NOTICE."""
+    """Returns a file of somebody else's, see NOTICE."""
     return PAGE.joinpath("vendor").joinpath(name).read_text("utf-8")
 
 
 @cache
 def watching() -> str:
-    """The script of a page that is served and follows its inputs."""
+    """Returns the script of a page that is served and follows its inputs."""
     return PAGE.joinpath("live").joinpath("watch.js").read_text("utf-8")

@@ -50,7 +50,7 @@ class LabelChange:
 def label_changes(
     system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling, top: int = 5
 ) -> list[LabelChange]:
-    """The labels whose hallucination changed, largest change first; none below MIN_SHARED_IMAGES shared images.
+    """Returns the labels whose hallucination changed, largest change first; none below MIN_SHARED_IMAGES shared images.
 
     Args:
         system, baseline: captions that were matched with one vocabulary.
@@ -99,7 +99,7 @@ def _intervals(a: CountTable, b: CountTable, labels: Sequence[int], resampling: 
 
 
 def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling) -> Comparison:
-    """The difference in words per caption, with its interval and test."""
+    """Returns the difference in words per caption, with its interval and test."""
     (difference,) = paired_differences(
         system.lengths,
         baseline.lengths,
@@ -129,7 +129,7 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """One image that shows a tested change: the positions of its captions, ``(system's, baseline's)``.
+    """Returns one image that shows a tested change: the positions of its captions, ``(system's, baseline's)``.
 
     Of the images that the change is seen in, the one in which one caption hallucinates most fewer labels (or covers
     most more) without being worse in the other respect; short captions before long ones. A picture of the change, and

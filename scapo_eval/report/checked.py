@@ -84,7 +84,7 @@ def check_claims(
 
 
 def columns_of(systems: Sequence[CheckedSystem]) -> dict[str, Any]:
-    """The captions as the page takes them: of each system those of the SHOWN images with the most false claims.
+    """Returns the captions as the page takes them: of each system those of the SHOWN images with the most false claims.
 
     Offsets are in UTF-16 units as browsers count.
     """

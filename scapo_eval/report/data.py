@@ -169,14 +169,14 @@ class JudgedText:
 
     @classmethod
     def of_claims(cls, judged: JudgedDescription) -> JudgedText:
-        """The evidence of ``judge facts``."""
+        """Returns the evidence of ``judge facts``."""
         rows = [(row["claim"], row["true"], row["descriptive"], row["reference"]) for row in claim_rows(judged)]
         references = list(zip(judged.references or (), judged.answers or (), strict=False))
         return cls(judged.image or f"line {judged.line}", rows, unread=judged.unread, references=references)
 
     @classmethod
     def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
-        """The evidence of ``judge objhal``: the names that a judge listed."""
+        """Returns the evidence of ``judge objhal``: the names that a judge listed."""
         return cls(image, [(name, true, True, None) for name, true in names], text)
 
 
@@ -193,7 +193,7 @@ class ClaimEvidence:
     descriptions: tuple[JudgedText, ...]
 
     def worst(self, most: int) -> list[JudgedText]:
-        """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
+        """Returns the descriptions with the most claims that are not true, at most ``most`` of them, in order."""
         return sorted(self.descriptions, key=lambda judged: -sum(row[1] is False for row in judged.rows))[:most]
 
 
@@ -243,7 +243,7 @@ class Report:
     truth: Truth | None = None
 
     def image_ids(self) -> set[str]:
-        """The images of which a page could show pictures."""
+        """Returns the images of which a page could show pictures."""
         asked = {answer.image for system in self.answers for answer in system.answers}
         return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
@@ -335,7 +335,7 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
 
 def _read_settings(path: Path) -> dict[str, str]:
-    """The settings of a run, each on a line of its own as scapo_train writes them; other lines are left out."""
+    """Returns the settings of a run, each on a line of its own as scapo_train writes them; other lines are left out."""
     settings: dict[str, str] = {}
     if not path.is_file():
         return settings
@@ -435,7 +435,7 @@ class Plane:
 
 
 def planes(report: Report) -> list[Plane]:
-    """Every frontier for which the report has the metrics."""
+    """Returns every frontier for which the report has the metrics."""
     frontiers = []
     for group in report.groups:
         name = group.metric_set.name
@@ -486,7 +486,7 @@ def _point(run: Run, x: str, y: str) -> Point | None:
 def confidence_ellipse(
     spread: NDArray[np.float64], center: tuple[float, float], points: int = 48
 ) -> NDArray[np.float64]:
-    """The 95 % ellipse of a normal.
+    """Returns the 95 % ellipse of a normal.
 
     Args:
         spread: (2, 2) its covariance.
@@ -545,7 +545,7 @@ class SurfaceForm:
 
 
 def surface_forms(run: CaptionEvidence) -> list[SurfaceForm]:
-    """The surface forms of a system's claims, most frequent first."""
+    """Returns the surface forms of a system's claims, most frequent first."""
     totals: dict[tuple[str, int], list[int]] = {}
     m = run.mentions
     state = run.states[m.caption, m.label_id].tolist()
@@ -587,7 +587,7 @@ class SuspectForm:
 
 
 def suspect_forms(systems: Sequence[Sequence[SurfaceForm]]) -> list[SuspectForm]:
-    """The surface forms that are wrong far more often than their label's others, most often hallucinated first.
+    """Returns the surface forms that are wrong far more often than their label's others, most often hallucinated first.
 
     A model that sees things names them by any word; a word that is wrong alone points at the matcher (a "guest" in a
     brochure is nobody in the picture). Suspected is a form with SUSPECT_FROM hallucinated mentions, SUSPECT_RATIO times
@@ -652,7 +652,7 @@ def guards(run: CaptionEvidence) -> dict[str, float | None]:
 
 
 def density(run: CaptionEvidence) -> dict[str, float]:
-    """The paper's Table 3 for one system: objects and subsentences per response.
+    """Returns the paper's Table 3 for one system: objects and subsentences per response.
 
     Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported
     (hallucinated) when it claims at least one supported (hallucinated) label, so it may be both.

@@ -185,7 +185,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
 
 
 def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
-    """The runs of a results file under the names that they are given."""
+    """Returns the runs of a results file under the names that they are given."""
     name = settings.given.get(path)
     if name is None:
         return [replace(run, name=settings.names.get(run.name, run.name)) for run in runs]
@@ -253,7 +253,7 @@ class _Judging:
             )
 
     def checked(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, CheckedSystem]:
-        """The values of a caption file's claims, and the claims."""
+        """Returns the values of a caption file's claims, and the claims."""
         assert self.truth is not None
         how: dict[str, Any] = {"name": name, "resampling": self.settings.resampling, "on_progress": on_progress}
         with caption_file(file):
@@ -290,7 +290,7 @@ def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:
 
 
 def _differ_by_nature(runs: Sequence[Run]) -> bool:
-    """Whether the benchmark sets readings of one file side by side, as density does with annotations."""
+    """Returns whether the benchmark sets readings of one file side by side, as density does with annotations."""
     record = find_benchmark(runs[0].metric_set.name)
     return record is not None and not record.several
 

@@ -77,7 +77,7 @@ _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "web
 
 
 def page(report: Report, *, title: str, images: Mapping[str, str] | None = None, state: str | None = None) -> bytes:
-    """The report as one HTML file.
+    """Returns the report as one HTML file.
 
     Args:
         report: what to show.
@@ -173,7 +173,7 @@ def _packed_bytes(data: bytes) -> str:
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
-    """A fraction in percent; ``n/a`` for None."""
+    """Returns a fraction in percent; ``n/a`` for None."""
     if value is None:
         return "n/a"
     text = f"{100 * value:{'+' if sign else ''}.{digits}f}"
@@ -184,7 +184,7 @@ def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
 
 
 def _group(group: Results) -> dict[str, Any]:
-    """The scores of one metric as cells."""
+    """Returns the scores of one metric as cells."""
     metric, record = group.metric_set, group.to_dict()
     differences = {(row["system"], row["metric"]): row for row in record["comparisons"]}
     names = list(record["systems"][0]["metrics"])
@@ -248,7 +248,7 @@ def _heading(group: Results, name: str) -> str:
 
 
 def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
-    """The headline metrics of several benchmarks, one row per system; None for a single benchmark."""
+    """Returns the headline metrics of several benchmarks, one row per system; None for a single benchmark."""
     if len(groups) < 2:
         return None
     shown = [
@@ -311,7 +311,7 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _by_kind(report: Report, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The scores of claims with a row per kind; None without any."""
+    """Returns the scores of claims with a row per kind; None without any."""
     for group, made in zip(report.groups, groups, strict=True):
         if group.metric_set.name == "claimscore":
             return {**made, "rows": checked.figures(group), "texts": bool(report.checked)}
@@ -414,7 +414,7 @@ def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str
 
 
 def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
-    """Number of values in each bin of ``width``; the last bin is open."""
+    """Returns the number of values in each bin of ``width``; the last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
 
@@ -423,7 +423,7 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
 
 
 def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
-    """The slices' names as the scores have them, and the places of each system's captions among them."""
+    """Returns the slices' names as the scores have them, and the places of each system's captions among them."""
     group = next((group for group in report.groups if group.metric_set.name == "capscore" and group.sliced), None)
     sliced = [run.slices for run in report.captions if run.slices is not None]
     if group is None or len(sliced) < len(report.captions):
@@ -483,12 +483,12 @@ def _captions(
 
 
 def _steps(values: Sequence[int]) -> list[int]:
-    """The difference of each value from the one before."""
+    """Returns the difference of each value from the one before."""
     return [b - a for a, b in pairwise((0, *values))]
 
 
 def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
-    """The aliases of each label, in the order of the labels."""
+    """Returns the aliases of each label, in the order of the labels."""
     aliases: dict[str, list[str]] = {label: [] for label in vocabulary.labels}
     for alias, label in vocabulary.aliases.items():
         aliases[label].append(alias)
@@ -499,7 +499,7 @@ def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
 
 
 def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
-    """The picture file of each image, where the folder (or a subfolder) has it.
+    """Returns the picture file of each image, where the folder (or a subfolder) has it.
 
     Raises:
         InputError: the folder is not found, or none of the images is in it.

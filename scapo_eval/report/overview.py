@@ -34,7 +34,7 @@ MOST_LABELS = 5
 
 
 def overview(report: Report) -> list[dict[str, Any]]:
-    """The argument of every benchmark whose runs are systems, for the page.
+    """Returns the argument of every benchmark whose runs are systems, for the page.
 
     ``against`` has a row per baseline, with an entry per system (None for the baseline itself): the sentence's clauses
     with their colors, the differences, the labels that changed most, and one pair of captions. ``natural`` is each
@@ -108,7 +108,7 @@ def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str,
 
 
 def _sliced(group: Results) -> dict[str, Any]:
-    """The group's slices by the places of systems, slices and spoken metrics.
+    """Returns the group's slices by the places of systems, slices and spoken metrics.
 
     ``cells`` holds ``[system, slice, images, metrics]``; a metric is ``[value, low, high]`` and, of the others than the
     baseline, the difference with its bounds and the images shared. ``tests`` holds ``[system, baseline
@@ -158,7 +158,7 @@ def _against(
     captions: Mapping[str, CaptionEvidence],
     texts: _Texts,
 ) -> list[dict[str, Any] | None]:
-    """Every system (in the page's order) against the first of a group."""
+    """Returns every system (in the page's order) against the first of a group."""
     baseline, resampling = group.runs[0].name, group.runs[0].resampling
     base = captions.get(baseline)
     lengths = _lengths(
@@ -273,14 +273,14 @@ class _Texts:
         self._runs: list[tuple[CaptionEvidence, int]] = []
 
     def add(self, run: CaptionEvidence, k: int) -> int:
-        """The position of a caption among those shown."""
+        """Returns the position of a caption among those shown."""
         place = self._places.setdefault((run.name, k), len(self._places))
         if place == len(self._runs):
             self._runs.append((run, k))
         return place
 
     def columns(self, first: CaptionEvidence) -> dict[str, list[Any]]:
-        """The captions with their marks, see :func:`scapo_eval.report.data.marked`."""
+        """Returns the captions with their marks, see :func:`scapo_eval.report.data.marked`."""
         columns: dict[str, list[Any]] = marked([], None, None)
         matcher = AliasMatcher(first.truth.vocabulary)
         for run, k in self._runs:

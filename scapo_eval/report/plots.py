@@ -155,7 +155,7 @@ class Style:
 
 
 def picture_format(path: str) -> str:
-    """The format that a file's name asks for.
+    """Returns the format that a file's name asks for.
 
     Raises:
         InputError: it is none of FORMATS.
@@ -190,7 +190,7 @@ def _matplotlib() -> Any:
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
-    """A figure and its axes, without the global state of pyplot."""
+    """Returns a figure and its axes, without the global state of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -348,7 +348,7 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
 
 
 def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | None = None) -> Any:
-    """The labels that the systems hallucinate most: the share of captions that do, with Wilson intervals.
+    """Returns the labels that the systems hallucinate most: the share of captions that do, with Wilson intervals.
 
     Args:
         systems: the systems with their captions.

@@ -75,7 +75,7 @@ class Sentence:
 
 
 def spoken_metrics(metric_set: MetricSet) -> list[str]:
-    """The metrics that a sentence speaks of: a benchmark's headline, and Cap. Score where it has one."""
+    """Returns the metrics that a sentence speaks of: a benchmark's headline, and Cap. Score where it has one."""
     names = headline(metric_set)
     if CAP_SCORE in metric_set.formulas and CAP_SCORE not in names:
         at = 1 + max((names.index(name) for name in component_rates(metric_set) if name in names), default=-1)
@@ -92,7 +92,7 @@ def sentence(
     verdict: ComparisonRow | None = None,
     named: Named = metric_name,
 ) -> Sentence:
-    """The sentence of one system against one baseline.
+    """Returns the sentence of one system against one baseline.
 
     Args:
         rows: their comparisons, one per metric.
@@ -146,7 +146,7 @@ def sentence(
 
 
 def _with_power(row: ComparisonRow, metric_set: MetricSet, named: Named) -> str:
-    """A metric's name, with the difference that the sample would have shown."""
+    """Returns a metric's name, with the difference that the sample would have shown."""
     name = named(row["metric"])
     if row["detectable"] is None:
         return name
@@ -163,14 +163,14 @@ def _tone(row: ComparisonRow, metric_set: MetricSet) -> Tone:
 
 
 def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
-    """The rates that are tested worse where the Cap. Score made of them is tested better."""
+    """Returns the rates that are tested worse where the Cap. Score made of them is tested better."""
     return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
 
 
 def _changed(
     row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False, named: Named = metric_name
 ) -> Clause:
-    """A tested change in words; ``paid``: a loss beside a gain that is larger."""
+    """Returns a tested change in words; ``paid``: a loss beside a gain that is larger."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
@@ -190,7 +190,7 @@ def _changed(
 def _verdict(
     tones: Mapping[str, Tone], metric_set: MetricSet, joint: ComparisonRow | None, named: Named
 ) -> tuple[str, Tone]:
-    """A decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
+    """Returns a decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
 
     Then every metric that is good in one direction counts.
     """

@@ -65,7 +65,7 @@ TABLES = ("scores", "1", "2", "3", "4", "general", "ablation", "backbone", "fait
 
 
 def table(report: Report, which: str, *, intervals: bool = False, metrics: Sequence[str] | None = None) -> Table:
-    """One of the paper's tables, or all metrics.
+    """Returns one of the paper's tables, or all metrics.
 
     Args:
         report: the scores; systems of several benchmarks are joined by name.

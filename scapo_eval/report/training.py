@@ -22,7 +22,7 @@ _SEED_IN_NAME = re.compile(r"[-_. ]{0,9}(seed|s)?[-_. ]?\d{1,18}$", re.IGNORECAS
 
 
 def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
-    """Every training run of a report: names, settings, alarms and samples; and the numbers of all columns.
+    """Returns every training run of a report: names, settings, alarms and samples; and the numbers of all columns.
 
     A column is the position of its values among the numbers; one whose values no 32-bit float holds is the values.
     """
@@ -98,7 +98,7 @@ class _Numbers:
         return at
 
     def packed(self) -> bytes:
-        """All bytes of the numbers, the first ones first, then the second ones...: so they compress better."""
+        """Returns all bytes of the numbers, the first ones first, then the second ones...: so they compress better."""
         if not self._columns:
             return b""
         numbers = np.concatenate(self._columns)

@@ -22,7 +22,7 @@ _HOSTS = frozenset({LOOPBACK, "localhost"})
 
 
 def state_of(paths: Sequence[str | Path]) -> str:
-    """A hash of size and time of every file, and of every file in every folder; of its absence, too."""
+    """Returns a hash of size and time of every file, and of every file in every folder; of its absence, too."""
     states: list[str] = []
     for path in map(Path, paths):
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -70,7 +70,7 @@ class ReportServer(ThreadingHTTPServer):
         self.url = f"http://{LOOPBACK}:{self.server_address[1]}/{self.token}/"
 
     def page(self) -> bytes:
-        """The page of what the inputs are like now; while they are half written, the one before."""
+        """Returns the page of what the inputs are like now; while they are half written, the one before."""
         with self._lock:
             if (now := self._state()) != self._seen:
                 try:

@@ -208,7 +208,7 @@ class Benchmark:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """The entry points of other packages, by name; a shipped name is not theirs to take."""
+    """Returns the entry points of other packages, by name; a shipped name is not theirs to take."""
     from importlib.metadata import entry_points
 
     return {
@@ -227,13 +227,13 @@ def benchmark_names() -> list[str]:
 
 
 def has_benchmark(name: str) -> bool:
-    """Whether there is a benchmark of this name."""
+    """Returns whether there is a benchmark of this name."""
     return name in SUMMARIES or name in _others()
 
 
 @cache
 def benchmark(name: str) -> Benchmark:
-    """The record of a benchmark.
+    """Returns the record of a benchmark.
 
     Raises:
         InputError: unknown benchmark, or one of another package that cannot be loaded.
@@ -257,12 +257,12 @@ def benchmark(name: str) -> Benchmark:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    """The record of a benchmark, None where there is none of this name."""
+    """Returns the record of a benchmark, None where there is none of this name."""
     return benchmark(name) if has_benchmark(name) else None
 
 
 def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
-    """The records of these names (None: every one); one that cannot be loaded is warned of and left out."""
+    """Returns the records of these names (None: every one); one that cannot be loaded is warned of and left out."""
     return filter(None, map(_loadable, benchmark_names() if names is None else names))
 
 
@@ -278,7 +278,7 @@ def _loadable(name: str) -> Benchmark | None:
 
 
 def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
-    """The metric set that a results file was made with.
+    """Returns the metric set that a results file was made with.
 
     Args:
         name: its name.

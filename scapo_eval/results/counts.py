@@ -42,7 +42,7 @@ class CountTable:
         return dict(zip(self.columns, self.total.tolist(), strict=True))
 
     def select(self, image_ids: Iterable[str]) -> CountTable:
-        """The rows of these images, in the order given (KeyError for one that is not there)."""
+        """Returns the rows of these images, in the order given (KeyError for one that is not there)."""
         position = {image: k for k, image in enumerate(self.image_ids)}
         ids = tuple(image_ids)
         places = [position[image] for image in ids]
@@ -63,7 +63,7 @@ class CountTable:
 
 
 def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different values of ``where``, sorted, and the sum of the rows at each."""
+    """Returns the different values of ``where``, sorted, and the sum of the rows at each."""
     order = np.argsort(where, kind="stable")
     ordered = where[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -120,7 +120,7 @@ class CountBuilder:
             self._rows = grown
 
     def table(self) -> CountTable:
-        """The table so far, images sorted by id."""
+        """Returns the table so far, images sorted by id."""
         given = np.flatnonzero(self._given)
         ids, rows = [self._known[k] for k in given.tolist()], self._sums
         if self._index:

@@ -49,7 +49,7 @@ INTERVALS = {"wilson": "Wilson, effective sample size by image", "percentile": "
 
 
 def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
-    """A run as a document of Every Eval Ever; metrics without a value are left out.
+    """Returns a run as a document of Every Eval Ever; metrics without a value are left out.
 
     Raises:
         InputError: the run has no value at all.
@@ -161,7 +161,7 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
 
 
 def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One record per answer or caption, from the evidence that a scoring verb wrote.
+    """Yields one record per answer or caption, from the evidence that a scoring verb wrote.
 
     An answer is scored 1 where it is right. A caption is scored by what its aggregate counts: 1 where it has a
     hallucinated mention (``chair_s``); it is correct where it has none.
@@ -208,7 +208,7 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
 
 
 def _objects(line: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """The objects that a caption names, those that are hallucinated, and those that are in the image."""
+    """Returns the objects that a caption names, those that are hallucinated, and those that are in the image."""
     if "mentions" in line:  # of score
         verdicts = [(mention["label"], mention["verdict"]) for mention in line["mentions"]]
         named = [label for label, _ in verdicts]
@@ -221,7 +221,7 @@ def _objects(line: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
 
 
 def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) -> dict[str, Any]:
-    """The document with a reference to its instance-level file.
+    """Returns the document with a reference to its instance-level file.
 
     Args:
         document: the aggregate.
@@ -254,12 +254,12 @@ def datastore_path(document: dict[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that every file system takes."""
+    """Returns a name that every file system takes."""
     return re.sub(r"[^\w.\-]+", "_", name).strip("._") or "unnamed"
 
 
 def documents(runs: tuple[Run, ...], provenance: Provenance) -> Iterator[dict[str, Any]]:
-    """One document per run.
+    """Yields one document per run.
 
     Raises:
         InputError: a model is named for a system that there is not; a run has no value.

@@ -70,7 +70,7 @@ class HarnessValue:
     stderr: float | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """The value as in a results file; without a standard error it has no interval."""
+        """Returns the value as in a results file; without a standard error it has no interval."""
         half = None if self.stderr is None else NORMAL_95 * self.stderr
         return {
             "value": self.value,
@@ -103,12 +103,12 @@ class HandedOver:
 
 
 def is_results(source: Recognized) -> bool:
-    """Whether a file holds finished values."""
+    """Returns whether a file holds finished values."""
     return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
 
 
 def handed_over(source: Recognized, path: Input) -> HandedOver:
-    """The values of an opened file.
+    """Returns the values of an opened file.
 
     Raises:
         InputError: the file holds no number, or is not a results file of a harness.
@@ -126,7 +126,7 @@ def handed_over(source: Recognized, path: Input) -> HandedOver:
 
 
 def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[str, Any]:
-    """A results file of finished values: runs of one system are merged, several systems stand side by side.
+    """Returns a results file of finished values: runs of one system are merged, several systems stand side by side.
 
     Args:
         runs: the files, at least one.
@@ -210,7 +210,7 @@ def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, HarnessValue]]
 
 
 def _lmms_model_name(document: Record) -> str | None:
-    """The last part of the path or hub name of the weights."""
+    """Returns the last part of the path or hub name of the weights."""
     config = document.get("config")
     told = config.get("model_args") if isinstance(config, dict) else None
     match = re.search(r"(?:^|,)(?:pretrained|model_version|model)=([^,]+)", told) if isinstance(told, str) else None
@@ -248,7 +248,7 @@ def _vlmevalkit(rows: Rows) -> HandedOver:
 
 
 def _as_table(rows: Rows) -> Iterator[Record]:
-    """The records of a table; a JSON object of columns is turned into its rows."""
+    """Yields the records of a table; a JSON object of columns is turned into its rows."""
     for _, record in rows:
         lists = [value for value in record.values() if isinstance(value, list)]
         if not lists:
@@ -261,7 +261,7 @@ Known = Mapping[str, tuple[str, float | None]]
 
 
 def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, HarnessValue]:
-    """Every number of a table, as ``benchmark/row/column`` unless it is a known metric."""
+    """Returns every number of a table, as ``benchmark/row/column`` unless it is a known metric."""
     values: dict[str, HarnessValue] = {}
     for row in table:
         group = str(row.get(key) or "") if key else ""
@@ -304,7 +304,7 @@ def _harness_value(number: float, scale: float | None, stderr: float | None) -> 
 
 
 def _number(value: object) -> float | None:
-    """A finite number, also where a table holds it as text; None for ``N/A`` and anything else."""
+    """Returns a finite number, also where a table holds it as text; None for ``N/A`` and anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

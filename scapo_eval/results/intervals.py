@@ -28,7 +28,7 @@ FEW_EVENTS = 3.5
 
 @cache
 def normal() -> NormalDist:
-    """The standard normal distribution."""
+    """Returns the standard normal distribution."""
     from statistics import NormalDist  # with fractions and decimal numbers: two milliseconds of every start
 
     return NormalDist()
@@ -74,7 +74,7 @@ def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float,
 
 
 def _rare(share: float, n: float, low: float, confidence: float) -> float:
-    """The lower bound of a share of few events: Poisson's, by Wilson and Hilferty's cube root (1931)."""
+    """Returns the lower bound of a share of few events: Poisson's, by Wilson and Hilferty's cube root (1931)."""
     events = share * n
     if not 0 < events < FEW_EVENTS:
         return low

@@ -75,7 +75,7 @@ class Linear:
 
 
 def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floats) -> Floats:
-    """The number of independent trials with the same standard error.
+    """Returns the number of independent trials with the same standard error.
 
     Args:
         value: fractions, any shape (as of the others, which are broadcast).
@@ -98,7 +98,7 @@ def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floa
 
 
 def linearized(table: CountTable, metrics: MetricSet) -> Linear:
-    """The metrics of a table as ratios of sums over its images.
+    """Returns the metrics of a table as ratios of sums over its images.
 
     Args:
         table: counts per image, with the set's columns.
@@ -175,7 +175,7 @@ def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[t
 
 
 def _active(slopes: Floats, at: Floats) -> list[int]:
-    """The columns that move a formula."""
+    """Returns the columns that move a formula."""
     return [k for k in range(len(slopes)) if abs(slopes[k]) * max(at[k], 1.0) > _EDGE]
 
 

@@ -126,7 +126,7 @@ class Ratio:
 
 
 def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
-    """The share ``sum(numerator) / sum(denominator)`` as a formula; no value over an empty denominator.
+    """Returns the share ``sum(numerator) / sum(denominator)`` as a formula; no value over an empty denominator.
 
     Example:
         >>> import scapo_eval

@@ -79,7 +79,7 @@ def _names() -> Mapping[str, str]:
 
 
 def metric_name(name: str) -> str:
-    """The name of a metric in papers, for example ``Cap. Score†`` for ``cap_score_dagger``."""
+    """Returns the name of a metric in papers, for example ``Cap. Score†`` for ``cap_score_dagger``."""
     if name.endswith(DAGGER_SUFFIX):
         return metric_name(name.removesuffix(DAGGER_SUFFIX)) + DAGGER
     if name.endswith(NATIVE_SUFFIX):
@@ -161,6 +161,6 @@ def _lowered(text: str) -> str:
 
 
 def benchmark_name(metric_set: str) -> str:
-    """The name of a benchmark over the columns of its metrics."""
+    """Returns the name of a benchmark over the columns of its metrics."""
     record = find_benchmark(metric_set)
     return record.title if record else GENERAL.get(metric_set, metric_set)

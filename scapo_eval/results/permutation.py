@@ -53,7 +53,7 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
 
 
 def _canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
-    """The images by their numbers, not by their names: no digit depends on what images are called."""
+    """Returns the images by their numbers, not by their names: no digit depends on what images are called."""
     columns = np.concatenate([a.numerators, a.volumes, b.numerators, b.volumes], axis=1)
     return np.lexsort(columns.T)
 

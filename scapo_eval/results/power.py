@@ -127,5 +127,5 @@ def _planned(
 
 
 def as_record(power: Power) -> dict[str, Any]:
-    """The entry as one JSON object."""
+    """Returns the entry as one JSON object."""
     return {name: getattr(power, name) for name in Power.__slots__}

@@ -43,7 +43,7 @@ class Scored(Protocol):
 
 
 def number(value: float | None, plain: bool = False, digits: int | None = None, sign: bool = False) -> str:
-    """A value for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
+    """Returns a value for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
     if value is None:
         return "n/a"
     text = (
@@ -86,7 +86,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
-    """The tests behind p-values, in words; empty where nothing was tested."""
+    """Returns the tests behind p-values, in words; empty where nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
     return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
@@ -166,7 +166,7 @@ def latex(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> str:
-    r"""A LaTeX table that is at most ``\textwidth`` wide; needs the packages booktabs and graphicx.
+    r"""Returns a LaTeX table that is at most ``\textwidth`` wide; needs the packages booktabs and graphicx.
 
     Args:
         results: of one benchmark, or of several, joined by the systems' names.
@@ -188,7 +188,7 @@ def markdown(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> str:
-    """A Markdown table; see :func:`latex`."""
+    """Returns a Markdown table; see :func:`latex`."""
     return render(score_table(results, intervals=intervals, metrics=metrics, footnotes=footnotes), "markdown")
 
 
@@ -223,7 +223,7 @@ def score_table(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> Table:
-    """The table behind :func:`latex` and :func:`markdown`; ``footnotes`` stand below it."""
+    """Returns the table behind :func:`latex` and :func:`markdown`; ``footnotes`` stand below it."""
     groups = [*results] if isinstance(results, Sequence) else [results]
     shown: list[ShownMetric] = []
     for group, names in zip(groups, chosen_metrics([g.metric_set for g in groups], metrics), strict=True):
@@ -242,14 +242,14 @@ def score_table(
 
 
 def headline(metric_set: MetricSet) -> list[str]:
-    """The metrics by which a benchmark is known; all of them where its record names none."""
+    """Returns the metrics by which a benchmark is known; all of them where its record names none."""
     record = find_benchmark(metric_set.name)
     known = record.headline if record else ()
     return [name for name in known if name in metric_set.formulas] or list(metric_set.formulas)
 
 
 def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> list[list[str]]:
-    """The metrics of each set that a table shows; see :func:`latex`.
+    """Returns the metrics of each set that a table shows; see :func:`latex`.
 
     Raises:
         InputError: a metric is in none of the sets.
@@ -391,7 +391,7 @@ def _system_notes(
 
 
 def render(table: Table, form: TableFormat) -> str:
-    """The table as text."""
+    """Returns the table as text."""
     return {"latex": _latex, "markdown": _markdown, "csv": _csv}[form](table)
 
 

@@ -207,7 +207,7 @@ class Run:
         return len(self.table.image_ids)
 
     def redrawn(self, resampling: Resampling) -> Run:
-        """The same counts with intervals drawn otherwise."""
+        """Returns the same counts with intervals drawn otherwise."""
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class Run:
         return result
 
     def per_image(self) -> list[dict[str, Any]]:
-        """One record per image: ``image_id``, its counts, and every metric of this image alone.
+        """Returns one record per image: ``image_id``, its counts, and every metric of this image alone.
 
         A metric is None where the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
         """
@@ -248,7 +248,7 @@ class Run:
         return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
 
     def to_pandas(self) -> Any:
-        """A tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
+        """Returns a tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
 
         Raises:
             MissingExtra: pandas is not installed.
@@ -337,7 +337,7 @@ class Results:
                 }
 
     def to_pandas(self) -> Any:
-        """A tidy frame, one row per system and metric.
+        """Returns a tidy frame, one row per system and metric.
 
         Columns: ``system metric value ci_low ci_high difference p_value p_holm n_images signature``; differences
         and p-values are to the first system, NaN for itself, and ``p_holm`` is corrected over the systems.
@@ -350,7 +350,7 @@ class Results:
         return to_frame(self.tidy())
 
     def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
-        """A table in Markdown.
+        """Returns a table in Markdown.
 
         Args:
             metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
@@ -364,7 +364,7 @@ class Results:
         return markdown(self, metrics=metrics, intervals=intervals)
 
     def to_latex(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
-        """A table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
+        """Returns a table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
 
         Args:
             metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
@@ -394,7 +394,7 @@ class NotResults(InputError):
 
 
 def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run, ...]:
-    """The runs of one results file.
+    """Returns the runs of one results file.
 
     Args:
         path: file written by :meth:`Results.save` or ``-o`` of a scoring verb.
@@ -494,7 +494,7 @@ def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
 
 
 def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
-    """The metrics of values that another harness computed, which no counts lead to."""
+    """Returns the metrics of values that another harness computed, which no counts lead to."""
 
     def no_value(sums: Sums) -> Floats:
         return np.asarray(np.nan)

@@ -49,13 +49,13 @@ class Signature:
 
     @classmethod
     def of(cls, metric_set: str, **fields: object) -> Signature:
-        """The signature of counts made by this version; fields whose value is None are left out."""
+        """Returns the signature of counts made by this version; fields whose value is None are left out."""
         named = {key: str(value).replace("|", "/") for key, value in fields.items() if value is not None}
         return cls(metric_set, {**named, "v": __version__})
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """The inverse of ``str()``.
+        """Returns the inverse of ``str()``.
 
         Raises:
             ValueError: not a valid signature.

@@ -98,7 +98,7 @@ class Comparison:
 
 
 def bootstrap_of(n_images: int) -> Bootstrap:
-    """The bootstrap for a number of images, unless one is asked for."""
+    """Returns the bootstrap for a number of images, unless one is asked for."""
     return "poisson" if n_images > POISSON_ABOVE else "multinomial"
 
 
@@ -112,7 +112,7 @@ def confidence_intervals(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """The interval of every metric of a set.
+    """Returns the interval of every metric of a set.
 
     Args:
         table: per-image counts with the set's columns.
@@ -278,7 +278,7 @@ class _Pair:
         return np.asarray(np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1))
 
     def detectable(self, k: int) -> float | None:
-        """The smallest difference of metric k that would be shown, see :attr:`Comparison.detectable`."""
+        """Returns the smallest difference of metric k that would be shown, see :attr:`Comparison.detectable`."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -286,7 +286,7 @@ class _Pair:
         return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
-        """The larger p-value of the two one-sided tests (Schuirmann 1987)."""
+        """Returns the larger p-value of the two one-sided tests (Schuirmann 1987)."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -301,7 +301,7 @@ class _Pair:
 
 
 def detectable_difference(error: float, freedom: float, power: float = POWER, level: float = 1 - CONFIDENCE) -> float:
-    """The difference that a two-sided test finds with some power, from its standard error.
+    """Returns the difference that a two-sided test finds with some power, from its standard error.
 
     Args:
         error: standard error of the difference.

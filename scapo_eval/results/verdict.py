@@ -17,14 +17,14 @@ CAP_SCORE = "cap_score"
 
 
 def component_rates(metric_set: MetricSet) -> tuple[str, ...]:
-    """The two rates that a set's Cap. Score is made of; empty where it has none."""
+    """Returns the two rates that a set's Cap. Score is made of; empty where it has none."""
     record = find_benchmark(metric_set.name)
     frontiers = record.frontiers if record else ()
     return tuple(frontiers[0][:2]) if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 
 def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
-    """The metrics of a joint verdict: the two rates of Cap. Score, or a benchmark's headline.
+    """Returns the metrics of a joint verdict: the two rates of Cap. Score, or a benchmark's headline.
 
     Cap. Score itself is a function of its rates: to test it beside them would ask the same question twice.
     """
@@ -40,7 +40,7 @@ def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
 def joint_verdict(
     rows: Sequence[Mapping[str, Any]], metric_set: MetricSet, margin: float | None = None
 ) -> dict[str, Any] | None:
-    """Whether a system is better than the baseline in one metric and worse in none.
+    """Returns whether a system is better than the baseline in one metric and worse in none.
 
     An intersection-union test (Berger 1982): the claim is made only where each of its parts holds by itself, so its
     p-value is the largest of theirs. The parts: better in at least one metric (one-sided tests, the smallest p-value

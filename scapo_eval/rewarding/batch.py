@@ -119,7 +119,7 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
-    """The reward of a truth file and a vocabulary, loaded once per process.
+    """Returns the reward of a truth file and a vocabulary, loaded once per process.
 
     A faulty row gives no reward and is counted: it must not end a run of many machines (see :func:`log_metrics`).
 
@@ -139,7 +139,7 @@ def _load_reward(truth: str, vocabulary: str, **settings: Any) -> SubsentenceRew
 
 
 def reward_from_environment() -> SubsentenceReward:
-    """The reward that the environment names, for libraries that load a plugin by its path.
+    """Returns the reward that the environment names, for libraries that load a plugin by its path.
 
     ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are files or names, ``SCAPO_REWARD`` a JSON object of
     the fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
@@ -176,7 +176,7 @@ def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bo
 
 
 def _matrix(values: Any) -> NDArray[Any] | None:
-    """A two-dimensional array or tensor as an array; None for anything else."""
+    """Returns a two-dimensional array or tensor as an array; None for anything else."""
     return np.asarray(values.cpu() if hasattr(values, "cpu") else values) if getattr(values, "ndim", 0) == 2 else None
 
 
@@ -191,7 +191,7 @@ def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """An advantage estimator of EasyR1 and SkyRL: the token rewards themselves, without any group statistics.
+    """Returns an advantage estimator of EasyR1 and SkyRL: the token rewards themselves, without any group statistics.
 
     Args:
         token_level_rewards: (B, T) reward of each token.

@@ -102,7 +102,7 @@ class UnitReader:
 
 
 def _says(claim: Claim, state: State) -> tuple[str, ...]:
-    """The fact of a true claim, else what is claimed."""
+    """Returns the fact of a true claim, else what is claimed."""
     if state != 1:
         return "", *claim.key, "some" if claim.restricted else ""
     if claim.value in _INVERSE and claim.other:

@@ -35,7 +35,7 @@ class Explanation:
 
     @classmethod
     def of(cls, result: RewardResult) -> Explanation:
-        """That of a reward."""
+        """Returns that of a reward."""
         parts, verdicts = result.parts, result.verdicts
         counts = f"{result.covered} of {result.generated} labels supported, {result.hallucinated} hallucinated"
         title = f"image {result.image_id}: {result.total:+.2f}; {counts}"
@@ -58,7 +58,7 @@ class Explanation:
     __repr__ = __str__
 
     def html(self) -> str:
-        """A table without scripts, everything of the response escaped."""
+        """Returns a table without scripts, everything of the response escaped."""
         rows = []
         for text, reward, verdicts in self.pieces:
             marks = " ".join(

@@ -28,7 +28,7 @@ def reward_fn(
     name: str = "scapo",
     **settings: Any,
 ) -> RewardFunction:
-    """A reward function for TRL, ms-swift, verifiers and lighteval, which pick their arguments by name.
+    """Returns a reward function for TRL, ms-swift, verifiers and lighteval, which pick their arguments by name.
 
     Args:
         vocabulary: a vocabulary, the name of one that is shipped, or a file.
@@ -75,7 +75,7 @@ class RewardFunction:
         model_response: Any = None,
         **given: Any,
     ) -> Any:
-        """The rewards of responses, by whichever arguments a library hands over.
+        """Returns the rewards of responses, by whichever arguments a library hands over.
 
         Args:
             completions: n responses, as texts or lists of messages (TRL, ms-swift); the n image ids are ``image_id``.
@@ -118,12 +118,12 @@ class RewardFunction:
 
 
 def totals(columns: RewardColumns) -> list[float | None]:
-    """The sum of each response's rewards, None for a faulty row."""
+    """Returns the sum of each response's rewards, None for a faulty row."""
     return [None if k in columns.errors else total for k, total in enumerate(columns.total.tolist())]
 
 
 def text_of_completion(completion: Any) -> object:
-    """A completion's text: a string, or a list of messages whose texts are joined; anything else as it is."""
+    """Returns a completion's text: a string, or a list of messages whose texts are joined; anything else as it is."""
     if not isinstance(completion, list):
         return completion
     texts: list[str] = []
@@ -141,6 +141,6 @@ def _image_of(given: Mapping[str, Any]) -> object:
 
 
 def _first_text(response: Any) -> object:
-    """The first text of lighteval's ModelResponse."""
+    """Returns the first text of lighteval's ModelResponse."""
     texts = getattr(response, "final_text", None) or getattr(response, "text", response)
     return texts[0] if isinstance(texts, (list, tuple)) and texts else texts

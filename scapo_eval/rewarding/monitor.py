@@ -28,7 +28,7 @@ def _cues(use: Use) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
-    """Of labels that are single words, by their names and plurals."""
+    """Returns of labels that are single words, by their names and plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
     return NearMisses(
         Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})

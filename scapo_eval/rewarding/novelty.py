@@ -15,7 +15,7 @@ _THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a pi
 
 
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:
-    """The share of the pairs of neighboring words of each piece that no earlier piece of its response has.
+    """Returns the share of the pairs of neighboring words of each piece that no earlier piece of its response has.
 
     All mentions are one word to it, and the borders of a piece are words: "A dog." and "A frisbee." are the same.
 

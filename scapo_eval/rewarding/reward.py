@@ -182,7 +182,7 @@ class RewardConfig:
 
     @classmethod
     def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
-        """One of the paper's ablations of the reward.
+        """Returns one of the paper's ablations of the reward.
 
         Args:
             name: ``additive``; ``full_repeat`` (r_rep = r_g); ``no_reg`` (r_reg = 0).
@@ -216,7 +216,7 @@ class RewardConfig:
         return all(getattr(self, name) == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
-        """The rule and every setting that is not the default, for a signature."""
+        """Returns the rule and every setting that is not the default, for a signature."""
         settings: dict[str, object] = {}
         for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
             value = getattr(self, setting.name)
@@ -353,7 +353,7 @@ class RewardColumns:
         return len(self.errors)
 
     def results(self) -> list[RewardResult]:
-        """One readable result per response, all views of these columns."""
+        """Returns one readable result per response, all views of these columns."""
         return list(map(RewardResult, repeat(self), range(len(self))))
 
     def token_advantages(
@@ -364,7 +364,7 @@ class RewardColumns:
         truncated: Truncated = "score",
         finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
     ) -> list[NDArray[np.float32]]:
-        """The advantage of every token of every response; see :meth:`RewardResult.token_advantages`.
+        """Returns the advantage of every token of every response; see :meth:`RewardResult.token_advantages`.
 
         Args:
             offsets: character spans of the tokens of each response, (T_i, 2) each, or as columns.
@@ -481,7 +481,7 @@ class RewardResult:
     def token_advantages(
         self, offsets: ArrayLike, *, eos: Eos = "zero", truncated: Truncated = "score", finished: bool = True
     ) -> NDArray[np.float32]:
-        """The advantage of every generated token (Algorithm 1, line 17).
+        """Returns the advantage of every generated token (Algorithm 1, line 17).
 
         A token gets the reward of the piece that holds its last character that is not white space; a
         token of white space alone, that of its first character. A token without text (an empty span: a
@@ -588,11 +588,11 @@ class SubsentenceReward:
         return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)
 
     def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
-        """The rewards of n responses; see :meth:`batch`."""
+        """Returns the rewards of n responses; see :meth:`batch`."""
         return self.batch(image_ids, responses).results()
 
     def batch(self, image_ids: Sequence[object], responses: Sequence[object], *, whole: bool = True) -> RewardColumns:
-        """The rewards of n responses as columns.
+        """Returns the rewards of n responses as columns.
 
         Args:
             image_ids: n image ids in any spelling.
@@ -712,7 +712,7 @@ class SubsentenceReward:
         return _Read(answers, besides, *self.matcher.find_left_out(answers))
 
     def _cut(self, read: _Read) -> SpanColumns:
-        """The pieces of responses; no boundary falls inside a mention, claim or not."""
+        """Returns the pieces of responses; no boundary falls inside a mention, claim or not."""
         if callable(self.config.rule):
             return with_cuts(split_batch_by(read.answers, self.config.rule), read.besides)
         return with_cuts(split_batch(read.answers, self.config.rule, read.mentions), read.besides)
@@ -805,7 +805,7 @@ class SubsentenceReward:
         return reward
 
     def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
-        """The expectation of Eq. 1 where labels are present independently with given probabilities.
+        """Returns the expectation of Eq. 1 where labels are present independently with given probabilities.
 
         Args:
             claims: of the pieces; a probability of -1 is unknown.
@@ -984,7 +984,7 @@ def _piece_at(
 
 
 def _number(name: str, value: object) -> float:
-    """A finite number that a function of the user's returned."""
+    """Returns a finite number that a function of the user's returned."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -1003,7 +1003,7 @@ def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
-    """The scaling of 0 ... most labels."""
+    """Returns the scaling of 0 ... most labels."""
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
         table = np.array([float(function(n)) for n in range(most + 1)])
@@ -1042,7 +1042,7 @@ def _silent(
 
 
 def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
-    """One piece per response, an empty one included: it has a response-level reward."""
+    """Returns one piece per response, an empty one included: it has a response-level reward."""
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
     indptr[np.array(rows, dtype=np.int64) + 1] = 1
@@ -1051,7 +1051,7 @@ def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> 
 
 
 def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
-    """The columns of one response."""
+    """Returns the columns of one response."""
     parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
     rows = slice(row, row + 1)

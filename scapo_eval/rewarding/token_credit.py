@@ -105,7 +105,7 @@ class TextCredit:
         truncated: Truncated,
         finished: bool | Sequence[bool] | NDArray[np.bool_],
     ) -> tuple[NDArray[np.float32], Ints]:
-        """The advantage of every token of some of the texts.
+        """Returns the advantage of every token of some of the texts.
 
         Args:
             offsets: character spans of the tokens of each of these texts, (T_i, 2) each, or as columns.
@@ -224,7 +224,7 @@ def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, 
 
 
 def _spaces(joined: str) -> NDArray[np.bool_]:
-    """Whether each character is white space."""
+    """Returns whether each character is white space."""
     if joined.isascii():
         return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -232,7 +232,7 @@ def _spaces(joined: str) -> NDArray[np.bool_]:
 
 
 def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
-    """The character that decides for each token: its last that is not white space, else its first."""
+    """Returns the character that decides for each token: its last that is not white space, else its first."""
     owner: Ints = last.copy()
     moving = is_space[owner].nonzero()[0]
     while len(moving):

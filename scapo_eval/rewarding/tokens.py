@@ -33,7 +33,7 @@ _BLOCK = 8192  # tokens that are written at once: their arrays stay in the cache
 
 
 def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
-    """The character span of each token in the text of :func:`decode_with_offsets`.
+    """Returns the character span of each token in the text of :func:`decode_with_offsets`.
 
     Args:
         tokenizer: see there.
@@ -49,7 +49,7 @@ def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
 
 
 def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
-    """The text of generated ids and each token's character span in it.
+    """Returns the text of generated ids and each token's character span in it.
 
     The text is that of ``tokenizer.decode(ids, skip_special_tokens=True,
     clean_up_tokenization_spaces=False)``: rewards must be computed on it, or the spans do not fit.
@@ -118,7 +118,7 @@ def _check_ids(flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> None:
 
 
 def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
-    """The ids of response ``k`` (a list, an array or a tensor) as an array.
+    """Returns the ids of response ``k`` (a list, an array or a tensor) as an array.
 
     Raises:
         InputError: they are not a flat list of integers.
@@ -170,7 +170,7 @@ class _TokenTable:
         return texts[0], offsets
 
     def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-        """The bytes of all tokens, end to end, and how many each has."""
+        """Returns the bytes of all tokens, end to end, and how many each has."""
         rows = np.minimum(flat, self.n_ids)
         if self.first:
             for at in self._first_positions(flat, indptr):
@@ -275,7 +275,7 @@ _lock = Lock()
 
 
 def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
-    """The table of a tokenizer, built at its first use and again when tokens were added to it.
+    """Returns the table of a tokenizer, built at its first use and again when tokens were added to it.
 
     A new one is compared with the tokenizer's own decoding of the first sequences.
     """
@@ -301,7 +301,7 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
 
 
 def _backend_of(tokenizer: Any) -> Any:
-    """The ``tokenizers.Tokenizer`` inside a tokenizer or a processor."""
+    """Returns the ``tokenizers.Tokenizer`` inside a tokenizer or a processor."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         holder = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
@@ -350,7 +350,7 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
 
 
 def _decoder_kinds(decoder: Any) -> set[str]:
-    """The steps of a decoder, if each token's text depends on nothing but whether it is the first."""
+    """Returns the steps of a decoder, if each token's text depends on nothing but whether it is the first."""
     if decoder is None:
         return set()
     state = json.loads(decoder.__getstate__())

@@ -166,7 +166,7 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
 
 
 def has_words(piece: str) -> bool:
-    """Whether a piece says anything: a letter or a digit that is not the name of a fence's language."""
+    """Returns whether a piece says anything: a letter or a digit that is not the name of a fence's language."""
     return not _FENCE.fullmatch(piece) and _WORD.search(piece) is not None
 
 
@@ -185,7 +185,7 @@ class _Spans:
         self._end = 0
 
     def hold(self, at: int) -> bool:
-        """Whether a position lies strictly inside one."""
+        """Returns whether a position lies strictly inside one."""
         while self._next is not None and self._next[0] < at:
             self._end = max(self._end, self._next[1])
             self._next = next(self._spans, None)
@@ -232,7 +232,7 @@ class _Line(NamedTuple):
 
     @classmethod
     def of(cls, text: str, begin: int, end: int) -> _Line:
-        """The line between two offsets."""
+        """Returns the line between two offsets."""
         line = text[begin:end]
         begin += len(line) - len(line.lstrip())
         line = line.strip()
@@ -255,7 +255,7 @@ def _kind(line: str) -> str:
 
 
 def _goes_on(text: str, line: _Line, following: _Line) -> bool:
-    """Whether no cut parts two lines: a heading and what it heads, or one sentence, wrapped."""
+    """Returns whether no cut parts two lines: a heading and what it heads, or one sentence, wrapped."""
     if line.kind == "heading":
         return True
     if following.kind != "prose" or line.kind not in ("prose", "item") or text[following.begin] == ">":
@@ -291,7 +291,7 @@ def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Itera
 
 
 def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
-    """The cuts of one sentence at those of its clause marks behind which a unit begins."""
+    """Returns the cuts of one sentence at those of its clause marks behind which a unit begins."""
     if len(marks) > MOST_MARKS:
         return []
     places = [(begin, ""), *marks]
@@ -338,12 +338,12 @@ def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
 
 
 def _may_be_verb(word: str) -> bool:
-    """Whether a word before a determiner may be a verb in -s that is in no list: ``spans the``."""
+    """Returns whether a word before a determiner may be a verb in -s that is in no list: ``spans the``."""
     return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in _PREPOSITIONS
 
 
 def _openings(chunks: Sequence[Chunk]) -> list[bool]:
-    """Whether a unit may begin with each chunk of a sentence."""
+    """Returns whether a unit may begin with each chunk of a sentence."""
     opens = [False] * len(chunks)
     complete = False  # whether a clause with its verb stands before
     verbs = relatives = 0
@@ -369,12 +369,12 @@ def _coordinates(chunk: Chunk, following: Chunk) -> bool:
 
 
 def _continues(following: Chunk | None) -> bool:
-    """Whether what follows goes on with the verb of what was said before an insertion."""
+    """Returns whether what follows goes on with the verb of what was said before an insertion."""
     return following is not None and bool(following.words) and following.words[0] in _FINITE
 
 
 def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
-    """Whether a clause, or a modifier with claims of its own, begins here behind a clause."""
+    """Returns whether a clause, or a modifier with claims of its own, begins here behind a clause."""
     words = chunk.words
     if chunk.mark != ",":  # a semicolon, colon or dash behind a clause, but not in ``but no - they are``
         return not (previous.words and previous.words[0] in _CONJUNCTIONS and len(previous.words) <= SHORT)
@@ -391,14 +391,14 @@ def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
 
 
 def _waits(words: Sequence[str], following: str) -> bool:
-    """Whether words behind a conjunction are but the beginning of the clause that follows their comma."""
+    """Returns whether words behind a conjunction are but the beginning of the clause that follows their comma."""
     if len(words) <= SHORT or words[1] in _PREPOSITIONS or words[1] in _FRONTED or words[1].endswith("ly"):
         return True
     return len(words) <= MIN_WORDS and words[1] in _DETERMINERS and following not in _DETERMINERS
 
 
 def _modifies(words: Sequence[str]) -> bool:
-    """Whether words are a modifier with claims of its own: relative, with a participle, *with*, absolute."""
+    """Returns whether words are a modifier with claims of its own: relative, with a participle, *with*, absolute."""
     if not words:
         return False
     first = words[0]
@@ -410,7 +410,7 @@ def _modifies(words: Sequence[str]) -> bool:
 
 
 def _is_participle(words: Sequence[str]) -> bool:
-    """Whether a phrase begins with a participle, behind adverbs or not."""
+    """Returns whether a phrase begins with a participle, behind adverbs or not."""
     k = 0
     while k < min(2, len(words) - 1) and (words[k] in _ADVERBS or words[k].endswith("ly")):
         k += 1
@@ -437,12 +437,12 @@ def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int
 
 
 def _is_item(chunk: Chunk) -> bool:
-    """Whether a chunk is an item of such a list."""
+    """Returns whether a chunk is an item of such a list."""
     if chunk.mark != "," or not _is_located(chunk):
         return False
     return chunk.words[0] in _DETERMINERS or chunk.words[0] in ("and", "or")
 
 
 def _is_located(chunk: Chunk) -> bool:
-    """Whether a chunk is clause-sized and says where its thing is."""
+    """Returns whether a chunk is clause-sized and says where its thing is."""
     return chunk.n_words >= MIN_WORDS and not _PLACES.isdisjoint(chunk.words[2:])

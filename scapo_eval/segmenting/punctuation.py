@@ -63,7 +63,7 @@ def last_sentence(text: str) -> int:
 
 
 def _ends_sentence(text: str, unit: re.Match[str], urls: Urls) -> bool | None:
-    """Whether a unit ends a sentence (True) or a clause (False); None if it closes nothing."""
+    """Returns whether a unit ends a sentence (True) or a clause (False); None if it closes nothing."""
     at, end = unit.start(), unit.start(1)
     space = unit[1]
     if text[at] in LINE_ENDS or (space != " " and not _LINE_ENDS.isdisjoint(space)):
@@ -72,7 +72,7 @@ def _ends_sentence(text: str, unit: re.Match[str], urls: Urls) -> bool | None:
 
 
 def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
-    """Whether the marks from ``at`` to ``end`` close a sentence (True), a clause (False) or nothing (None)."""
+    """Returns whether the marks from ``at`` to ``end`` close a sentence (True), a clause (False) or nothing (None)."""
     mark = text[at]
     if mark in DASHES:
         return False if _parts_clauses(text, at, end, urls) else None
@@ -86,7 +86,7 @@ def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
 
 
 def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
-    """A dash between clauses: an em dash or ``--`` anywhere between words, others between spaces."""
+    """Returns a dash between clauses: an em dash or ``--`` anywhere between words, others between spaces."""
     before = _before(text, at, " \t")
     if not before or before.isspace() or end == len(text):
         return False
@@ -112,7 +112,7 @@ class Urls:
         self._spans: list[tuple[int, int]] | None = None
 
     def __contains__(self, at: int) -> bool:
-        """Whether a position lies in a URL."""
+        """Returns whether a position lies in a URL."""
         if self._spans is None:
             may = "://" in self._text or "www." in self._text
             self._spans = [match.span() for match in _URL.finditer(self._text)] if may else []
@@ -123,7 +123,7 @@ class Urls:
 
 
 def _is_abbreviation(text: str, at: int) -> bool:
-    """Whether the full stop at ``at`` belongs to an abbreviation, an initial or a list number."""
+    """Returns whether the full stop at ``at`` belongs to an abbreviation, an initial or a list number."""
     ending = text[max(at - 2, 0) : at]
     if len(ending) == 2 and ending.isalpha() and ending.lower() not in _ABBREVIATED:
         return False  # nearly all words, told by their last two letters
@@ -154,7 +154,7 @@ def _is_abbreviation(text: str, at: int) -> bool:
 
 
 def _begins_line(text: str, at: int) -> bool:
-    """Whether nothing but spaces and marks of Markdown stand before ``at`` in its line."""
+    """Returns whether nothing but spaces and marks of Markdown stand before ``at`` in its line."""
     while at and text[at - 1] in " \t*#(":
         at -= 1
     return not at or text[at - 1] in "\n\r"
@@ -168,7 +168,7 @@ def _word_begin(text: str, end: int) -> int:
 
 
 def _before(text: str, at: int, skipped: str) -> str:
-    """The character before ``at`` that is none of those to be skipped; empty at the beginning of the text."""
+    """Returns the character before ``at`` that is none of those to be skipped; empty at the beginning of the text."""
     while at and text[at - 1] in skipped:
         at -= 1
     return text[at - 1 : at] if at else ""

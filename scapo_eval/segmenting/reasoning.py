@@ -14,7 +14,7 @@ _TAG = re.compile(
 
 
 def spans_besides_answer(text: str) -> list[tuple[int, int]]:
-    """The spans of a response that are not its answer, with the white space behind them.
+    """Returns the spans of a response that are not its answer, with the white space behind them.
 
     They are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>`` with their tags, and the tags of
     ``<answer>...</answer>``. A block that is not closed goes to the end; reasoning that was opened in the prompt (a
@@ -48,7 +48,7 @@ def spans_besides_answer(text: str) -> list[tuple[int, int]]:
 
 
 def only_answer(text: str, spans: list[tuple[int, int]]) -> str:
-    """The text, character by character as long, with line ends in the place of spans."""
+    """Returns the text, character by character as long, with line ends in the place of spans."""
     pieces, at = [], 0
     for start, end in spans:
         pieces += [text[at:start], "\n" * (end - start)]

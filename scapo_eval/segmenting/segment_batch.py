@@ -41,7 +41,7 @@ _LETTER = _UPPER | _LOWER
 
 
 def _class_of(character: str) -> int:
-    """The classes of an ASCII character as bits."""
+    """Returns the classes of an ASCII character as bits."""
     classes = {
         _SPACE: character.isspace(),
         _DIGIT: character.isdigit(),
@@ -196,7 +196,7 @@ def _batch_cuts(
 
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The texts in ASCII, character by character, and which are left to the definition (empty here)."""
+    """Returns the texts in ASCII, character by character, and which are left to the definition (empty here)."""
     if len(texts) == 1 and len(texts[0]) < _LONG:
         return [""], [0]  # it is cut before the arrays would be made
     simple = list(texts)
@@ -263,7 +263,7 @@ def _plain_cuts(
 def _inside_mention(
     owner: NDArray[np.int64], position: NDArray[np.int64], mentions: MentionColumns, lengths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether a cut falls inside a mention of its text."""
+    """Returns whether a cut falls inside a mention of its text."""
     if not len(mentions.start):
         return np.zeros(len(owner), dtype=bool)
     stride = int(lengths.max(initial=0)) + 1  # one number line for all texts
@@ -379,7 +379,7 @@ def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) ->
 
 
 def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the letters before each full stop could be an abbreviation or an initial."""
+    """Returns whether the letters before each full stop could be an abbreviation or an initial."""
     eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
     text = np.frombuffer(joined, dtype=np.uint8)
     tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array

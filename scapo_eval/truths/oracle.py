@@ -49,7 +49,7 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def of_columns(cls, columns: TruthColumns) -> PresenceOracle:
-        """An oracle of what a reader of ``io/truth*.py`` returned."""
+        """Returns an oracle of what a reader of ``io/truth*.py`` returned."""
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
@@ -69,7 +69,7 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def of(cls, given: TruthGiven) -> PresenceOracle:
-        """An oracle as it is, of a mapping, of records, or loaded."""
+        """Returns an oracle as it is, of a mapping, of records, or loaded."""
         if isinstance(given, PresenceOracle):
             return given
         if isinstance(given, Mapping):
@@ -84,7 +84,7 @@ class PresenceOracle(TruthColumns):
         labels: Sequence[str] | None = None,
         source: str = "mapping",
     ) -> PresenceOracle:
-        """An oracle from ``{image id: present labels}``.
+        """Returns an oracle from ``{image id: present labels}``.
 
         Args:
             objects: image id in any spelling -> labels present.
@@ -101,7 +101,7 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def from_frame(cls, frame: Any, *, source: str = "frame") -> PresenceOracle:
-        """An oracle from a pandas or polars DataFrame, a Hugging Face Dataset, or a mapping of lists.
+        """Returns an oracle from a pandas or polars DataFrame, a Hugging Face Dataset, or a mapping of lists.
 
         Args:
             frame: columns ``image_id`` and ``label`` (any label that is not listed is absent; an empty label: an image
@@ -124,7 +124,7 @@ class PresenceOracle(TruthColumns):
         vocabulary_fingerprint: str = "",
         source: str = "matrix",
     ) -> PresenceOracle:
-        """An oracle from a matrix of every cell.
+        """Returns an oracle from a matrix of every cell.
 
         Args:
             matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
@@ -205,7 +205,7 @@ class PresenceOracle(TruthColumns):
         return -1 if ((row, k) in self._exceptions) == (self.absent is None) else 0
 
     def present(self, image_id: object) -> frozenset[str]:
-        """The labels present in an image.
+        """Returns the labels present in an image.
 
         Raises:
             InputError: the oracle does not know the image.
@@ -214,7 +214,7 @@ class PresenceOracle(TruthColumns):
         return frozenset(self.labels[k] for k in self.label_ids[self.indptr[row] : self.indptr[row + 1]].tolist())
 
     def states(self, labels: Sequence[str]) -> NDArray[np.int8]:
-        """Every state for a label axis of the caller's, for example a vocabulary's.
+        """Returns every state for a label axis of the caller's, for example a vocabulary's.
 
         Args:
             labels: L labels.
@@ -226,7 +226,7 @@ class PresenceOracle(TruthColumns):
         return self._onto([position.get(label, -1) for label in self.labels], labels)
 
     def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
-        """Every state for a vocabulary's labels, found by its aliases where this truth names things freely.
+        """Returns every state for a vocabulary's labels, found by its aliases where this truth names things freely.
 
         A label is present where any of its names is. It is verified absent where the name that is the label itself
         is, or every name of it: a picture without a man may still show a person.
@@ -305,7 +305,7 @@ class PresenceOracle(TruthColumns):
         return digest(parts)
 
     def restricted_to(self, vocabulary: Vocabulary) -> PresenceOracle:
-        """A matrix on the vocabulary's labels, in its order, that carries the vocabulary's fingerprint."""
+        """Returns a matrix on the vocabulary's labels, in its order, that carries the vocabulary's fingerprint."""
         return self.of_columns(
             columns_of_matrix(
                 self.states_of(vocabulary),
@@ -506,7 +506,7 @@ def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1 << 17)
 def _words(name: str) -> tuple[str, ...]:
-    """A name as a vocabulary reads its aliases; one that cannot be an alias stays as it is."""
+    """Returns a name as a vocabulary reads its aliases; one that cannot be an alias stays as it is."""
     try:
         return tokenize_alias(name)
     except ValueError:

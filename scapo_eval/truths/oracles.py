@@ -44,7 +44,7 @@ class Oracle(Protocol):
     """
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
-        """The values of n different cells.
+        """Returns the values of n different cells.
 
         Args:
             image_ids: n canonical image ids.
@@ -93,7 +93,7 @@ class TruthOnDemand(Truth):
         return str(getattr(self.cells, "fingerprint", self.oracle.source)), "on-demand"
 
     def row(self, image_id: object) -> str:  # type: ignore[override]
-        """The canonical id of an image.
+        """Returns the canonical id of an image.
 
         Raises:
             InputError: the id is not valid, or the oracle says that it does not know it.
@@ -189,7 +189,7 @@ class TableOracle:
 
     @classmethod
     def from_mapping(cls, values: Mapping[Any, Any]) -> TableOracle:
-        """A table from ``{image id: {label: value}}``.
+        """Returns a table from ``{image id: {label: value}}``.
 
         Raises:
             InputError: another kind of mapping, a value outside [0, 1], an image in two spellings.
@@ -328,7 +328,7 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """A matrix where all values are 1, 0 or -1, else a table."""
+    """Returns a matrix where all values are 1, 0 or -1, else a table."""
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:
         values = np.asarray(frame.to_numpy(), dtype=np.float64)

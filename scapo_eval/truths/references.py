@@ -133,7 +133,7 @@ class References:
         return [text for texts in self.texts.values() for text in texts], np.repeat(np.arange(len(sizes)), sizes)
 
     def has(self, image: str, caption: str) -> bool:
-        """Whether a caption is one of its image's references (case, spaces and punctuation aside)."""
+        """Returns whether a caption is one of its image's references (case, spaces and punctuation aside)."""
         return written_alike(caption) in self._written[image]
 
     @cached_property
@@ -141,7 +141,7 @@ class References:
         return {image: frozenset(map(written_alike, texts)) for image, texts in self.texts.items()}
 
     def without(self, image: str, caption: str) -> tuple[str, ...]:
-        """The references of an image that are not this very caption."""
+        """Returns the references of an image that are not this very caption."""
         left_out = written_alike(caption)
         return tuple(text for text in self.texts[image] if written_alike(text) != left_out)
 
@@ -182,7 +182,7 @@ def _keys(record: Mapping[str, Any]) -> str:
 
 
 def written_alike(text: str) -> str:
-    """A caption as it is compared with references: by its words, whatever case, spaces and punctuation."""
+    """Returns a caption as it is compared with references: by its words, whatever case, spaces and punctuation."""
     return " ".join(tokens(text)) or fold(text).strip()
 
 
@@ -202,7 +202,7 @@ class WordCounts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> WordCounts:
-        """Of the references of one image."""
+        """Returns of the references of one image."""
         words = [tokens(text) for text in texts]
         named = Counter(word for reference in words for word in content_words(reference))
         return cls(named, len(texts), max(1.0, sum(map(len, words)) / max(1, len(words))))
@@ -237,7 +237,7 @@ class ReferenceWords:
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
-        """The words against which a caption of an image is held."""
+        """Returns the words against which a caption of an image is held."""
         if self.leave_out_self and self.references.has(image, caption):
             return WordCounts.of(self.references.without(image, caption))
         return self._counts[image]
@@ -312,7 +312,7 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """A truth from references, joined with another one where there is one.
+    """Returns a truth from references, joined with another one where there is one.
 
     Args:
         references: of the images.
@@ -450,13 +450,13 @@ class Beside:
         )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
-        """The vocabulary where none is given."""
+        """Returns the vocabulary where none is given."""
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
         self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
-        """The truth together with what is beside it; the truth itself where nothing is.
+        """Returns the truth together with what is beside it; the truth itself where nothing is.
 
         Args:
             oracle: the truth, None without.

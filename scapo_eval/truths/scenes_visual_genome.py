@@ -82,7 +82,7 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome_scenes(data: bytes) -> bool:
-    """Whether JSON data is one of Visual Genome's files of things; a plain scene graph has other keys."""
+    """Returns whether JSON data is one of Visual Genome's files of things; a plain scene graph has other keys."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and _OWN_KEYS.search(head) is not None
 

@@ -44,7 +44,7 @@ _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 
 
 def is_coco(data: bytes) -> bool:
-    """Whether JSON data is COCO's."""
+    """Returns whether JSON data is COCO's."""
     return data[:64].lstrip()[:1] == b"{" and b'"annotations"' in data and b'"categories"' in data
 
 

@@ -105,7 +105,7 @@ def columns_of_matrix(
     source: str,
     world: LabelSet = "total",
 ) -> TruthColumns:
-    """The columns of a matrix of every cell.
+    """Returns the columns of a matrix of every cell.
 
     Args:
         matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
@@ -155,7 +155,7 @@ def written_world(world: LabelSet) -> LabelSet:
 
 
 def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
-    """The world that a file names; ``otherwise`` where it names none.
+    """Returns the world that a file names; ``otherwise`` where it names none.
 
     Raises:
         InputError: it is none that a written truth can have.
@@ -169,7 +169,7 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
 
 
 def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
-    """A matrix in parts of some MB, which bound the memory of what is made of it."""
+    """Returns a matrix in parts of some MB, which bound the memory of what is made of it."""
     return np.array_split(matrix, matrix.size // _PART + 1)
 
 
@@ -193,7 +193,7 @@ def columns_of_cells(
     absent: NDArray[np.int64] | None = None,
     names: Sequence[tuple[str, ...]] | None = None,
 ) -> TruthColumns:
-    """The columns of listed cells.
+    """Returns the columns of listed cells.
 
     Args:
         source: name for messages.
@@ -278,7 +278,7 @@ class TruthRows:
         self.faults.add(InputError(reason, path=self.source, line=line))
 
     def columns(self, labels: Sequence[str] | None) -> TruthColumns:
-        """The rows as columns.
+        """Returns the rows as columns.
 
         Args:
             labels: the axis, outside of which every label is unknown. Without it any unlisted label is absent.
@@ -309,7 +309,7 @@ class TruthRows:
 
 
 def sorted_unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The different keys in order; ``np.unique`` hashes, which is slow on positions of cells."""
+    """Returns the different keys in order; ``np.unique`` hashes, which is slow on positions of cells."""
     ordered = np.sort(keys)
     return ordered[np.diff(ordered, prepend=-1) > 0]
 

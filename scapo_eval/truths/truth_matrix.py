@@ -140,7 +140,7 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _is_state(kind: Any) -> bool:
-    """Whether a column is a label's states, not a list of labels."""
+    """Returns whether a column is a label's states, not a list of labels."""
     from pyarrow import types
 
     return bool(types.is_integer(kind) or types.is_boolean(kind))

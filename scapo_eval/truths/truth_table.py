@@ -53,7 +53,7 @@ class _Cells:
         self._cells = {state: (array("q"), array("q")) for state in (1, 0, -1)}
 
     def row(self, image_id: object) -> int:
-        """The image's row; ValueError where the id is not valid."""
+        """Returns the image's row; ValueError where the id is not valid."""
         key = image_id if type(image_id) in (str, int) else None
         row = self._rows.get(key) if key is not None else None
         if row is None:
@@ -117,7 +117,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
 
 
 def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> TruthColumns:
-    """A column of 1, 0 or -1 for every label: a matrix in which every cell is given."""
+    """Returns a column of 1, 0 or -1 for every label: a matrix in which every cell is given."""
     faults, matrix, images, labels = FaultList(), [], [], list[str]()
     for number, record in rows:
         labels = labels or [column for column in record if column != image]
@@ -134,7 +134,7 @@ def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> Truth
 
 
 def _read_lists(rows: Iterable[NumberedRecord], source: str, image: str, column: str) -> TruthColumns:
-    """The labels of an image in one cell, between commas, semicolons or bars."""
+    """Returns the labels of an image in one cell, between commas, semicolons or bars."""
     read = TruthRows(source, FaultList())
     for number, record in rows:
         labels = [label.strip() for label in re.split(r"[;,|]", record.get(column) or "")]
@@ -181,7 +181,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
 
 
 def _values(column: Any) -> list[Any]:
-    """A column of any library as plain Python values."""
+    """Returns a column of any library as plain Python values."""
     listed = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 

@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome(data: bytes) -> bool:
-    """Whether JSON data is Visual Genome's: an array of images with named objects."""
+    """Returns whether JSON data is Visual Genome's: an array of images with named objects."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and b'"objects"' in head and re.search(rb'"names"\s*:', head) is not None
 

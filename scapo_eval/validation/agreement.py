@@ -45,7 +45,7 @@ class ResampledImages:
 
     @classmethod
     def of(cls, images: list[str], *, resamples: int, seed: int) -> ResampledImages:
-        """A bootstrap of the images of items."""
+        """Returns a bootstrap of the images of items."""
         _, group = np.unique(np.array(images, dtype=object), return_inverse=True)
         n = int(group.max()) + 1
         rng = np.random.default_rng(seed)
@@ -210,7 +210,7 @@ _MEASURES: dict[Statistic, Callable[[Pairing, Floats], Floats]] = {
 
 
 def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
-    """The percentile interval of ``(1 + resamples,)`` values, of which the first is that of all items."""
+    """Returns the percentile interval of ``(1 + resamples,)`` values, of which the first is that of all items."""
     known = resampled[1:][~np.isnan(resampled[1:])]
     if np.isnan(resampled[0]) or not len(known):
         return Interval(None, None)

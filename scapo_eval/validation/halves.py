@@ -12,7 +12,7 @@ HALVES_SEED = "scapo people 1"
 
 
 def half_of(image: str, seed: str = HALVES_SEED) -> Half:
-    """The half of an image: the same on every machine, for any subset and order of the images.
+    """Returns the half of an image: the same on every machine, for any subset and order of the images.
 
     Args:
         image: canonical image id, or the id of whatever items are grouped by.

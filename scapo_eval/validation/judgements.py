@@ -176,7 +176,7 @@ class Judgements:
         return values
 
     def half(self, half: Half) -> Judgements:
-        """The items of one half of the images, see :func:`~scapo_eval.validation.halves.half_of`."""
+        """Returns the items of one half of the images, see :func:`~scapo_eval.validation.halves.half_of`."""
         return replace(self, items=tuple(item for item in self.items if half_of(item.image) == half))
 
     def without_systems(self, names: Sequence[str]) -> Judgements:
@@ -285,7 +285,7 @@ _COUNTS = frozenset("two three four five six seven eight nine ten several many m
 
 
 def _object_fact(text: str) -> bool:
-    """Whether a fact says that a thing is there, and not how many of it there are."""
+    """Returns whether a fact says that a thing is there, and not how many of it there are."""
     return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
 
 

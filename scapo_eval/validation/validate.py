@@ -113,7 +113,7 @@ class Validation:
         return f"<Validation {self.judgements.name}: {len(self.agreements)} agreements>"
 
     def value(self, metric: str, rating: str, statistic: str) -> float | None:
-        """One value (KeyError where there is none of this name)."""
+        """Returns one value (KeyError where there is none of this name)."""
         for agreement in self.agreements:
             if (agreement.metric, agreement.rating, agreement.statistic) == (metric, rating, statistic):
                 return agreement.value

@@ -123,7 +123,7 @@ def _hint(name: str, measures: Measures) -> str:
 
 
 def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> NDArray[np.float64]:
-    """A column of scores from elsewhere, greater being better.
+    """Returns a column of scores from elsewhere, greater being better.
 
     Args:
         path: records of ``id`` and a number under ``key``.

@@ -88,7 +88,7 @@ class Checkpoints:
         return True
 
     def latest(self) -> Path | None:
-        """The newest complete checkpoint."""
+        """Returns the newest complete checkpoint."""
         complete = self.complete()
         return complete[-1] if complete else None
 
@@ -310,7 +310,7 @@ def _synchronize(path: Path) -> None:
 
 
 def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
-    """The model's settings with the dtype of the files, not that of the parameters in memory."""
+    """Returns the model's settings with the dtype of the files, not that of the parameters in memory."""
     import orjson
 
     def changed(value: Any) -> Any:

@@ -80,12 +80,12 @@ class Writer(dcp.StorageWriter):
         """Every rank writes alike."""
 
     def prepare_local_plan(self, plan: dcp.SavePlan) -> dcp.SavePlan:
-        """The plan as it is; OSError if the folder cannot be made."""
+        """Returns the plan as it is; OSError if the folder cannot be made."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.SavePlan]) -> list[dcp.SavePlan]:
-        """The plans as they are."""
+        """Returns the plans as they are."""
         return plans
 
     def write_data(self, plan: dcp.SavePlan, planner: dcp.SavePlanner) -> Future[list[WriteResult]]:
@@ -150,7 +150,7 @@ class Reader(dcp.StorageReader):
         """Nothing is kept from one checkpoint to the next."""
 
     def read_metadata(self) -> Metadata:
-        """The index, whose chunks make up every tensor.
+        """Returns the index, whose chunks make up every tensor.
 
         Raises:
             InputError: it is damaged.
@@ -175,11 +175,11 @@ class Reader(dcp.StorageReader):
         """Every rank reads alike."""
 
     def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
-        """The plan as it is."""
+        """Returns the plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.LoadPlan]) -> list[dcp.LoadPlan]:
-        """The plans as they are."""
+        """Returns the plans as they are."""
         return plans
 
     def read_data(self, plan: dcp.LoadPlan, planner: dcp.LoadPlanner) -> Future[None]:
@@ -233,13 +233,13 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _key(index: MetadataIndex) -> str:
-    """A chunk's name in its file: the tensor's, and where in it the chunk begins if not at its beginning."""
+    """Returns a chunk's name in its file: the tensor's, and where in it the chunk begins if not at its beginning."""
     offset = index.offset or ()
     return index.fqn + (f"@{','.join(map(str, offset))}" if any(offset) else "")
 
 
 def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
-    """The plain tensors that one is made of: itself, or, of eight-bit moments, codes and scales."""
+    """Returns the plain tensors that one is made of: itself, or, of eight-bit moments, codes and scales."""
     if not is_traceable_wrapper_subclass(tensor):
         return {key: tensor}
     names, _ = tensor.__tensor_flatten__()
@@ -247,7 +247,7 @@ def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
-    """A tensor of a file, of the same kind as another; the inverse of :func:`_parts`."""
+    """Returns a tensor of a file, of the same kind as another; the inverse of :func:`_parts`."""
     if not is_traceable_wrapper_subclass(like):
         tensor: Tensor = stream.get_tensor(key)
         return tensor
@@ -270,7 +270,7 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _whole(stored: _Stored) -> bool:
-    """Whether the chunks lie within the shape, have its volume, and do not overlap."""
+    """Returns whether the chunks lie within the shape, have its volume, and do not overlap."""
     inside = all(
         len(chunk.offset) == len(chunk.shape) == len(stored.shape)
         and all(o + s <= end for o, s, end in zip(chunk.offset, chunk.shape, stored.shape, strict=True))

@@ -18,7 +18,7 @@ GROUPED = getattr(nn.functional, "grouped_mm", None)
 
 
 def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
-    """The stacks of a language model by their names in a decoder layer (``mlp.experts.down_proj``).
+    """Returns the stacks of a language model by their names in a decoder layer (``mlp.experts.down_proj``).
 
     Experts of transformers 5; those of 4 are laid out otherwise and get no adapters.
 
@@ -35,12 +35,12 @@ def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
 
 
 def has_stacks(model: nn.Module) -> bool:
-    """Whether a part of the model holds its experts as stacks, as those of transformers 5 do."""
+    """Returns whether a part of the model holds its experts as stacks, as those of transformers 5 do."""
     return any(map(_holds_stacks, model.modules()))
 
 
 def hub_layout(model: nn.Module, name: str, weight: Tensor) -> Tensor:
-    """A weight as files on the hub hold it, and as vLLM reads it.
+    """Returns a weight as files on the hub hold it, and as vLLM reads it.
 
     There a stack is (experts, inputs, outputs); transformers 5 keeps it as (experts, outputs, inputs), and saves it so.
 
@@ -58,12 +58,12 @@ def _holds_stacks(module: nn.Module) -> bool:
 
 
 def is_stack(module: nn.Module) -> bool:
-    """Whether a module with an adapter is peft's around a stack."""
+    """Returns whether a module with an adapter is peft's around a stack."""
     return hasattr(module, "parameter_name")
 
 
 def is_outermost(name: str, module: nn.Module) -> bool:
-    """Whether a module is the outermost of peft's around a layer's stacks, which are one around another."""
+    """Returns whether a module is the outermost of peft's around a layer's stacks, which are one around another."""
     return is_stack(module) and not name.endswith(".base_layer")
 
 
@@ -106,7 +106,7 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
 
 
 def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weight) -> tuple[Tensor, Tensor]:
-    """The thin matrices of each expert: (experts, rank, inputs) and (experts, outputs, rank).
+    """Returns the thin matrices of each expert: (experts, rank, inputs) and (experts, outputs, rank).
 
     Args:
         layer: peft's, around a stack.

@@ -45,7 +45,7 @@ class GeneralPrompt(EncodedPrompt):
     """A prompt, whose pictures the model encodes in each pass."""
 
     def row(self, responses: Sequence[Sequence[int]]) -> GeneralRow:
-        """The prompt with responses, for a forward pass."""
+        """Returns the prompt with responses, for a forward pass."""
         return GeneralRow(self.prompt.ids, self.prompt.inputs, responses)
 
 
@@ -77,7 +77,7 @@ class GeneralPolicy(Policy):
         return [GeneralPrompt(prompt) for prompt in prompts]
 
     def batch(self, rows: Sequence[GeneralRow], device: torch.device) -> GeneralBatch:
-        """The one row as tensors."""
+        """Returns the one row as tensors."""
         (row,) = rows
         before, number = len(row.ids), len(row.responses)
         width = before + max(map(len, row.responses)) - 1
@@ -98,7 +98,7 @@ class GeneralPolicy(Policy):
         )
 
     def idle_batch(self, device: torch.device) -> GeneralBatch:
-        """A prompt and a response of one token each."""
+        """Returns a prompt and a response of one token each."""
         return self.batch([GeneralRow(torch.tensor(self.ends[:1]), {}, [self.ends[:1]])], device)
 
     def forward(self, batch: GeneralBatch) -> TokenStatistics:
@@ -143,7 +143,7 @@ class _Decoding:
 
 
 def _repeated(inputs: Mapping[str, Tensor], number: int, width: int) -> dict[str, Tensor]:
-    """A prompt's inputs for each of its sequences; kinds of tokens go on as text."""
+    """Returns a prompt's inputs for each of its sequences; kinds of tokens go on as text."""
     repeated = {}
     for name, tensor in inputs.items():
         if name.endswith("token_type_ids"):

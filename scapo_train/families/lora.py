@@ -29,7 +29,7 @@ _NAME = "default"
 
 
 def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
-    """The linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
+    """Returns the linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
     return {
         name: module
         for layer in language_model.layers
@@ -39,7 +39,7 @@ def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
 
 
 def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
-    """Those of a decoder layer's linear layers, experts' stacks among them, that get an adapter.
+    """Returns those of a decoder layer's linear layers, experts' stacks among them, that get an adapter.
 
     Raises:
         InputError: ``lora.targets`` names one that is not there.
@@ -134,7 +134,7 @@ class _Adapted(torch.autograd.Function):
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Whether :func:`add_adapters` was called with it, or with a part of it."""
+    """Returns whether :func:`add_adapters` was called with it, or with a part of it."""
     return bool(_adapted(model))
 
 
@@ -166,7 +166,7 @@ def unwrapped(model: nn.Module) -> Iterator[None]:
 
 
 def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """All parameters as a file on the hub has them, adapters added to the weights beside them.
+    """Yields all parameters as a file on the hub has them, adapters added to the weights beside them.
 
     Each is whole and on its own; every rank calls it.
     """
@@ -184,7 +184,7 @@ def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, 
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The adapters' weights, each whole, by their names in a file of peft's; every rank calls it."""
+    """Returns the adapters' weights, each whole, by their names in a file of peft's; every rank calls it."""
     return {
         f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach())
         for name, parameter in model.named_parameters()
@@ -200,7 +200,7 @@ def save_adapter_config(vlm: Any, base: str, revision: str, folder: Path) -> Non
 
 
 def _adapted(model: nn.Module) -> dict[str, Any]:
-    """The layers with adapters, by name."""
+    """Returns the layers with adapters, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 

@@ -50,7 +50,7 @@ class EncodedPrompt:
     prompt: Prompt
 
     def row(self, responses: Sequence[Sequence[int]]) -> Row:
-        """The prompt with responses, for a forward pass."""
+        """Returns the prompt with responses, for a forward pass."""
         raise NotImplementedError
 
 
@@ -115,7 +115,7 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def idle_batch(self, device: torch.device) -> Batch:
-        """The smallest batch, for a rank that takes part in the others' collective operations only."""
+        """Returns the smallest batch, for a rank that takes part in the others' collective operations only."""
         raise NotImplementedError
 
     def forward(self, batch: Any) -> TokenStatistics:

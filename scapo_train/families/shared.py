@@ -39,7 +39,7 @@ class SharedPrompt(EncodedPrompt):
     vision: Vision | None
 
     def row(self, responses: Sequence[Sequence[int]]) -> PackedRow:
-        """The prompt with responses, for a forward pass."""
+        """Returns the prompt with responses, for a forward pass."""
         return PackedRow(self.prompt.ids, self.positions, self.following, self.vision, responses)
 
 
@@ -75,7 +75,7 @@ class SharedPolicy(Policy):
         return batch_of(rows, device)
 
     def idle_batch(self, device: torch.device) -> PackedBatch:
-        """A prompt and a response of one token each."""
+        """Returns a prompt and a response of one token each."""
         end = self.ends[:1]
         return batch_of([PackedRow(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
 
@@ -96,7 +96,7 @@ class SharedPolicy(Policy):
 
     @torch.no_grad()
     def encode(self, pixels: Tensor, grids: Tensor) -> list[Vision]:
-        """The features of several pictures.
+        """Returns the features of several pictures.
 
         Args:
             pixels: (patches of all, dim) as Qwen's processor packs them.
@@ -115,7 +115,7 @@ class SharedPolicy(Policy):
         return [Vision(embed, tuple(layer[k] for layer in layers)) for k, embed in enumerate(embeds)]
 
     def prompt_positions(self, ids: Tensor, grids: Tensor) -> tuple[Tensor, int]:
-        """The (3, P) positions of a prompt with pictures of (n, 3) patches, and the position after it."""
+        """Returns the (3, P) positions of a prompt with pictures of (n, 3) patches, and the position after it."""
         if not len(grids):
             return torch.arange(len(ids)).expand(3, -1), len(ids)
         index = self.vlm.model.get_rope_index
@@ -230,7 +230,7 @@ class _Cache:
 
 
 def _together(pictures: Sequence[Vision]) -> Vision | None:
-    """The features of a prompt's pictures as those of one."""
+    """Returns the features of a prompt's pictures as those of one."""
     if len(pictures) < 2:
         return pictures[0] if pictures else None
     deep = zip(*(picture.deepstack for picture in pictures), strict=True)

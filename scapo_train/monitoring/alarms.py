@@ -120,14 +120,14 @@ class AlarmWatch:
 
 
 def repeats_sentence(text: str) -> bool:
-    """Whether a sentence of three words or more is there twice."""
+    """Returns whether a sentence of three words or more is there twice."""
     sentences = [" ".join(_WORD.findall(sentence.lower())) for sentence in _SENTENCE_END.split(text)]
     long = [sentence for sentence in sentences if sentence.count(" ") >= 2]
     return len(set(long)) < len(long)
 
 
 def repeats_ngram(text: str, size: int = 4, times: int = 3) -> bool:
-    """Whether some words in a row are there so many times."""
+    """Returns whether some words in a row are there so many times."""
     words = _WORD.findall(text.lower())
     counts = Counter(zip(*(words[k:] for k in range(size)), strict=False))
     return any(count >= times for count in counts.values())

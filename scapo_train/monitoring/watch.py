@@ -191,7 +191,7 @@ def _send(stream: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _receive(stream: socket.socket) -> dict[str, Any] | None:
-    """The next message; None when the other side is gone."""
+    """Returns the next message; None when the other side is gone."""
     line = b""
     with suppress(OSError, ValueError):
         while not line.endswith(b"\n"):

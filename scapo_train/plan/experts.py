@@ -36,7 +36,7 @@ def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
 
 @lru_cache(64)
 def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lora) -> Peaks:
-    """The peaks of one layer's experts, router included, beside their weights and input.
+    """Returns the peaks of one layer's experts, router included, beside their weights and input.
 
     Args:
         path: see :func:`~scapo_train.plan.shapes.model_config`.

@@ -50,7 +50,7 @@ class Peaks:
 def peaks(
     path: str, sequences: int, tokens: int, dtype: str, *, autocast: bool, checkpointing: bool, lora: Lora
 ) -> Peaks:
-    """The language model's peaks.
+    """Returns the language model's peaks.
 
     Args:
         path: see :func:`~scapo_train.plan.shapes.model_config`.
@@ -136,7 +136,7 @@ def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora
 
 
 def with_gradients(module: nn.Module) -> list[Tensor]:
-    """A module's tensors, with the gradients that those which are trained have from now on."""
+    """Returns a module's tensors, with the gradients that those which are trained have from now on."""
     known = [*module.parameters(), *module.buffers()]
     for parameter in module.parameters():
         if parameter.requires_grad:

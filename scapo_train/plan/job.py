@@ -91,7 +91,7 @@ class Pass:
 
     @staticmethod
     def within(budget: int, prompt: int, length: int, group: int, prompts: int) -> Pass:
-        """The largest pass that :class:`scapo_train.update.Updater` makes: whole groups, or part of one."""
+        """Returns the largest pass that :class:`scapo_train.update.Updater` makes: whole groups, or part of one."""
         row = prompt + group * (length - 1)
         if row <= budget:
             count = min(prompts, budget // row)
@@ -100,7 +100,7 @@ class Pass:
 
     @staticmethod
     def separate(budget: int, prompt: int, length: int, group: int) -> Pass:
-        """The same on the general path: a group or part of it, each response with a prompt of its own."""
+        """Returns the same on the general path: a group or part of it, each response with a prompt of its own."""
         count = max(1, min(group, budget // (prompt + length - 1)))
         return Pass(count, count, prompt, length)
 

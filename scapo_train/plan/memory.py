@@ -154,7 +154,7 @@ class Memory(GpuShare):
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 
     def _whole_copy(self) -> float:
-        """The unsharded weights in the dtype of the computation; under autocast those of matrix products."""
+        """Returns the unsharded weights in the dtype of the computation; under autocast those of matrix products."""
         shape = self.shape
         if self.sharded:
             return self.value_bytes * (shape.language + self.adapters)
@@ -192,7 +192,7 @@ class Memory(GpuShare):
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
     def _forward(self) -> dict[str, float]:
-        """The worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
+        """Returns the worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
         kinds = []
         for batch in self.passes:
             stream = batch.tokens * self.value_bytes * self.shape.hidden

@@ -129,7 +129,7 @@ _SHAPES = {
 
 
 def model_config(path: str) -> PretrainedConfig:
-    """The configuration of a model, without asking any network.
+    """Returns the configuration of a model, without asking any network.
 
     Args:
         path: folder that holds a ``config.json``, or the name of a model in :data:`PUBLISHED`.
@@ -235,7 +235,7 @@ class Shape:
         return self.layer - passed
 
     def adapted(self, lora: Lora) -> dict[str, tuple[int, int, int]]:
-        """Those of a decoder layer's linear layers and stacks that get an adapter.
+        """Returns those of a decoder layer's linear layers and stacks that get an adapter.
 
         Returns:
             Name -> number of experts (1: a linear layer), inputs, outputs.
@@ -257,7 +257,7 @@ class Shape:
 
 
 def shape_of(path: str) -> Shape:
-    """The sizes of a model, from its class built on the meta device.
+    """Returns the sizes of a model, from its class built on the meta device.
 
     Args:
         path: folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
@@ -308,7 +308,7 @@ def shape_of(path: str) -> Shape:
 
 
 def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None) -> Any:
-    """A model without weights.
+    """Returns a model without weights.
 
     Args:
         config: its configuration.

@@ -15,7 +15,7 @@ END = 1999
 
 
 def small_config() -> Any:
-    """The configuration of a Qwen2.5-VL of a million parameters."""
+    """Returns the configuration of a Qwen2.5-VL of a million parameters."""
     config: Any = model_config("Qwen/Qwen2.5-VL-3B-Instruct")
     text, vision = config.text_config, config.vision_config
     text.hidden_size, text.intermediate_size, text.num_hidden_layers = 128, 352, 3

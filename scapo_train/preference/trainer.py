@@ -79,7 +79,7 @@ class PreferenceTrainer(Loop):
         return Task(sources)
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-        """Of any length: what fits is checked together with its responses."""
+        """Returns of any length: what fits is checked together with its responses."""
         return Prompts(sources, models.processor, self.config.data.max_bad)
 
     def prepare(self) -> None:
@@ -92,7 +92,7 @@ class PreferenceTrainer(Loop):
         self.responses = [self._tokens(pair) for pair in self.pairs]
 
     def facts(self) -> dict[str, Any]:
-        """The number of pairs."""
+        """Returns the number of pairs."""
         return {"pairs": len(self.pairs)}
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class PreferenceTrainer(Loop):
         self.cropped.close()
 
     def train_step(self) -> Metrics:
-        """One update; returns its metrics.
+        """Returns one update; returns its metrics.
 
         ``loss`` is the mean over pairs, ``accuracy`` the share whose preferred response has the greater log-ratio,
         ``margin`` their mean difference times beta, ``chosen`` and ``rejected`` the mean log-ratios.
@@ -136,7 +136,7 @@ class PreferenceTrainer(Loop):
         }
 
     def examples(self, step: int) -> list[Example]:
-        """The pairs of a step that are this rank's, without those whose pictures cannot be read.
+        """Returns the pairs of a step that are this rank's, without those whose pictures cannot be read.
 
         Raises:
             InputError: a pair is too long for the model.
@@ -257,7 +257,7 @@ class PreferenceTrainer(Loop):
 
 
 def cropped(path: str) -> Any:
-    """A window of a picture with at most :data:`SHOWN` of it, as large as the whole; always the same one."""
+    """Returns a window of a picture with at most :data:`SHOWN` of it, as large as the whole; always the same one."""
     picture = load_picture(path)
     draw = random.Random(zlib.crc32(Path(path).name.encode()))
     side = math.sqrt(draw.uniform(0, SHOWN))

@@ -227,7 +227,7 @@ class VllmSampler:
         return responses
 
     def _gather_requests(self, requests: list[RolloutRequest]) -> tuple[int, list[RolloutRequest]]:
-        """The requests of all ranks that share this engine, and how many come before this rank's."""
+        """Returns the requests of all ranks that share this engine, and how many come before this rank's."""
         if self._neighbors is None:
             return 0, requests
         parts: list[list[RolloutRequest]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
@@ -236,7 +236,7 @@ class VllmSampler:
         return before, [request for part in parts for request in part]
 
     def _vllm_prompt(self, request: RolloutRequest) -> dict[str, Any]:
-        """A prompt for vLLM, which puts as many tokens for the picture as it has features, in place of one."""
+        """Returns a prompt for vLLM, which puts as many tokens for the picture as it has features, in place of one."""
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
             raise InputError(reason, path=request.path)
@@ -321,7 +321,7 @@ class VllmSampler:
         return Gap(total / number, self._largest(float(apart.max())))
 
     def _largest(self, value: float) -> float:
-        """The largest of all ranks' values."""
+        """Returns the largest of all ranks' values."""
         return float(np.max(self._process_group.gather(value)))  # not a number, if that of any rank is not
 
 
@@ -337,7 +337,7 @@ class Gap(NamedTuple):
     largest: float
 
     def fits(self, dtype: torch.dtype) -> bool:
-        """Whether rounding explains it; not a number does not."""
+        """Returns whether rounding explains it; not a number does not."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
 
 
@@ -387,7 +387,7 @@ def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
 
 
 def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """The policy's weights as vLLM takes them, see :func:`~scapo_train.families.lora.merged_weights`."""
+    """Returns the policy's weights as vLLM takes them, see :func:`~scapo_train.families.lora.merged_weights`."""
     return merged_weights(policy.vlm, dtype)
 
 
@@ -403,7 +403,7 @@ def _imported() -> Any:
 
 
 def _neighbors(process_group: ProcessGroup, size: int) -> Any:
-    """The ranks that share an engine with this one; None where each has its own."""
+    """Returns the ranks that share an engine with this one; None where each has its own."""
     if process_group.size % size:
         raise ScapoError(f"rollout.tensor_parallel = {size} does not divide the {process_group.size} ranks")
     if size == 1:
@@ -420,7 +420,7 @@ def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int 
 
 
 def _responses(request: RolloutRequest, output: Any) -> list[Response]:
-    """The responses in vLLM's answer.
+    """Returns the responses in vLLM's answer.
 
     Raises:
         ScapoError: vLLM made another prompt of the request, or gave it up.

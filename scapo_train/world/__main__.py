@@ -106,7 +106,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """The type of a whole number."""
+    """Returns the type of a whole number."""
 
     def number(given: str) -> int:
         if not given.isdecimal() or int(given) < least:

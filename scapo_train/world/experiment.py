@@ -237,7 +237,7 @@ def _is_described(run: Path) -> bool:
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
-    """Whether a folder holds the files and the start model of a seed.
+    """Returns whether a folder holds the files and the start model of a seed.
 
     Raises:
         InputError: it holds another world's, or a model of other lessons.
@@ -261,7 +261,7 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
 
 
 def train(folder: Path, trial: Trial, steps: int) -> Path:
-    """One trial, unless it is finished; returns the folder of its run.
+    """Returns one trial, unless it is finished; returns the folder of its run.
 
     Args:
         folder: folder of the world, which holds one of each seed.
@@ -291,13 +291,13 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
 
 
 def finished(run: Path, steps: int) -> bool:
-    """Whether a run has made its steps and written its model."""
+    """Returns whether a run has made its steps and written its model."""
     metrics = read_metrics(run)
     return bool(metrics) and metrics[-1]["step"] >= steps and (run / "model" / "config.json").exists()
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """The lines of a run's ``metrics.jsonl``; none where there is no such file."""
+    """Returns the lines of a run's ``metrics.jsonl``; none where there is no such file."""
     path = run / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
@@ -307,7 +307,7 @@ def _captions(temperature: float) -> str:
 
 
 def _start_of(run: Path) -> Path:
-    """The folder of the seed that a run, or the start itself, belongs to."""
+    """Returns the folder of the seed that a run, or the start itself, belongs to."""
     return run.parent.parent if run.parent.name == "runs" else run
 
 

@@ -57,7 +57,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
 
 def settings(world: World, folder: Path) -> Config:
-    """The settings that all runs of a world share: the paper's, but for what its size asks."""
+    """Returns the settings that all runs of a world share: the paper's, but for what its size asks."""
     return Config(
         run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),
         model=Model(path=str(folder / "model"), dtype="float32", gradient_checkpointing=False),

@@ -51,7 +51,7 @@ class Ideal:
 
 
 def situations(world: World) -> list[Situation]:
-    """Every kind of picture with its probability."""
+    """Returns every kind of picture with its probability."""
     low, high = world.objects
     kinds = []
     for number in range(low, high + 1):
@@ -63,7 +63,7 @@ def situations(world: World) -> list[Situation]:
 
 
 def guesser(world: World, threshold: float) -> Ideal:
-    """A describer who names what is clear, and every candidate whose chance is above the threshold."""
+    """Returns a describer who names what is clear, and every candidate whose chance is above the threshold."""
     covered = named = true = 0.0
     for situation in situations(world):
         guesses = situation.candidates if situation.chance > threshold else 0
@@ -74,7 +74,7 @@ def guesser(world: World, threshold: float) -> Ideal:
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:
-    """The threshold of the highest Cap. Score, and what it gives."""
+    """Returns the threshold of the highest Cap. Score, and what it gives."""
     thresholds = sorted({situation.chance for situation in situations(world)} - {0.0})
     tried = [(threshold - 1e-9, guesser(world, threshold - 1e-9)) for threshold in [*thresholds, 1.0]]
     return max(tried, key=lambda pair: pair[1].cap_score)

@@ -56,7 +56,7 @@ _TEMPLATE = (
 
 
 def vocabulary() -> Vocabulary:
-    """The nouns as labels, each with a synonym and plurals."""
+    """Returns the nouns as labels, each with a synonym and plurals."""
     words = {noun: [noun, _ALIASES[noun]] for noun in NOUNS}
     return Vocabulary.from_mapping(
         {noun: [*known, *(_PLURALS.get(word, f"{word}s") for word in known)] for noun, known in words.items()},
@@ -108,7 +108,7 @@ def _one_of(choices: Sequence[str], random: np.random.Generator) -> str:
 
 
 def tokenizer(captions: Sequence[str]) -> Any:
-    """A byte-level BPE tokenizer trained on captions, with Qwen's special tokens and chat template."""
+    """Returns a byte-level BPE tokenizer trained on captions, with Qwen's special tokens and chat template."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -44,7 +44,7 @@ class World:
     ambiguous: float = 0.35
 
     def of_scene(self, scene: int) -> list[int]:
-        """The nouns that occur in a scene."""
+        """Returns the nouns that occur in a scene."""
         return [(4 * scene + k) % len(NOUNS) for k in range(self.nouns)]
 
 
@@ -75,7 +75,7 @@ class Scene:
 
 
 def draw_scene(world: World, random: np.random.Generator) -> Scene:
-    """A scene by the rules of the world."""
+    """Returns a scene by the rules of the world."""
     kind = int(random.integers(len(SCENES)))
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
     return Scene(
@@ -95,7 +95,7 @@ def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
-    """The picture, (84, 84, 3), with noise and a light of its own."""
+    """Returns the picture, (84, 84, 3), with noise and a light of its own."""
     tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
     shown = tiles[appearances(world, scene)].reshape(SIDE, SIDE, CELL, CELL, 4)
     width = SIDE * CELL

@@ -86,7 +86,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
 
 
 def build(folder: Path, seed: int) -> Any:
-    """The untrained model (0.8 million parameters); tokenizer and image processor are written to ``folder``."""
+    """Returns the untrained model (0.8 million parameters); tokenizer and image processor are written to ``folder``."""
     random, plain = np.random.default_rng([seed, 0]), WORLDS["plain"]
     words = tokenizer([caption(plain, draw_scene(plain, random), random) for _ in range(3000)])
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}

@@ -78,7 +78,7 @@ class SchemeRow:
 
 
 def outcomes(folder: Path) -> list[SchemeRow]:
-    """The start models and every line that has finished trials, in the order of SCHEMES."""
+    """Returns the start models and every line that has finished trials, in the order of SCHEMES."""
     seeds = sorted(int(path.parent.parent.name[5:]) for path in folder.glob("seed-*/model/captions_0.jsonl"))
     starts = [Trial("start", seed) for seed in seeds]
     lines: dict[str, list[Trial]] = {}
@@ -96,14 +96,14 @@ def outcomes(folder: Path) -> list[SchemeRow]:
 
 
 def trial_of(run: Path) -> Trial:
-    """The trial that a folder holds: the reverse of :meth:`Trial.run`."""
+    """Returns the trial that a folder holds: the reverse of :meth:`Trial.run`."""
     name, _, kernels = run.name.partition("@")
     scheme, *settings = re.split(r",(?=[a-z_]+\.)", unquote(name))
     return Trial(scheme, int(run.parent.parent.name[5:]), tuple(settings), kernels)
 
 
 def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
-    """The mean, and half the width of its 95 % interval by Student's t; None for a single value."""
+    """Returns the mean, and half the width of its 95 % interval by Student's t; None for a single value."""
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
         return float(sample.mean()), None
@@ -124,7 +124,7 @@ def _cell(values: Iterable[float], sign: str = "") -> str:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """A table whose first ``texts`` columns are words and whose others are numbers."""
+    """Returns a table whose first ``texts`` columns are words and whose others are numbers."""
     rule = ["---"] * texts + ["---:"] * (len(head) - texts)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
@@ -250,7 +250,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
 
 
 def _style(outcome: SchemeRow) -> dict[str, Any]:
-    """A color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
+    """Returns a color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
     if outcome.name == "start":
         return {"color": COLORS[0]}
     round_, place = divmod(list(SCHEMES).index(outcome.trials[0].scheme), len(COLORS) - 1)

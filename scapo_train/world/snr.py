@@ -101,13 +101,13 @@ class Signals:
 
 
 def mean_product(gram: Floats) -> float:
-    """The unbiased estimate of the product of two means from (B, B) products of the batches' vectors."""
+    """Returns the unbiased estimate of the product of two means from (B, B) products of the batches' vectors."""
     batches = len(gram)
     return float((gram.sum() - np.trace(gram)) / (batches * (batches - 1)))
 
 
 def noise_product(gram: Floats) -> float:
-    """The unbiased estimate of the trace of a covariance from (B, B) products of the batches' vectors."""
+    """Returns the unbiased estimate of the trace of a covariance from (B, B) products of the batches' vectors."""
     return float(np.trace(gram) / len(gram)) - mean_product(gram)
 
 
@@ -129,7 +129,7 @@ def cosine(one: Floats, other: Floats, both: Floats) -> float:
 
 
 def jackknife(statistic: Any, *grams: Floats) -> Estimate:
-    """The statistic of the products, and its interval by leaving out each batch."""
+    """Returns the statistic of the products, and its interval by leaving out each batch."""
     value, batches = statistic(*grams), len(grams[0])
     kept = [np.delete(np.arange(batches), k) for k in range(batches)]
     without = np.array([statistic(*(gram[np.ix_(rows, rows)] for gram in grams)) for rows in kept])
@@ -342,7 +342,7 @@ def tables(found: Sequence[Signals]) -> str:
 
 
 def _cell(estimates: Sequence[Estimate]) -> str:
-    """One seed's estimate with its own interval, or the mean over seeds with theirs."""
+    """Returns one seed's estimate with its own interval, or the mean over seeds with theirs."""
     known = [each for each in estimates if each.value is not None]
     if not known:
         return "n/a" if estimates else ""

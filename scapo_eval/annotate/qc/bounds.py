@@ -143,7 +143,7 @@ def _root(holds: Callable[[float], bool]) -> float:
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest integer from ``low`` on for which a monotone condition holds; it must hold at ``high``."""
+    """Returns the smallest integer from ``low`` on for which a monotone condition holds; it must hold at ``high``."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)

@@ -29,7 +29,7 @@ WORDS: dict[str, PersonAnswer] = {
 
 
 def pairs_table(round_: Round, store: Store) -> bytes:
-    """The pairs as CSV in the order of asking, with the answers so far; the judge's verdicts stay hidden."""
+    """Returns the pairs as CSV in the order of asking, with the answers so far; the judge's verdicts stay hidden."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -358,7 +358,7 @@ def check_person(store: Store, round_: Round, by: str) -> None:
 
 
 def _closed_rounds(store: Store) -> list[Round]:
-    """The rounds so far; raises where the last one is still open."""
+    """Returns the rounds so far; raises where the last one is still open."""
     earlier = read_rounds(store)
     if earlier and earlier[-1].state == "open":
         left = len(earlier[-1].open_pairs)
@@ -392,7 +392,7 @@ def _write(store: Store, draw: Draw) -> Round:
 
 
 def read_rounds(store: Store) -> list[Round]:
-    """All rounds of a run, in order.
+    """Returns all rounds of a run, in order.
 
     Raises:
         InputError: a round is damaged or missing.
@@ -416,7 +416,7 @@ def read_seconds(store: Store) -> list[Round]:
 
 
 def open_round(store: Store, *, write: bool = False, second: bool = False) -> Round:
-    """The round (or a second person's share of one) that waits for answers.
+    """Returns the round (or a second person's share of one) that waits for answers.
 
     Raises:
         ScapoError: no round is open.

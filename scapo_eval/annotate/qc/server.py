@@ -282,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _place(self) -> str:
-        """The path below the token; refuses whoever is not this machine's browser with the token."""
+        """Returns the path below the token; refuses whoever is not this machine's browser with the token."""
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
@@ -306,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shows(path: str) -> bool:
-    """Whether a picture can be read (to its last byte where Pillow is installed)."""
+    """Returns whether a picture can be read (to its last byte where Pillow is installed)."""
     try:
         picture(path)
         images.check(path)

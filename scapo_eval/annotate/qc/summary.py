@@ -67,7 +67,7 @@ class _Sample:
 
 
 def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
-    """The state of quality control, as ``qc/summary.json`` holds it.
+    """Returns the state of quality control, as ``qc/summary.json`` holds it.
 
     Args:
         store: the run.
@@ -154,7 +154,7 @@ class PeopleAgreement:
     disputed: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The record in ``qc/summary.json``."""
+        """Returns the record in ``qc/summary.json``."""
         return {**asdict(self), "disputed": len(self.disputed)}
 
 
@@ -218,14 +218,14 @@ def summary_path(store: Store) -> Path:
 
 
 def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
-    """The command that asks the judge again about labels; None where there are no labels."""
+    """Returns the command that asks the judge again about labels; None where there are no labels."""
     if not labels:
         return None
     return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"
 
 
 def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
-    """The rounds that are some label's last one, or the last full one."""
+    """Returns the rounds that are some label's last one, or the last full one."""
     latest: dict[int, Round] = {}
     for round_ in closed:
         latest.update(dict.fromkeys(round_.draw.labels, round_))

@@ -19,7 +19,7 @@ KINDS = {
 
 
 def rounds_table(summary: dict[str, Any]) -> SummaryTable:
-    """The rounds, one row each."""
+    """Returns the rounds, one row each."""
     heads = ("round", "labels", "pairs", "answered", "unsure", "skipped", "errors", "state")
     rows = [
         [
@@ -34,7 +34,7 @@ def rounds_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
-    """The bounds over all labels; None where they cannot be given (``overall_missing`` says why).
+    """Returns the bounds over all labels; None where they cannot be given (``overall_missing`` says why).
 
     Each counts the pairs of its own random draw: an error that another draw has found is in the rounds' errors only.
     """
@@ -75,7 +75,7 @@ def people_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def labels_table(summary: dict[str, Any]) -> SummaryTable:
-    """The upper bounds of every label that was drawn; a star marks those that have changed since."""
+    """Returns the upper bounds of every label that was drawn; a star marks those that have changed since."""
     heads = [head for side in SIDES for head in (f"called {side}", "wrong / checked", "at most")]
     rows = []
     for name, record in summary["labels"].items():
@@ -88,7 +88,7 @@ def labels_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def percent(value: float | None, *, up: bool) -> str:
-    """A bound in percent, rounded outwards, with the digits that small ones need; ``n/a`` for no bound."""
+    """Returns a bound in percent, rounded outwards, with the digits that small ones need; ``n/a`` for no bound."""
     if value is None:
         return "n/a"
     digits = 3 if 0 < value < 0.001 else 2

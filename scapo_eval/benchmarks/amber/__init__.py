@@ -189,7 +189,7 @@ class Amber:
         return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
 
     def counted(self, responses: Responses, verdicts: Sequence[ScoredAnswer]) -> AmberCounts:
-        """The counts of answers with their verdicts."""
+        """Returns the counts of answers with their verdicts."""
         rows = np.zeros((len(verdicts), len(COLUMNS)), dtype=np.int64)
         described = [k for k, verdict in enumerate(verdicts) if verdict.credit]
         rows[described, : len(GENERATIVE)] = np.array(
@@ -217,7 +217,7 @@ class Amber:
         bad_files: Sequence[InputError] = (),
         resampling: Resampling | None = None,
     ) -> Run:
-        """The metrics of the counts of all answers.
+        """Returns the metrics of the counts of all answers.
 
         Args:
             found: the counts.
@@ -266,7 +266,7 @@ class Amber:
     def verdicts(
         self, responses: Sequence[AmberResponse], on_progress: Callable[[int], None] | None = None
     ) -> list[ScoredAnswer]:
-        """The verdict on every answer, in their order."""
+        """Returns the verdict on every answer, in their order."""
         texts = [response.text for response in responses if isinstance(response.item, Description)]
         nouns = iter(self._tagger.find_batch(texts, on_progress)) if self._tagger else map(self._finder.find, texts)
         safe, near, words = self.data.safe, self.similarity.near, self._words
@@ -317,7 +317,7 @@ class Amber:
 
 
 def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
-    """One value per column of GENERATIVE."""
+    """Returns one value per column of GENERATIVE."""
     wrong = sum(description_credit.flags)
     return (
         1,
@@ -332,7 +332,7 @@ def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
 
 
 def _question_columns(verdict: ScoredAnswer) -> Iterator[int]:
-    """The columns in which one answer to a question counts."""
+    """Yields the columns in which one answer to a question counts."""
     item = verdict.response.item
     if isinstance(item, Description):
         return
@@ -392,7 +392,7 @@ def _score(
 
 
 def _own_files(options: Mapping[str, Any]) -> Iterator[Path]:
-    """The benchmark's own files, which no output may replace."""
+    """Yields the benchmark's own files, which no output may replace."""
     data = options["data"]
     folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
     yield from (*folder.glob("*"), *folder.glob("query/*"))

@@ -104,7 +104,7 @@ START = 0.001
 
 
 def printed(counts: Mapping[str, int]) -> dict[str, float | None]:
-    """The official script's digits, in percent.
+    """Returns the official script's digits, in percent.
 
     It rounds to one decimal, shifts its denominators by START, and computes F1 from rounded figures. It prints
     no AMBER score: that is the mean of its printed figures.

@@ -246,7 +246,7 @@ def _read_contexts(table: str) -> dict[str, _Context]:
 
 
 def noun_forms(words: Iterable[str]) -> dict[str, str]:
-    """Every form under which the official script finds a word of the vocabulary.
+    """Returns every form under which the official script finds a word of the vocabulary.
 
     Args:
         words: the closed vocabulary.

@@ -86,7 +86,7 @@ class Responses:
     __repr__ = fields_in_short
 
     def without_unfinished(self) -> Responses:
-        """The same, every description without its last sentence where that has no end."""
+        """Returns the same, every description without its last sentence where that has no end."""
         texts = [
             without_unfinished(response.text) if isinstance(response.item, Description) else response.text
             for response in self.scored
@@ -264,7 +264,7 @@ _SAID: Mapping[str, YesNo] = {"yes": "yes", "no": "no"}
 
 
 def first_letters(response: str) -> YesNo | None:
-    """The first run of ASCII letters, where it is yes or no in any case: ``1. **Yes**, there is`` says yes."""
+    """Returns the first run of ASCII letters, where it is yes or no in any case: ``1. **Yes**, there is`` says yes."""
     match = _LETTERS.search(response)
     return _SAID.get(match.group().lower()) if match else None
 
@@ -274,7 +274,7 @@ ANSWERS: Mapping[str, Parser] = {"exact": amber, "first-word": first_letters}
 
 
 def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
-    """One sentence per task that is answered in part; ``answered``: different ids."""
+    """Yields one sentence per task that is answered in part; ``answered``: different ids."""
     described = [isinstance(data.items[number - 1], Description) for number in answered]
     for task, n in {"generative": sum(described), "discriminative": described.count(False)}.items():
         size = data.sizes[task]
@@ -283,6 +283,6 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
 
 
 def _others() -> str:
-    """The verbs of the other benchmarks that score yes/no answers."""
+    """Returns the verbs of the other benchmarks that score yes/no answers."""
     *most, last = (benchmark.verb for benchmark in benchmarks() if benchmark.augmented and benchmark.name != "amber")
     return f"{', '.join(most)} or {last}"

@@ -45,7 +45,7 @@ class Similarity:
 
     @classmethod
     def load(cls, source: str, words: Sequence[str]) -> Similarity:
-        """The relation that ``--similarity`` names.
+        """Returns the relation that ``--similarity`` names.
 
         Args:
             source: ``none``, ``spacy:MODEL`` (a package or a folder), or a file of pairs

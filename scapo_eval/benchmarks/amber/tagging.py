@@ -108,7 +108,7 @@ class NltkNouns:
 
 
 def nouns_of(text: str) -> list[str]:
-    """The noun lemmas of one text."""
+    """Returns the noun lemmas of one text."""
     import nltk
 
     return [lemma(word) for word, tag in tagger().tag(nltk.word_tokenize(text)) if tag.startswith("NN")]

@@ -67,7 +67,7 @@ class Profile(Protocol):
     fields: Mapping[str, Any]
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """The objects of each caption in text order, with multiplicity."""
+        """Returns the objects of each caption in text order, with multiplicity."""
 
 
 class Native:

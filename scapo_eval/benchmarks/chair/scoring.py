@@ -34,7 +34,7 @@ def _precision(sums: Sums) -> Floats:
 
 
 def _natively(formula: Formula) -> Formula:
-    """The same of the native counts."""
+    """Returns the same of the native counts."""
     return lambda sums: formula({name.removesuffix(NATIVE): value for name, value in sums.items() if NATIVE in name})
 
 
@@ -208,7 +208,7 @@ def score_chair(
 def chair_of(
     tally: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> Run:
-    """The metrics of sums; the arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
+    """Returns the metrics of sums; the arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
     profile, truth = scorer.profile, scorer.truths[0]
     signature = Signature.of(
         "chair",

@@ -80,7 +80,7 @@ _ENDINGS = [(re.compile(f"(?:{ending})$"), cut, add) for ending, cut, add in END
 
 
 def singularize(word: str) -> str:
-    """The singular of a lower-case word, right or wrong, as pattern.en 3.6 gives it.
+    """Returns the singular of a lower-case word, right or wrong, as pattern.en 3.6 gives it.
 
     Args:
         word: one token of a lower-cased caption; anything that is not a plural comes back as it is.

@@ -132,7 +132,7 @@ class WordReader:
         self._object = {self._character[word]: ids[node] for word, node in synonyms.words.items()}
 
     def encode(self, words: Iterable[str]) -> str:
-        """One character per singular word."""
+        """Returns one character per singular word."""
         character = self._character
         return "".join([character.get(word, self.OTHER) for word in words])
 

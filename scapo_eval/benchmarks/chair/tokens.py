@@ -28,7 +28,7 @@ _TWO_WORDS = re.compile(
 
 
 def tokens(caption: str) -> list[str]:
-    """The tokens of a lower-cased caption; double quotes as they are written."""
+    """Returns the tokens of a lower-cased caption; double quotes as they are written."""
     return [
         token
         for chunk, gap, rest in _chunks(caption)
@@ -37,7 +37,7 @@ def tokens(caption: str) -> list[str]:
 
 
 def sentence_tokens(sentence: str) -> list[str]:
-    """The tokens of one lower-cased sentence, double quotes as NLTK writes them: ````` `` ````` and ``''``."""
+    """Returns the tokens of one lower-cased sentence, double quotes as NLTK writes them: ````` `` ````` and ``''``."""
     all_tokens: list[str] = []
     gap_before = ""
     for chunk, gap, rest in _chunks(sentence):
@@ -55,7 +55,7 @@ def sentence_tokens(sentence: str) -> list[str]:
 
 
 def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[str]:
-    """The tokens of one chunk.
+    """Returns the tokens of one chunk.
 
     Args:
         chunk: text without white space.
