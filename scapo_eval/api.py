@@ -1,4 +1,4 @@
-"""What Python users call beside the benchmarks' own functions: the comparison of runs, and a benchmark's function."""
+"""Contains the Python functions beside those of the benchmarks: the comparison of runs, and a benchmark's function."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ RESPONSES = (
 
 
 class CheckResult(NamedTuple):
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         tokens, wrong: how many tokens were compared, and how many got another credit.
@@ -119,7 +119,9 @@ def write_model(folder: Path, tokenizer: Any) -> None:
 
 
 def check_trl(folder: Path) -> CheckResult:
-    """One real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is known."""
+    """Returns one real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is
+    known.
+    """
     from transformers import Qwen2ForCausalLM
 
     from .integrations import trl as adapter

@@ -57,7 +57,7 @@ _LONGEST = 2**20  # bytes of a file of settings
 
 @dataclass(frozen=True)
 class Run:
-    """How long a training run is, and what it writes where.
+    """Length and output of a training run.
 
     Attributes:
         output: folder of the training run.
@@ -178,7 +178,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Rollout:
-    """How responses are sampled.
+    """Settings that decide how responses are sampled.
 
     Attributes:
         engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, weights synchronized each step).
@@ -581,7 +581,7 @@ _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
 def _contradictions(config: Config, source: str | None) -> list[InputError]:
-    """What each value alone does not show."""
+    """Returns the contradictions between values that are valid one by one."""
     reasons: list[str] = []
     for section, keys in _POSITIVE.items():
         for key in keys:

@@ -1,4 +1,4 @@
-"""Who gets the credit: advantages per token and weights per token, for every scheme.
+"""Assigns the credit: advantages per token and weights per token, for every scheme.
 
 The rewards are ``scapo_eval``'s. A piece-level scheme broadcasts each piece's reward to its own tokens; a
 response-level one compares each response with its group and broadcasts the result to all of its tokens. A
@@ -55,13 +55,13 @@ Logprobs = Callable[[Whose], list[NDArray[np.float32]]]
 
 
 def no_logprobs(whose: Whose) -> list[NDArray[np.float32]]:
-    """Where there is no model."""
+    """Returns no log-probabilities, for use without a model."""
     raise InputError(f"credit.scheme: it asks for log-probabilities by the {whose}, and there is no model here")
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a custom credit scheme is given: whole groups of responses with the rewards of their pieces.
+    """The input of a custom credit scheme: whole groups of responses with the rewards of their pieces.
 
     Attributes:
         image_ids: n ids, of each response's image.
@@ -210,7 +210,8 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
 def with_stop(
     sampled: Sampled, advantages: Sequence[NDArray[np.float32]], truncated: Truncated
 ) -> list[NDArray[np.float32]]:
-    """The advantages, with the credit of going on or ending at the boundaries (:mod:`scapo_eval.rewarding.stopping`).
+    """Returns the advantages, with the credit of going on or ending at the boundaries
+    (:mod:`scapo_eval.rewarding.stopping`).
 
     A boundary's token is the first of the piece that follows, or the end of sequence. All other tokens keep theirs.
     With ``truncated="mask"``, the last piece of a response that was cut off pays nothing, and its tokens get 0.
@@ -255,7 +256,7 @@ def scheme_of(name: str) -> CustomScheme:
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
-    """What a custom scheme returned, refused where it does not fit the tokens."""
+    """Returns what a custom scheme returned; refuses it if it does not fit the tokens."""
     advantages = [np.asarray(values, dtype=np.float32) for values in given]
     shapes, wanted = [values.shape for values in advantages], [(len(tokens),) for tokens in ids]
     if shapes != wanted or not all(np.isfinite(values).all() for values in advantages):
@@ -284,7 +285,7 @@ def token_weights(
 
 
 def resamples(config: Config) -> int:
-    """How often groups without variance are drawn again: only ``dapo`` as published does that."""
+    """Returns how often groups without variance are drawn again: only ``dapo`` as published does that."""
     credit = config.credit
     return credit.resample if credit.scheme == "dapo" and credit.form == "original" else 0
 

@@ -47,7 +47,7 @@ class PromptRecord:
 
     @property
     def path(self) -> str:
-        """What it is called in messages: its first picture, or its image's id."""
+        """Its name in messages: its first picture, or its image's id."""
         return self.pictures[0] if self.pictures else f"image {self.image_id}"
 
     @staticmethod

@@ -235,7 +235,7 @@ def _run(ranks: int, module: str, *arguments: str) -> subprocess.CompletedProces
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    """What a run said of its end."""
+    """Returns what a run wrote about its end."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     messages = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
     return f"exit code {done.returncode}: {(messages or lines or ['nothing was said'])[-1]}"

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _first_positional(given: Sequence[str]) -> int:
-    """Where torchrun's own options end."""
+    """Returns where torchrun's own options end."""
     from torch.distributed.run import get_args_parser
 
     parser = get_args_parser()

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """What a training run is about, read before any model is loaded.
+    """The task of a training run, read before any model is loaded.
 
     Attributes:
         sources: the prompts, or what else a step takes, in the order of their file.
@@ -183,7 +183,7 @@ class Loop(ABC):
 
     @property
     def objective(self) -> str:
-        """What a resumed run must have in common with its checkpoint, beside its settings."""
+        """The settings that a resumed run must share with its checkpoint, beside its configuration."""
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
@@ -204,7 +204,7 @@ class Loop(ABC):
         return _prompts(self.config, sources, models)
 
     def make_sampler(self, models: Models) -> Sampler:
-        """What describes pictures."""
+        """Makes the sampler that describes pictures."""
         rollout = self.config.rollout
         return PolicySampler(
             models.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch
@@ -220,10 +220,10 @@ class Loop(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What the run's card says of the data."""
+        """Returns what the run's card says about the data."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside weights and moments."""
+        """Returns what a checkpoint keeps beside weights and moments."""
         return {
             "step": self.step,
             "bad": sorted(self.prompts.bad),

@@ -172,7 +172,9 @@ class Trainer(Loop):
         credited: CreditedBatch,
         update: UpdateResult,
     ) -> Metrics:
-        """The metrics of a step over all ranks; warns of alarming ones, and writes extreme responses where due."""
+        """Returns the metrics of a step over all ranks; warns of alarming ones, and writes extreme responses
+        where due.
+        """
         truth, process_group = self.reward.truth, self.process_group
         sums = response_sums(credited, responses, truth.n_present[truth.rows(self._image_ids(encoded))])
         totals = dict(zip(sums, process_group.sum(*sums.values()), strict=True))
@@ -202,7 +204,7 @@ class Trainer(Loop):
         return metrics
 
     def _write_extremes(self, log: Log, encoded: Sequence[EncodedPrompt], credited: CreditedBatch) -> None:
-        """The step's best and worst responses of this rank, with their pieces."""
+        """Writes the step's best and worst responses of this rank, with their pieces."""
         order = np.argsort(credited.rewards, kind="stable")
         results, image_ids = credited.columns.results(), self._image_ids(encoded)
         count = min(2, len(order))

@@ -48,7 +48,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What all updates of a step did, over all ranks.
+    """The result of all updates of a step, over all ranks.
 
     Attributes:
         tokens: number of response tokens in the updates; a token counts once per inner epoch.

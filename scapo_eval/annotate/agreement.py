@@ -1,4 +1,4 @@
-"""How two runs on the same images differ: several labels per call against one, one judge against another."""
+"""Compares two runs on the same images: several labels per call against one, or one judge against another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ present in the second that the first has absent."""
 
 @dataclass(frozen=True, slots=True)
 class RunAgreement:
-    """How two annotation runs differ on the cells that both have judged.
+    """Agreement of two annotation runs on the cells that both have judged.
 
     Attributes:
         images: number of images with a cell that both runs judged.

@@ -1,4 +1,4 @@
-"""Where rollouts contradict the judge: cells worth a second question, labels worth a prompt of their own.
+"""Finds where rollouts contradict the judge: cells worth a second question, labels worth a prompt of their own.
 
 Several rollouts of an image are several witnesses. Their reliability is estimated from all images: how often they
 mention a label where the judge calls it present (``p1``, per label) and where absent (``p0``, over all labels: a
@@ -30,7 +30,7 @@ _PRIOR = 8.0  # weight, in rollouts, of the mean rate of all labels in a label's
 
 @dataclass(frozen=True)
 class RolloutMentions:
-    """How often the rollouts of each image mention each label.
+    """Counts of how often the rollouts of each image mention each label.
 
     Attributes:
         claims: (images, labels) number of the image's rollouts that mention the label.
@@ -68,7 +68,7 @@ class DisputedCell:
 
 @dataclass(frozen=True, slots=True)
 class LabelConfusion:
-    """How judge and rollouts agree on one label.
+    """Agreement of judge and rollouts on one label.
 
     Attributes:
         label: name of the label.
@@ -161,7 +161,7 @@ def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np
 
 
 def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedCell]) -> list[LabelConfusion]:
-    """How judge and rollouts agree, per label, the most disputed first.
+    """Returns the agreement of judge and rollouts per label, the most disputed first.
 
     Args:
         store: the run with the verdicts.

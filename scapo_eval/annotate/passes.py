@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a pass has cost so far, and what the rest of it will.
+    """Cost of a pass so far, and an estimate for the rest of it.
 
     Attributes:
         done: number of calls that have been answered.
@@ -92,7 +92,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class PassOutcome:
-    """What a pass achieved.
+    """Result of a pass.
 
     Attributes:
         calls: number of calls made.
@@ -124,7 +124,9 @@ def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) ->
 
 
 def judge_of(engine: Engine) -> str:
-    """The judge's name in provenances: ``model@hash``, the hash covering whatever decides the engine's answers."""
+    """Returns the judge's name in provenances: ``model@hash``, the hash covering whatever decides the engine's
+    answers.
+    """
     identity = dict(engine.identity)
     return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
 

@@ -1,4 +1,4 @@
-"""What judges are asked about labels, and how their answers are read: one strict verdict per label, or none at all.
+"""Asks judges about labels and reads their answers: one strict verdict per label, or none at all.
 
 The texts lie in ``templates/`` and are this project's own, written after the rules of the paper's appendix; those that
 the paper prints lie in ``templates/paper/``, word by word. A file of the user's takes the place of any of them: it may

@@ -24,7 +24,7 @@ from .store import CellProvenance, Store
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """What is asked again.
+    """The cells that are asked again.
 
     Attributes:
         prompts: label-specific and joint prompts; each label occurs in one of them only.

@@ -53,7 +53,7 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class CellProvenance:
-    """Why a cell has its verdict.
+    """Origin of a cell's verdict.
 
     Attributes:
         kind: kind of the question (``coarse``, ``label``, ``joint``), or ``human`` for a person's verdict.
@@ -254,7 +254,7 @@ class Store:
         _write(self.folder / "pool.json", dump_json(card))
 
     def provenance_of(self, row: int, label_id: int) -> CellProvenance | None:
-        """Why a cell has its verdict; None for a cell that was never judged."""
+        """Returns the origin of a cell's verdict; None for a cell that was never judged."""
         latest = int(self._latest[row, label_id])
         return None if latest == _NONE else self._provenances[latest]
 
@@ -432,7 +432,7 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Which of the files is wrong cannot be told: they refer to each other."""
+        """Returns the error for files that refer to each other, so that it is unknown which of them is wrong."""
         names = "verdicts.*, sources.jsonl, images.jsonl or vocabulary.json"
         return InputError(f"damaged: {reason} ({names})", path=str(self.folder))
 

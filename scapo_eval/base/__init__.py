@@ -1,1 +1,1 @@
-"""What every room stands on: errors, ids, text, types, columns."""
+"""Contains the base of every other package: errors, ids, text, types, columns."""

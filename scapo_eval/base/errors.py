@@ -117,7 +117,7 @@ class FaultList:
 
     @property
     def records(self) -> list[int]:
-        """How many records each of :attr:`errors` stands for."""
+        """The number of records that each of :attr:`errors` represents."""
         return [self._lines[error.path, error.reason][2] for error in self._first]
 
     def add(self, error: InputError) -> None:
@@ -187,7 +187,7 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
 
 
 def cause(error: Exception) -> str:
-    """What went wrong first on an engine, in one line of the many that it says: an error of nobody else's workers."""
+    """Returns the first cause of an engine's failure as one line: an error, without the names of its workers."""
     match = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", str(error), re.MULTILINE)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return " ".join(match[0].split()) if match else lines[-1]
@@ -198,12 +198,16 @@ UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Re
 
 
 def unfit(error: Exception) -> str:
-    """Why a record cannot be read, for a message: a ValueError says it, of another error the kind is named, too."""
+    """Returns why a record cannot be read, for a message: the text of a ValueError, and for another error its type,
+    too.
+    """
     return str(error) if isinstance(error, ValueError) else f"not a valid record ({type(error).__name__}: {error})"
 
 
 def short_repr(value: object) -> str:
-    """The ``repr`` of a value in 60 characters, for a message; of a deep or huge one only the beginning is read."""
+    """Returns the ``repr`` of a value in 60 characters, for a message; of a deep or huge one only the beginning is
+    read.
+    """
     text = _SHORT.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

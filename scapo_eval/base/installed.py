@@ -1,4 +1,4 @@
-"""How this package was installed, and the command that adds an extra to it."""
+"""Finds out how this package was installed, and the command that adds an extra to it."""
 
 from __future__ import annotations
 

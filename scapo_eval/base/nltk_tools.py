@@ -1,4 +1,6 @@
-"""What the modes that repeat NLTK-based scripts share: tagger, lemmas, processes, and a message for missing data."""
+"""Contains what the modes that repeat NLTK-based scripts share: tagger, lemmas, processes, and a message for missing
+data.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def absent_data() -> list[str]:
 
 
 def missing_data(error: LookupError) -> str:
-    """What to tell the user when NLTK does not find its data."""
+    """Returns the message for NLTK data that cannot be found."""
     wanted = next((name for name in NLTK_DATA if name in str(error)), "")
     return (
         f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get them with "

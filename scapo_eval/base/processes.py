@@ -20,7 +20,7 @@ from .errors import ScapoError
 def process_pool(
     workers: int, *, option: str = "--workers", initializer: Callable[..., None] | None = None, **settings: Any
 ) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes, which drops what is not begun when its block is left, and ends if this process is killed.
+    """Yields a pool of processes. It drops pending work when its block is left, and ends if this process is killed.
 
     Args:
         workers: how many.

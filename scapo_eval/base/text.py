@@ -1,4 +1,4 @@
-"""How text is read for matching: folding, word characters, and the joins between the words of an alias.
+"""Prepares text for matching: folding, word characters, and the joins between the words of an alias.
 
 One definition for vocabularies and captions alike (``docs/specification.md#matching``): letters, digits,
 combining marks and ``_`` make words; everything else is a border. In scripts without spaces every letter, with its
@@ -45,7 +45,9 @@ def guard_cells(on: bool) -> None:
 
 
 def guarded(cell: str) -> str:
-    """A cell of a CSV or TSV table, with ``'`` before what a spreadsheet would take for a formula; numbers stay."""
+    """Returns a cell of a CSV or TSV table, with ``'`` before what a spreadsheet would take for a formula; numbers
+    stay.
+    """
     formula = cell[:1] in ("=", "+", "-", "@", "\t", "\r") and len(cell) > 1
     return f"'{cell}" if _guards and formula and not _NUMBER.fullmatch(cell) else cell
 
@@ -107,7 +109,9 @@ def is_unspaced_mark(text: str) -> bool:
 
 
 def join_of(between: str) -> str:
-    """The join that the text between two words makes: GAP, its marks in one spelling (``,  `` is ``, ``), or none."""
+    """Returns the join that the text between two words makes: GAP, its marks in one spelling (``,  `` is ``, ``), or
+    none.
+    """
     if between.isspace() or (len(between) == 1 and between in HYPHENS):
         return GAP
     return _SPACES.sub(" ", between.translate(_PLAIN))
@@ -120,7 +124,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def word_parts(text: str) -> list[str]:
-    """What stands before, between and behind the words of an NFC text, and in turn with it the words."""
+    """Returns the text before, between and after the words of an NFC text, alternating with the words."""
     if text.isascii():
         return _ASCII_PARTS.split(text)
     borders = (0, *chain.from_iterable(word_spans(text)), len(text))

@@ -1,4 +1,4 @@
-"""What the truth says of a claimed label, in one code from the oracle to the page of a report."""
+"""Defines the verdicts on a claimed label, in one code from the oracle to the page of a report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 
 
 class Verdict(IntEnum):
-    """What the truth says of one claim. The first three are the states of its cell, so arrays of states are verdicts.
+    """The verdict on one claim. The first three are the states of its cell, so arrays of states are verdicts.
 
     ``REPEATED`` refines ``SUPPORTED`` where the order of the pieces counts (the reward); ``NOT_COUNTED`` is a mention
     that the chosen reading leaves out, or an ignore phrase (evidence for people).

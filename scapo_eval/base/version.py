@@ -1,4 +1,4 @@
-"""Which version this is, and the version of the files that it writes."""
+"""Defines the version of the package and of the files that it writes."""
 
 __version__ = "0.2.0"
 

@@ -43,7 +43,7 @@ _ANY_IDS = "--any-ids scores them as they are; in Python any_ids=True"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What some captions claim.
+    """The claims of some captions.
 
     Attributes:
         n: captions.
@@ -88,7 +88,8 @@ class Fit:
         self._n += len(rows)
 
     def agreement(self, truth: Truth) -> tuple[IdAgreement | None, str | None]:
-        """How well the captions fit the truth of their images, and where another order fits far better, which one.
+        """Returns how well the captions fit the ground truth of their images, and, if another order fits far better,
+        that order.
 
         Returns:
             None for fewer than LEAST captions with a claim, and where all images have the same of what is claimed;
@@ -130,7 +131,8 @@ class Fit:
 
 
 def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
-    """How well captions fit the truth of their images, from sums alone, as a cluster has them; no order is tried.
+    """Returns how well captions fit the ground truth of their images, from sums alone, as a cluster has them; no order
+    is tried.
 
     A mention is right by chance as often as its label is in the images. The standard deviation is that of the images'
     differences from this share, as if they were independent.
@@ -232,7 +234,7 @@ class _Sample:
         return float(self.named @ self.has / self.named.sum())
 
     def fit(self, images: NDArray[np.integer], of: NDArray[np.integer] | None = None) -> tuple[float, float, float]:
-        """How well captions fit images.
+        """Returns how well captions fit images.
 
         Args:
             images: (k,) row of the image of each of k captions.
@@ -303,7 +305,7 @@ def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integ
 
 
 def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
-    """What unknown ids probably mean, as part of a sentence; None where nothing is likely.
+    """Returns the probable meaning of unknown ids, as part of a sentence; None if nothing is likely.
 
     Args:
         unknown: some ids of captions.

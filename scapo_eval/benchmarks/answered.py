@@ -1,4 +1,6 @@
-"""What benchmarks of yes/no answers share on the command line: whose rule reads them, and where evidence goes."""
+"""Contains what benchmarks of yes/no answers share on the command line: the rule that reads them, and the file of
+evidence.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class CountedBenchmark(Benchmark):
     def _counted(
         self, source: Readable, options: Mapping[str, Any], systems: Systems
     ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, int]]]:
-        """What is resampled, the record, and its counts.
+        """Yields what is resampled, the record, and its counts.
 
         Raises:
             InputErrors: faulty records, by line.

@@ -1,4 +1,4 @@
-"""How densely annotations reward responses (the paper's table of annotation density).
+"""Measures how densely annotations reward responses (the paper's table of annotation density).
 
 Objects are different labels per response, pieces are subsentences. A piece is supported or hallucinated if
 it has at least one such label, repeated or not. So read, the paper's values fit together: it has more

@@ -55,7 +55,7 @@ class JudgeTrial:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDescription:
-    """What judges said of one description.
+    """The judgments of one description.
 
     Attributes:
         line: line (or array element, or file) it was read from, from 1.

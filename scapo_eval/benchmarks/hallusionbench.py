@@ -57,7 +57,7 @@ _ID = re.compile(r"(?:hallusionbench/)?(V[DS])[/_]([a-z]+)[/_](\d+)[/_](\d+)[/_]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a question belongs, from its id ``CATEGORY/SUBCATEGORY/VISUAL_INPUT/SET/FIGURE/QUESTION``.
+    """The place of a question, from its id ``CATEGORY/SUBCATEGORY/VISUAL_INPUT/SET/FIGURE/QUESTION``.
 
     Attributes:
         category: ``VD`` (needs the figure) or ``VS`` (the figure adds to what is known).
@@ -98,7 +98,7 @@ class Place:
 
     @property
     def units(self) -> Iterator[tuple[str, int]]:
-        """What in its set it must be right for."""
+        """The groups in its set for which it must be right."""
         yield "questions", 1000 * self.figure + self.question
         if not self.text_only:
             yield "figures", self.figure
@@ -249,7 +249,8 @@ def is_right(item: Graded) -> bool:
 
 
 def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
-    """What the official script blames an answer on: ``lh``, ``vi``, ``mixed``, or None where it is right.
+    """Returns the cause to which the official script attributes an answer: ``lh``, ``vi``, ``mixed``, or None for a
+    right one.
 
     Args:
         place: of the question.
@@ -273,7 +274,8 @@ def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, ag
 
 
 def metrics_of(groups: Sequence[str]) -> MetricSet:
-    """What the official script prints, of everything and of VD and VS; the accuracies of every subcategory.
+    """Returns the metrics that the official script prints, of everything and of VD and VS; the accuracies of every
+    subcategory.
 
     ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent figures_wrong lh vi mixed``;
     with ``vd_`` and ``vs_`` before them all but ``average``; ``vd_illusion_a_acc`` and so on.

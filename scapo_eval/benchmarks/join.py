@@ -80,7 +80,7 @@ class JoinedAnswers:
 
 @dataclass(slots=True)
 class Matches:
-    """What was found of answers, one by one; what is found of parts of a file makes up what is found of the file.
+    """The matches of answers, one by one; those of a file are those of its parts together.
 
     Attributes:
         question: of each answer to a question, the question's position.

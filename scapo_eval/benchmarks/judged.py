@@ -1,4 +1,4 @@
-"""What benchmarks by judges share: who judged and how, and reading their verdicts."""
+"""Contains what benchmarks by judges share: who judged and how, and the reading of their verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .provenance import file_looks_like
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How verdicts came about: on all of it their values depend, so runs that differ in it are not compared.
+    """The origin of verdicts: all of it decides their values, so runs that differ in it are not compared.
 
     Attributes:
         judge: name of the judging model; None where a file does not tell.
@@ -38,7 +38,7 @@ class Judging:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], **known: str | None) -> Judging:
-        """What a record of verdicts says of it; ``known`` goes before what the record says."""
+        """Returns the origin that a record of verdicts states; ``known`` takes precedence over the record."""
         told = {name: optional_text(record.get(key)) for name, key in _KEYS.items()}
         return cls(**{**told, **known})
 

@@ -1,4 +1,4 @@
-"""What captions invent and what they miss, label by label, and what goes together.
+"""Counts what captions invent and what they miss, label by label, and which labels occur together.
 
 Rates are shares of captions with Wilson's 95 % score interval (Wilson 1927), which takes captions as independent:
 with several captions per image it is somewhat narrow.
@@ -107,7 +107,7 @@ class LabelRun:
         ]
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """What is invented, missed and goes together, for ``--json``.
+        """Returns what is invented and missed, and what occurs together, for ``--json``.
 
         Args:
             top: most labels and pairs of each list; None for all labels.
@@ -215,7 +215,7 @@ def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
 
 
 def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
-    """Which hallucinations occur together, and beside which supported labels.
+    """Returns which hallucinations occur together, and beside which supported labels.
 
     Returns:
         The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
@@ -230,7 +230,7 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
 
 @dataclass(frozen=True, slots=True)
 class AbsentClaims:
-    """How often captions claim one label, by image, and how often the truth says that it is absent.
+    """Counts of one label: how often captions claim it, by image, and how often it is absent from the ground truth.
 
     Attributes:
         label: the label.

@@ -290,7 +290,7 @@ def _judges_words(row: Mapping[str, Any]) -> str:
 def _view(
     files: Mapping[str, Readable], resampling: Resampling, warn: Warn
 ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-    """What the report shows of raw files: a run of each, and its rated answers."""
+    """Returns the view of raw files in the report: a run of each, and its rated answers."""
     read = {name: (path, read_ratings(path, warn=warn)) for name, path in files.items()}
     return [(mmhal_run(name, ratings, resampling), _rated(path, ratings)) for name, (path, ratings) in read.items()]
 

@@ -243,7 +243,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a judge said of a file of captions.
+    """A judge's lists for a file of captions.
 
     Attributes:
         captions: those whose list could be read.
@@ -263,7 +263,7 @@ class Judged:
 
 
 def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = None) -> Judged:
-    """What ``scapo-eval judge objhal`` wrote.
+    """Reads the file that ``scapo-eval judge objhal`` wrote.
 
     Args:
         path: records with ``image_id``, ``caption`` and ``extracted`` (a list of names, or null).
@@ -416,7 +416,7 @@ _PICTURE = 1 << 10
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """The requests of the benchmark's file, which holds the pictures themselves; they are found by COCO's id."""
+    """Yields the requests of the benchmark's file, which holds the pictures themselves; they are found by COCO's id."""
     if not {"image_id", "question", "image"} <= set(first) or len(str(first["image"])) < _PICTURE:
         return None
     return (

@@ -38,7 +38,7 @@ _CONFIGS: Mapping[By, RewardConfig] = {
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """Which pairs are made.
+    """Settings that decide which pairs are made.
 
     Attributes:
         by: what is compared.
@@ -110,7 +110,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class PairTally:
-    """What became of a file.
+    """Counts of a file's records by what became of them.
 
     Attributes:
         responses, prompts: how many were read.
@@ -169,7 +169,7 @@ def pairs_of(
 
 
 def _candidates(line: int, result: RewardResult, by: By) -> Iterator[tuple[str, Candidate]]:
-    """What a response offers, each with the text that the other of a pair must share."""
+    """Yields the candidates of a response, each with the text that the other of a pair must share."""
     text = result.response
     if by == "sentence":
         for part, claims in zip(result.parts, result.claims, strict=True):

@@ -41,7 +41,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Card:
-    """What a joint score is made of.
+    """The composition of a joint score.
 
     Attributes:
         name: which kinds of truth it needs.

@@ -116,7 +116,8 @@ def _beyond(answers: Sequence[Answer]) -> bool:
 
 
 def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
-    """How one file's ids name the questions: ``pope/adversarial/7``, 7 beside a category, or LLaVA's numbers.
+    """Returns how the ids of one file name the questions: ``pope/adversarial/7``, 7 beside a category, or LLaVA's
+    numbers.
 
     Args:
         answers: all of the file, which together show whether they are numbered through.

@@ -73,7 +73,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolFacts:
-    """What of a file or a run can be held against a protocol.
+    """The facts of a file or a run that are compared with a protocol.
 
     Attributes:
         image_ids: canonical ids of its images, None where it names none.
@@ -275,7 +275,7 @@ class Protocol:
 
     @property
     def profile(self) -> str | None:
-        """How its published values read captions, None where that is not fixed."""
+        """The profile by which its published values read captions, None if that is not fixed."""
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class Protocol:
         return held
 
     def differences(self, sample: ProtocolFacts) -> list[str]:
-        """What a sample has otherwise, one phrase each; empty where it follows the protocol as far as is known."""
+        """Returns the deviations of a sample, one phrase each; empty if it follows the protocol as far as is known."""
         return [
             *self._other_images(sample.image_ids),
             *self._other_number(sample.records),
@@ -381,12 +381,13 @@ def shipped_protocols() -> dict[str, Any]:
 
 
 def sample_of(given: Given | None) -> ProtocolFacts:
-    """What captions tell of themselves; nothing where they are not at hand."""
+    """Returns the facts that captions state about themselves; no facts if the captions are not available."""
     return ProtocolFacts(None, 0) if given is None else read_sample(given)
 
 
 def read_sample(given: Given) -> ProtocolFacts:
-    """What a file of captions or answers tells of its sample; beside it ``describe``'s run card tells the limit.
+    """Returns the facts that a file of captions or answers states about its sample; ``describe``'s run card adds the
+    limit.
 
     Raises:
         InputError, InputErrors: neither captions nor answers, or unreadable ones.

@@ -1,4 +1,4 @@
-"""Which benchmark a file of answers belongs to, as far as the answers themselves tell."""
+"""Recognizes the benchmark of a file of answers, as far as the answers themselves allow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def benchmark_of(answer: Answer) -> str | None:
 
 
 def looks_like(answers: Sequence[Answer]) -> str | None:
-    """Which benchmark a pile of answers comes from, as far as its ids and texts tell; None for "cannot say"."""
+    """Returns the benchmark of some answers, as far as their ids and texts allow; None if it is unknown."""
     named = Counter(name for answer in answers if (name := benchmark_of(answer)))
     if named:
         name = named.most_common(1)[0][0]
@@ -74,7 +74,9 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
 
 
 def file_looks_like(path: Readable) -> str | None:
-    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it can be read once)."""
+    """Returns the content of a file, as far as its layout, ids and texts allow; None if unknown (or if it can be read
+    only once).
+    """
     try:
         source = open_layout(path, warn=lambda message: None)
         if source.format.answer is None:
@@ -98,7 +100,7 @@ def caption_file(path: Source) -> Iterator[None]:
 
 
 def _answers_of_a_benchmark(path: Source) -> str | None:
-    """Whose answers these are where their ids would pass for those of images."""
+    """Returns the benchmark of these answers if their ids could be mistaken for those of images."""
     try:
         known = recognize_file(path)
     except ScapoError:

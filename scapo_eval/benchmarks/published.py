@@ -1,4 +1,4 @@
-"""What stands beside a run in a paper: the one footnote that says how it was made, and published rows."""
+"""Makes what accompanies a run in a paper: a footnote that states how it was made, and published rows."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ OnUnknownImage = Literal["error", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """How a file is scored, whatever is counted.
+    """Settings that decide how a file is scored, whatever is counted.
 
     Attributes:
         claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
@@ -97,7 +97,7 @@ BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
 
 @dataclass(frozen=True, slots=True)
 class BlockAccount:
-    """What an account says of the captions of a block.
+    """The account of the captions of a block.
 
     Attributes:
         prints: (captions,) number that tells image and text apart from others.
@@ -120,7 +120,7 @@ class BlockAccount:
 
     @classmethod
     def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int], truth: Truth) -> BlockAccount:
-        """What there is to say of captions.
+        """Returns the account of captions.
 
         Args:
             captions: of the block, whatever became of them.
@@ -306,7 +306,7 @@ class Tally:
 
     @property
     def notes(self) -> list[str]:
-        """What is unusual in the file, one sentence each."""
+        """One sentence for each unusual property of the file."""
         said = [self.strangers] if self.strangers else []
         return [*bad_file_notes(self.bad_files), *said, *(self.account.notes if self.account else ())]
 
@@ -333,7 +333,7 @@ OnBlock = Callable[[ScoredBlock], None]
 
 
 class BlockOutcome(NamedTuple):
-    """What becomes of a block.
+    """The result of a block.
 
     Attributes:
         block: what was scored.
@@ -348,7 +348,7 @@ class BlockOutcome(NamedTuple):
 
 
 class Sums:
-    """What is kept of scored blocks, all of it additive: sums of parts of a file add up to those of the file.
+    """The sums of scored blocks, all of them additive: sums of parts of a file add up to those of the file.
 
     Attributes:
         counts: per image.
@@ -385,7 +385,7 @@ class Sums:
 
     @property
     def on_error(self) -> ErrorHandler | None:
-        """What becomes of a record that the reader finds unreadable; None: it raises."""
+        """The handler of a record that the reader cannot read; None: it raises."""
         return self.add_fault if self._options.skip_bad else None
 
     def add(self, outcome: BlockOutcome) -> None:
@@ -420,7 +420,7 @@ class Sums:
             self._fit.add(said.rows, said.claims)
 
     def account(self, given: Readable | None) -> Account:
-        """What became of every record of the whole file that was read.
+        """Returns the account of every record of the whole file that was read.
 
         Raises:
             InputError: the captions belong to other images than their ids say.
@@ -566,7 +566,7 @@ def _number(workers: int | None) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is done with every block; picklable, for other processes and machines.
+    """The work on every block; picklable, for other processes and machines.
 
     Attributes:
         scorer: what is counted.
@@ -656,7 +656,7 @@ def _scored_blocks(
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
-    """What a reader of values against this truth must know, one sentence each.
+    """Yields what a reader of values against this ground truth must know, one sentence each.
 
     Args:
         truth: the truth.

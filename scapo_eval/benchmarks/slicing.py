@@ -1,4 +1,4 @@
-"""Which slice a caption belongs to: a column of its record, or the length of the caption."""
+"""Decides to which slice a caption belongs: by a column of its record, or by the length of the caption."""
 
 from __future__ import annotations
 

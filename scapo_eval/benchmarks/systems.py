@@ -46,7 +46,7 @@ def _unseen(name: str, source: Readable, total: int | None) -> AbstractContextMa
 
 @dataclass(frozen=True)
 class Systems:
-    """What is scored; the first system is the baseline of the others.
+    """The systems to score; the first one is the baseline of the others.
 
     Attributes:
         given: name of each system, None where its file gives it, and its file or records.
@@ -164,7 +164,7 @@ class Systems:
 
 
 def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:
-    """What is done with every scored block; None for nothing."""
+    """Returns what is done with every scored block; None for nothing."""
     if write is None and slicer is None:
         return None
 
@@ -319,5 +319,5 @@ def _docstring(record: Benchmark, options: Iterable[str]) -> str:
 
 
 def drawn(resamples: int, seed: int, bootstrap: Bootstrap | None) -> Resampling:
-    """How intervals are drawn, as every Python function is told."""
+    """Returns how intervals are made, from the arguments that every Python function has."""
     return Resampling(resamples, seed, bootstrap=bootstrap)

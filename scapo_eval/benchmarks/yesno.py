@@ -332,7 +332,7 @@ class YesNoBenchmark(AnsweredBenchmark):
     def _view(
         self, files: Mapping[str, Source], resampling: Resampling, warn: Warn
     ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-        """What the report shows of raw files: a run of each, and its answers by their own labels."""
+        """Returns the view of raw files in the report: a run of each, and its answers by their own labels."""
         parse = parser_of("default")
         read = {name: self.read_answers(path, None, parse, model=None, warn=warn) for name, path in files.items()}
         views = []

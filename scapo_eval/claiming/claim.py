@@ -1,4 +1,4 @@
-"""What a caption claims: the central record of this room."""
+"""Defines a caption's claim, the central record of this package."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class _Reading:
     # ---- left of a thing: counts and attributes
 
     def _before(self, k: int) -> Iterator[Claim]:
-        """What the noun phrase of a thing says before its noun."""
+        """Yields the claims in a thing's noun phrase before its noun."""
         attributes, counts = _WORDS["attributes"], _WORDS["counts"]
         collections = _WORDS["collections"]
         j, skipped, hedged, last_attribute = self.things[k].first - 1, 0, False, -1
@@ -336,7 +336,7 @@ class _Reading:
             yield from self._predicates(subject, j, use)
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
-        """What a thing does, one after another: "resting or possibly sleeping"."""
+        """Yields a thing's actions, one after another: "resting or possibly sleeping"."""
         while self._word(j) in _WORDS["doing"]:
             cue, value = _WORDS["doing"][self._word(j)]
             if not self._is_of_others(k, j):
@@ -350,7 +350,9 @@ class _Reading:
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
-        """Whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a kite")."""
+        """Returns whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a
+        kite").
+        """
         motion = _WORDS["doing"][self._word(j)][1] in ("running", "flying")
         agent = self.things[k].mention.label in _SETS["agents"]
         return motion and (self._word(j + 1) in ("a", "an", "the") if agent else self._word(j)[:3] == "run")
@@ -481,7 +483,9 @@ class _Reading:
         return root if led.how == "verb" else k
 
     def _agent_before(self, k: int) -> int | None:
-        """The nearest thing that can hold, wear and ride, from one backwards to the beginning of the sentence."""
+        """Returns the nearest thing that can hold, wear and ride, from one backwards to the beginning of the
+        sentence.
+        """
         while k >= 0 and self.things[k].mention.label not in _SETS["agents"]:
             gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
             if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
@@ -601,7 +605,9 @@ class _Reading:
                 yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
 
     def _located(self, first: int, last: int) -> int | None:
-        """The thing that is at a place: the one before its words, or, at a sentence's beginning, the one behind."""
+        """Returns the thing that is at a place: the one before its words, or, at a sentence's beginning, the one
+        behind.
+        """
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
             if self._word(j) not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
@@ -648,7 +654,7 @@ class _Reading:
                 yield self._text(token, match.start("text"), match.end("text"))
 
     def _text(self, token: int, start: int, end: int) -> Claim:
-        """What is written, on the nearest thing before it in its sentence."""
+        """Returns what is written, on the nearest thing before it in its sentence."""
         j = token - 1
         while j >= 0 and self.words[j] not in _SENTENCE_END and not self.words[j].startswith("\n"):
             if j in self.at and self.things[self.at[j]].mention.label != "text":

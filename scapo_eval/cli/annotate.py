@@ -299,7 +299,7 @@ def _pass(
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a pass costs, and who shares it.
+    """The price of a pass, and how the calls share it.
 
     Attributes:
         tokens_in, tokens_out: price of a million prompt tokens, and of a million completion tokens.

@@ -39,7 +39,7 @@ SECOND = click.option("--second", is_flag=True, help="The second person's share 
 
 @click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """A person checks random cells in a local web page; bounds say how much is still wrong.
+    """Lets a person check random cells in a local web page; bounds state how much is still wrong.
 
     First `draw RUN`, then `serve RUN`: answer the pairs in the browser and finish the round. It names the labels with
     errors; `annotate refine` them, and draw again until a round over all labels is free of errors.
@@ -175,7 +175,7 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="CSV, or - for standard output.")
 @SECOND
 def export(run: str, output: str, second: bool) -> None:
-    """The open round's pairs as CSV.
+    """Writes the open round's pairs as CSV.
 
     For answering them with another tool; the judge's verdicts stay hidden.
     """
@@ -222,7 +222,7 @@ def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
 
 
 def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
-    """The summary for people: rounds, bounds, and what to do next."""
+    """Prints the summary for people: rounds, bounds, and what to do next."""
     console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
@@ -243,7 +243,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
 
 
 def _table(console: SafeConsole, content: Content) -> None:
-    """A table on a terminal, tab-separated values elsewhere."""
+    """Prints a table on a terminal, tab-separated values elsewhere."""
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):

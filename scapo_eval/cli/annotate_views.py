@@ -50,7 +50,7 @@ from .screen import SafeConsole
 def mine_command(
     run: str, rollouts: tuple[str, ...], output: str | None, min_rollouts: int, top: int, words: bool, as_json: bool
 ) -> None:
-    """Where ROLLOUTS (captions, several per image) contradict the matrix, and what the vocabulary lacks."""
+    """Finds where ROLLOUTS (captions, several per image) contradict the matrix, and what the vocabulary lacks."""
     store = Store.open(run)
     mentions = read_rollouts(store, rollouts)
     if not mentions.rollouts.any():
@@ -125,7 +125,7 @@ def _confusion_row(confused: LabelConfusion) -> dict[str, object]:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal, tab-separated values elsewhere."""
+    """Prints a table on a terminal, tab-separated values elsewhere."""
     console = SafeConsole(highlight=False)
     texts = [
         [f"{cell:,}" if isinstance(cell, int) and console.is_terminal else str(cell) for cell in row] for row in rows
@@ -195,7 +195,7 @@ def lint_command(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
-    """How RUN differs from REFERENCE on the cells that both judged (many labels per call against one, two judges)."""
+    """Compares RUN with REFERENCE on the cells that both judged (many labels per call against one, two judges)."""
     comparison = compare(Store.open(run), Store.open(reference))
     if as_json:
         shares = {
@@ -253,7 +253,7 @@ def status_command(run: str, as_json: bool) -> None:
 @click.argument("image")
 @click.argument("label")
 def history_command(run: str, image: str, label: str) -> None:
-    """Every verdict on a cell of RUN, oldest first: who said it, asked how, and why."""
+    """Prints every verdict on a cell of RUN, oldest first: who gave it, with which prompt, and why."""
     store = Store.open(run)
     image = canonical_image_id(image)
     if image not in store.image_ids:

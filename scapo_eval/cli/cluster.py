@@ -36,7 +36,7 @@ def refuse_engine(command: click.Command, counted: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where records are counted.
+    """The place where records are counted.
 
     Attributes:
         engine: whose cluster it is; None: this process.
@@ -69,7 +69,9 @@ class Cluster:
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:
-    """What of captions counts, as an engine takes it: workers are an argument of their own, accounts are not kept."""
+    """Returns which captions count, as an engine takes it: workers are an argument of their own, accounts are
+    not kept.
+    """
     arguments: Any = {
         field.name: getattr(scoring, field.name)
         for field in fields(scoring)

@@ -74,7 +74,7 @@ class EngineSettings:
         return make_engine(self, self.engine, self.model, self.base_url)
 
     def warn(self, text: str) -> None:
-        """One warning on standard error, unless ``--quiet``."""
+        """Prints a warning on standard error, unless ``--quiet``."""
         if not self.quiet:
             echo(f"scapo-eval: warning: {text}", err=True)
 

@@ -89,7 +89,7 @@ def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
 
 
 def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
-    """What is significantly worse than the baseline, or cannot be tested."""
+    """Yields the metrics that are significantly worse than the baseline, or cannot be tested."""
     for row in comparison["comparisons"]:
         if row["metric"] not in names:
             continue

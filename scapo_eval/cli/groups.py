@@ -11,7 +11,7 @@ class Group(click.Group):
     """A group whose help page wraps the lines about its verbs instead of cutting them."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of verbs."""
+        """Writes the list of verbs."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, command.get_short_help_str(_WHOLE)) for name, command in commands if command is not None]
         with formatter.section("Verbs"):

@@ -67,7 +67,7 @@ def verifier_options(command: Command) -> Command:
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
-    """The judge's engine and the verifier's, which is the same one unless an option says otherwise."""
+    """Yields the judge's engine and the verifier's, which is the same one unless an option says otherwise."""
     own = (settings.engine, settings.model, settings.base_url)
     other = (engine or settings.engine, model or settings.model, url or settings.base_url)
     judge = settings.make()

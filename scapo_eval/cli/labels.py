@@ -54,7 +54,7 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """What captions invent and what they miss, label by label, and which inventions go together.
+    """Lists what captions invent and what they miss, label by label, and which inventions go together.
 
     Rates are shares of captions, with Wilson's 95 % intervals. A table shows the first --top labels; tsv and json
     hold all of them.

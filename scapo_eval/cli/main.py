@@ -96,7 +96,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The lists of verbs, without importing any but those of other packages."""
+        """Writes the lists of verbs, without importing any but those of other packages."""
         others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
         width = max(map(len, (*VERBS, *others)))
         for heading, verbs in ({**GROUPS, "Benchmarks of other packages": others} if others else GROUPS).items():
@@ -126,7 +126,9 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """The verb for files that are given without one: the default verb, unless another takes the first as it is."""
+        """Returns the verb for files that are given without one: the default verb, unless another takes the first as it
+        is.
+        """
         from .files import first_file
 
         score = self.get_command(ctx, DEFAULT_VERB)
@@ -148,7 +150,9 @@ class Verbs(click.Group):
 
 
 def _benchmark_of(verb: str) -> str | None:
-    """The benchmark that a verb scores; only a word that could be one is looked for in the packages installed."""
+    """Returns the benchmark that a verb scores; only a word that could be one is looked for in the packages
+    installed.
+    """
     if verb in VERBS:
         return BENCHMARK_OF.get(verb, verb if verb in SUMMARIES else None)
     return verb if verb.replace("-", "_").isidentifier() and verb in other_benchmarks() else None

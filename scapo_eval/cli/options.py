@@ -1,4 +1,4 @@
-"""What the scoring verbs share: their options, and the files of captions and evidence."""
+"""Contains what the scoring verbs share: their options, and the files of captions and evidence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Output(Screen):
 
     @property
     def resampling(self) -> Resampling:
-        """How intervals are made."""
+        """The settings of intervals."""
         return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap, interval=self.interval)
 
     @property

@@ -1,4 +1,4 @@
-"""Where people read: consoles, warnings, the progress bar."""
+"""Writes what people read: consoles, warnings, the progress bar."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class Screen:
         )
 
     def warn(self, text: str) -> None:
-        """One warning on standard error, unless ``--quiet``."""
+        """Prints a warning on standard error, unless ``--quiet``."""
         if not self.quiet:
             echo(f"scapo-eval: warning: {text}", err=True)
 
     def note(self, text: str) -> None:
-        """One line on standard error that is worth knowing, unless ``--quiet``."""
+        """Prints a note on standard error, unless ``--quiet``."""
         if not self.quiet:
             echo(f"scapo-eval: note: {text}", err=True)
 
 
 @contextmanager
 def progress(screen: Screen, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error that appears after a second; yields ``advance(bytes)``."""
+    """Yields ``advance(bytes)`` of a progress bar on standard error, which appears after a second."""
     console = screen.console(stderr=True)
     if screen.quiet or not console.is_terminal:
         yield lambda _: None

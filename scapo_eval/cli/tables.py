@@ -181,7 +181,7 @@ class _Table:
         return self._with_names(names, aligned(cells, right=(1, 2)))
 
     def legend(self, resamples: int) -> Iterator[str]:
-        """What the columns and marks mean, one sentence or two each."""
+        """Yields the meaning of the columns and marks, one or two sentences each."""
         known = meanings_of(self.metric_set.name)
         meanings = [
             f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
@@ -249,7 +249,9 @@ class _Table:
             yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
 
     def _power(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """What the sample would have shown, where two systems are compared; what was asked about equivalence."""
+        """Yields which differences the sample would have shown, if two systems are compared, and the answer on
+        equivalence.
+        """
         if len(self.systems) == 2:
             shown = {
                 row["metric"]: self._number(row["metric"])(row["detectable"])

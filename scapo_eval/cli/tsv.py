@@ -32,7 +32,9 @@ COLUMNS = (
 
 
 def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
-    """The table as text; a baseline's columns of a difference are empty, ``n/a`` says that there is no value."""
+    """Returns the table as text; a baseline's columns of a difference are empty, ``n/a`` says that there is no
+    value.
+    """
     rows = {(row["system"], row["metric"]): row for row in results["comparisons"]}
     lines: list[tuple[str, ...]] = [COLUMNS]
     for system in results["systems"]:

@@ -105,7 +105,7 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """How well metrics agree with people: JUDGEMENTS are ratings, pairs or marked parts of captions.
+    """Measures how well metrics agree with people: JUDGEMENTS are ratings, pairs or marked parts of captions.
 
     THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields; your own are JSON Lines of image_id,
     caption and rating (docs/validity.md). Intervals are by image; every metric is compared with the first.

@@ -96,7 +96,7 @@ def command_of(record: Benchmark) -> click.Command:
 
 
 def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
-    """A truth among the captions, where none is given as such."""
+    """Refuses a ground truth among the captions if none is given as such."""
     for _, source in given[1:]:
         try:
             known = recognize_file(source)

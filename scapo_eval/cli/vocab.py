@@ -108,7 +108,7 @@ def stats(vocabulary: str, as_json: bool) -> None:
 @click.argument("old", type=PLAIN)
 @click.argument("new", type=PLAIN)
 def diff(old: str, new: str) -> None:
-    """What changed from OLD to NEW."""
+    """Prints what changed from OLD to NEW."""
     changed = difference(Vocabulary.load(old), Vocabulary.load(new))
     for label in changed.labels_removed:
         echo(f"- label {label}")
@@ -248,7 +248,9 @@ def expand(vocabulary: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar that is always text; JSON's quoting is YAML's, too, but for characters that end a line there."""
+    """Returns a YAML scalar that is always text; JSON's quoting is YAML's, too, but for characters that end a line
+    there.
+    """
     if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}:
         return text
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in dump_json(text).decode())

@@ -27,7 +27,7 @@ _TOTALS = ("duplicate", "unknown", "skipped", "unfinished")
 
 
 class AmberReading(TypedDict, total=False):
-    """How responses are read, as in :func:`scapo_eval.amber`."""
+    """Settings that decide how responses are read, as in :func:`scapo_eval.amber`."""
 
     mode: Mode
     parser: str | None

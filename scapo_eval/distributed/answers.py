@@ -148,7 +148,7 @@ def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
 
 
 class AnswerReading(TypedDict, total=False):
-    """How answers are read, as in :func:`scapo_eval.yesno`.
+    """Settings that decide how answers are read, as in :func:`scapo_eval.yesno`.
 
     ``text_only`` is an option of HallusionBench, ``unparsed`` of the others.
     """

@@ -81,7 +81,7 @@ WHOLE_FILE = -1
 
 
 class Skipping(TypedDict, total=False):
-    """What of captions counts, as in :func:`scapo_eval.score`."""
+    """Settings that decide which captions count, as in :func:`scapo_eval.score`."""
 
     claims: Reading
     skip_bad: bool
@@ -91,7 +91,7 @@ class Skipping(TypedDict, total=False):
 
 
 class ReadingOptions(Skipping, total=False):
-    """How captions are scored, as in :func:`scapo_eval.score`."""
+    """Settings that decide how captions are scored, as in :func:`scapo_eval.score`."""
 
     vocabulary: Vocabulary | str | Path
     dopa: TruthGiven | None
@@ -368,7 +368,7 @@ class Counter(Counted[Result]):
         return replace(tally := sums.tally(bad_files), account=self._account(counts, sums, tally))
 
     def _account(self, counts: Any, sums: Sums, tally: Tally) -> Account:
-        """What became of every record; of how many bytes and in which order is not known."""
+        """Returns the account of every record; the number of bytes and the order are unknown."""
         sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
         sums.prints.append(numbers(of_kind(counts, "prints")))
         sums.per_image = tally.table.rows[:, tally.table.columns.index("captions")]
@@ -442,7 +442,7 @@ def of_kind(counts: Any, kind: str) -> dict[bytes, int]:
 
 
 def first_of(error: InputError | InputErrors, source: str) -> InputError:
-    """What is wrong with a file, in one error."""
+    """Returns the faults of a file as one error."""
     first = error if isinstance(error, InputError) else error.errors[0]
     return InputError(first.reason, path=source, line=first.line)
 
@@ -459,7 +459,7 @@ def unpacked(key: bytes) -> InputError:
 
 
 def _twice(packed: dict[bytes, int]) -> int:
-    """How many ids occur in more than one table, or in a table that came twice."""
+    """Returns the number of ids that occur in more than one table, or in a table that came twice."""
     hashes = numbers(packed)
     return len(hashes) - len(np.unique(hashes))
 

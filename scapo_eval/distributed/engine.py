@@ -1,4 +1,4 @@
-"""What every engine offers, written once: the functions of :mod:`.ray` and :mod:`.spark`."""
+"""Contains what every engine offers: the functions of :mod:`.ray` and :mod:`.spark`."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class CountingEngine(ABC, Generic[Data]):
 
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """What a counter makes of a data set of records, or of parts of files, summed: a pyarrow Table."""
+        """Returns the summed counts of a data set of records, or of parts of files: a pyarrow Table."""
 
     def _source(self, records: Data | Paths) -> str:
         return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def _matching_uris(pattern: str) -> list[str]:
 
 
 def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
-    """What workers read by themselves: row groups of own captions in parquet, else whole files.
+    """Returns the parts that workers read by themselves: row groups of own captions in parquet, otherwise whole files.
 
     Args:
         paths: the files.

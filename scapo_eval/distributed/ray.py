@@ -67,7 +67,7 @@ score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _e
 
 @contextmanager
 def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[None]:
-    """A connection to a cluster, or a cluster of this machine, which ends with it.
+    """Connects to a cluster, or starts one on this machine, which ends with the block.
 
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None: ``RAY_ADDRESS``, a cluster that runs on this

@@ -131,7 +131,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model returned for a request, or why it returned nothing.
+    """A model's answer to a request, or the reason why there is none.
 
     Attributes:
         text: text of the completion without white space around it, which engines differ in; empty where there is an
@@ -159,7 +159,9 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """The same settings with ``***`` for what their names call a key, token or password, for cards and journals."""
+    """Returns the same settings with ``***`` for what their names call a key, token or password, for cards and
+    journals.
+    """
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
     return [without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -134,7 +134,7 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
 
 
 def _decoded(image: Image) -> tuple[Image, str | None]:
-    """What :func:`_decode` gives, of a picture whose pixels have not been read."""
+    """Returns the result of :func:`_decode` for a picture whose pixels have not been read."""
     from PIL import ImageOps
 
     image.load()

@@ -451,7 +451,9 @@ def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: date
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """An address without its login, query and fragment, which may be secret, and the login (``user:password``)."""
+    """Returns an address without its login, query and fragment, which may be secret, and the login
+    (``user:password``).
+    """
     try:
         parts = urlsplit(url.strip())
         host, login = parts.netloc.rpartition("@")[2], f"{parts.username or ''}:{parts.password or ''}"
@@ -502,7 +504,8 @@ def _message(data: bytes) -> str:
 
 
 def _wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as ``transformers serve`` takes them: those that OpenAI's interface lacks, inside a JSON text.
+    """Returns the settings as ``transformers serve`` takes them: those that OpenAI's interface lacks, inside a JSON
+    text.
 
     It ignores a presence penalty, and takes a frequency penalty for a repetition penalty.
     """

@@ -162,7 +162,7 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of Ray's output columns; runs on the cluster, for rows without an error."""
+    """Returns what is kept of Ray's output columns; runs on the cluster, for rows without an error."""
     return {
         "n": row["n"],
         "text": row["generated_text"],

@@ -160,7 +160,7 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
-    """Why vLLM failed, in one line: of a chain of errors the first.
+    """Returns in one line why vLLM failed: the first error of a chain.
 
     Args:
         error: what was raised.

@@ -1,4 +1,4 @@
-"""What became of every record of an input: nothing is left out, repeated or cut without a word."""
+"""Accounts for every record of an input: nothing is omitted, repeated or cut without a note."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_CHANCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class IdAgreement:
-    """How well captions fit the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
+    """Agreement of captions with the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
         confirmed: share of what a sample of captions claims that the truth has in the image.

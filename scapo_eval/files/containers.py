@@ -1,4 +1,4 @@
-"""What a file is made of (JSON lines, a JSON array, one JSON object, a workbook, a table, parquet), as rows.
+"""Reads a file's container (JSON lines, a JSON array, one JSON object, a workbook, a table, parquet) as rows.
 
 The kind is told by the content, never by the file's name: many a ``.json`` holds lines.
 """
@@ -65,7 +65,7 @@ class Rows:
 
 
 def warn_user(message: str) -> None:
-    """The default for ``warn``: a Python warning, which a program may catch or silence."""
+    """Issues a Python warning, which a program may catch or silence; the default for ``warn``."""
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
@@ -178,7 +178,8 @@ _RUN = re.compile(r"[0-9]+|[^\W\d]+")
 
 
 def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
-    """How many lines behind the first one of a row a line stands that looks like a record itself; None: nowhere.
+    """Returns how many lines after the first line of a row there is a line that looks like a record itself; None:
+    nowhere.
 
     It has as many cells as the header, and its first one is spelt as the row's: digits where there are digits.
     """

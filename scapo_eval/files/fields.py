@@ -89,7 +89,7 @@ def image_id_in(*records: Record, fallback: str | None = None) -> str:
 
 
 def last_user_turn(prompt: object) -> str | None:
-    """What the user asked last: a chat prompt, decoded or as messages, without its roles and markers."""
+    """Returns the user's last question: a chat prompt, decoded or as messages, without its roles and markers."""
     if isinstance(prompt, list):
         asked = [turn.get("content") for turn in prompt if isinstance(turn, dict) and turn.get("role") == "user"]
         prompt = message_text(asked[-1]) if asked else None

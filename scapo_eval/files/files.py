@@ -106,7 +106,9 @@ def read_bytes(path: Input) -> bytes:
 
 
 def not_utf8(data: bytes) -> int | None:
-    """Where bytes stop being UTF-8, None where they do not; in slices, so that no second copy is made of a file."""
+    """Returns where bytes stop being UTF-8, None if they do not; in slices, so that no second copy is made of a
+    file.
+    """
     size, pending = 2**20, 0
     decoder = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(data), size):
@@ -119,7 +121,9 @@ def not_utf8(data: bytes) -> int | None:
 
 
 def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
-    """The non-blank lines of a file with their 1-based numbers, without line ends; see :func:`iter_line_blocks`."""
+    """Yields the non-blank lines of a file with their 1-based numbers, without line ends; see
+    :func:`iter_line_blocks`.
+    """
     for first, data in iter_line_blocks(path, 1 << 20):
         yield from zip(*split_lines(first, data), strict=True)
 
@@ -186,7 +190,7 @@ def refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears under its name only when it is complete; a failure leaves nothing behind.
+    """Opens a binary file that appears under its name only when it is complete; a failure leaves nothing behind.
 
     ``-`` is standard output, a name that ends in ``.gz`` or ``.zst`` is compressed (gzip without a time
     stamp, so that equal content gives equal bytes). A link stays one: what it leads to is replaced. A file that is
@@ -258,7 +262,7 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
 
 
 def _identity(path: str | Path) -> frozenset[object] | None:
-    """What tells that two paths are one file: the resolved path, and device and inode of a file that exists."""
+    """Returns what identifies a file: the resolved path, and device and inode of a file that exists."""
     if str(path) == STDIN:
         return None
     try:

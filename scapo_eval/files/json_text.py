@@ -124,7 +124,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
-    """Where and why JSON could not be parsed: its encoding, a NaN, or the JSON itself.
+    """Returns where and why JSON could not be parsed: its encoding, a NaN, or the JSON itself.
 
     Args:
         name: display name of the source.

@@ -1,4 +1,6 @@
-"""What may be decoded: how large a file, a line and the values of a JSON document may be (``--max-decoded``)."""
+"""Limits what may be decoded: the size of a file, of a line and of the values of a JSON document
+(``--max-decoded``).
+"""
 
 from __future__ import annotations
 

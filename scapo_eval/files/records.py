@@ -54,7 +54,7 @@ Given = str | os.PathLike[str] | Records | Frame | Iterable[Mapping[str, Any]]
 
 
 def readable(given: Given) -> Readable:
-    """What a reader can open: a path as it is, anything else as records of plain values.
+    """Returns what a reader can open: a path unchanged, anything else as records of plain values.
 
     Missing values (NaN, None, pandas' NA) become None, numpy's scalars and arrays numbers and lists. A Hugging
     Face Dataset is read without its images, sounds and videos, which nothing here looks at.

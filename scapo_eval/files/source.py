@@ -40,7 +40,7 @@ _IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells that a file is still the one that was opened, as it was then.
+    """The properties by which a file is recognized as the one that was opened, unchanged.
 
     Attributes:
         place: device and inode.
@@ -180,7 +180,7 @@ class Source:
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """Its bytes from the beginning, unpacked.
+        """Opens its bytes from the beginning, unpacked.
 
         Raises:
             InputError: not found, a directory, it may not or cannot be read, or it changed while it was read.
@@ -191,7 +191,7 @@ class Source:
 
     @contextmanager
     def file(self) -> Iterator[BinaryIO]:
-        """Its bytes, unpacked, as a file of the system where it is one, in memory otherwise; to seek in.
+        """Opens its bytes, unpacked, as a file of the system if it is one, otherwise in memory; seekable.
 
         Raises:
             InputError: as :meth:`stream`, or it is larger than the limit.
@@ -285,7 +285,7 @@ class Source:
 
 
 def display_name(path: object) -> str:
-    """How an input is called in messages."""
+    """Returns the name of an input in messages."""
     return "<stdin>" if str(path) == STDIN else str(path)
 
 
@@ -371,14 +371,14 @@ class _Digest:
 
 
 class _Bytes(Protocol):
-    """What a source is made of, packed or not."""
+    """The bytes of a source, packed or not."""
 
     digest: _Digest | None
     """Of its bytes; None where nobody wants it."""
 
     @property
     def taken(self) -> int:
-        """How many bytes there are, or have come."""
+        """The number of bytes in total, or so far."""
 
     def at(self, offset: int, size: int) -> bytes:
         """Some bytes from an offset, none behind the end."""
@@ -434,7 +434,8 @@ class _Remote:
 
 
 class _Piped:
-    """What can be read once: a pipe, a device, standard input. Its beginning is kept, and the rest where it is to be.
+    """An input that can be read once: a pipe, a device, standard input. Its beginning is kept, and the rest if asked
+    for.
 
     Args:
         stream: what gives the bytes.
@@ -572,7 +573,7 @@ def _unpacked(source: _Bytes, name: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """What a compressed file unpacks to, as far as :func:`check_decoded` allows."""
+    """The unpacked content of a compressed file, as far as :func:`check_decoded` allows."""
 
     def __init__(self, source: Any, packed: _View, name: str) -> None:
         self._source = source
@@ -691,7 +692,7 @@ def _line(error: BaseException) -> str:
 
 
 def os_reason(error: BaseException) -> str:
-    """What the system says of a file, in the words of messages."""
+    """Returns the operating system's reason for a failure, in the words of messages."""
     if isinstance(error, FileNotFoundError):
         return "file not found"
     if isinstance(error, IsADirectoryError):

@@ -128,7 +128,9 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wants_description(asked: AskedQuestion) -> bool:
-    """Whether a description may precede the prompt: it has an image, and does not ask for a description itself."""
+    """Returns whether a description may precede the prompt: it has an image, and does not ask for a description
+    itself.
+    """
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
 

@@ -122,7 +122,9 @@ def ask_until_read(
 
 
 def _again(request: Request, number: int) -> Request:
-    """The same request as try ``number``; later tries sample, because a greedy judge would only repeat itself."""
+    """Returns the same request as try ``number``; later tries sample, because a greedy judge would only repeat
+    itself.
+    """
     if not number:
         return request
     sampling = replace(request.sampling.sample(number), temperature=max(request.sampling.temperature or 0.0, 0.7))
@@ -359,7 +361,9 @@ def judge_faithscore(
 def _descriptive(
     answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
 ) -> tuple[list[str], list[str | None]]:
-    """The descriptive sentences of each answer as one text, and why its sentences could not be labeled (or None)."""
+    """Returns the descriptive sentences of each answer as one text, and why its sentences could not be labeled (or
+    None).
+    """
     sentences = [_sentences(answer.response) for answer in answers]
     spoken = [k for k, pieces in enumerate(sentences) if pieces]
     described = [""] * len(answers)

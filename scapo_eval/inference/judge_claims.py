@@ -36,7 +36,7 @@ _ANSWER = re.compile(r"\W*(?:(?:the\s+)?answer(?:\s+is)?\W+)?(yes|no|absent|unsu
 
 @dataclass(frozen=True, slots=True)
 class ImageClaims:
-    """What captions claim of one image.
+    """The claims of captions about one image.
 
     Attributes:
         image_id: canonical.

@@ -168,7 +168,9 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
 
 def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
-    """One word for each of ``number`` statements; None unless every one has exactly one, and all are allowed."""
+    """Returns one word for each of ``number`` statements; None unless every one has exactly one, and all are
+    allowed.
+    """
     words: dict[int, str] = {}
     for line in text.strip().splitlines():
         match = _LINE.match(line.strip())
@@ -356,7 +358,7 @@ def _references_of(answer: AnswerToJudge, references: Mapping[str, Sequence[str]
 
 
 def _evidence_of(case: _Case, against: Against) -> Against:
-    """What this description's claims are verified against: where its image has no reference claims, the image."""
+    """Returns what this description's claims are verified against: the image, if it has no reference claims."""
     return "image" if against == "both" and not case.references else against
 
 

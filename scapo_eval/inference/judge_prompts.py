@@ -142,7 +142,9 @@ def facts_turns(text: str) -> tuple[Turn, ...]:
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """The template with each ``{name}`` replaced, in one pass: braces in the inserted texts stay as they are."""
+    """Returns the template with each ``{name}`` replaced, in one pass: braces in the inserted texts stay as
+    they are.
+    """
     import re
 
     return re.sub(r"\{(\w+)\}", lambda match: fields.get(match.group(1), match.group()), template)

@@ -44,7 +44,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
-    """What ``OUTPUT.shard.json`` holds; see :meth:`Share.write`."""
+    """The content of ``OUTPUT.shard.json``; see :meth:`Share.write`."""
 
     format: Literal["scapo-shard/1"]
     number: int
@@ -64,7 +64,7 @@ class _Images(msgspec.Struct):
 
 
 class _Card(msgspec.Struct):
-    """What of a run card a merge adds up."""
+    """The parts of a run card that a merge adds up."""
 
     environment: Any
     images: _Images
@@ -167,7 +167,7 @@ class Share(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge has put together.
+    """The result of a merge.
 
     Attributes:
         shards: number of shards.

@@ -73,7 +73,7 @@ class CaptionCounter:
         return dict(zip(self.scorer.columns, self._score(image_id, caption).counts[0].tolist(), strict=True))
 
     def evidence(self, image_id: object, caption: str) -> dict[str, Any]:
-        """What the caption names: ``generated``, ``hallucinated``, ``missed``, ``unknown``."""
+        """Returns what the caption names: ``generated``, ``hallucinated``, ``missed``, ``unknown``."""
         [record] = self.scorer.records(self._score(image_id, caption))
         return {key: record[key] for key in ("generated", "hallucinated", "missed", "unknown")}
 

@@ -96,7 +96,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
 
     @property
     def signature(self) -> Signature:
-        """What decides the values; without the images' ids, which sums do not keep."""
+        """The settings that decide the values; without the images' ids, which sums do not keep."""
         [truth] = self.scorer.truths
         return Signature.of(
             "capscore",

@@ -32,7 +32,7 @@ class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
     token_rewards: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """What verl's trainer reads, with ``rm_scores`` per token in place of one on the last."""
+        """Returns the fields that verl's trainer reads, with ``rm_scores`` per token in place of one on the last."""
         fields: dict[str, Any] = super().as_dict()
         fields["rm_scores"] = torch.tensor(fields.pop("token_rewards"), dtype=torch.float32)
         return fields

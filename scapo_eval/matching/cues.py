@@ -23,7 +23,7 @@ _PART = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, eq=False)
 class Cue:
-    """What some words begin.
+    """The use that some words begin.
 
     Attributes:
         words: in lower case, without apostrophes.
@@ -50,7 +50,7 @@ class Cue:
 
 @dataclass(frozen=True)
 class Backward:
-    """What a cue behind a mention says of it.
+    """The use that a cue behind a mention gives it.
 
     Attributes:
         pattern: matches from the end of the mention to behind the cue.
@@ -67,7 +67,7 @@ class Backward:
 
 @dataclass(frozen=True)
 class Scopes:
-    """What ends a scope, and what is taken for granted in it; see ``cues.yaml``."""
+    """The ends of a scope, and its exceptions; see ``cues.yaml``."""
 
     marks: re.Pattern[str]
     ends: frozenset[str]

@@ -1,4 +1,4 @@
-"""What can be wrong with a vocabulary that loads: duplicate aliases, missing plurals, look-alikes, ambiguous words.
+"""Checks a vocabulary that loads: duplicate aliases, missing plurals, look-alikes, ambiguous words.
 
 A finding that its author has looked at and wants to keep is listed under ``reviewed`` in the vocabulary
 file, so that a clean check means: everything was either mended or read by a person. What the ignore rules do in real
@@ -149,7 +149,7 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """What one template of an ignore rule matched in captions.
+    """The matches of one template of an ignore rule in captions.
 
     Attributes:
         rule: the rule that it belongs to.
@@ -163,7 +163,8 @@ class TemplateUse:
 
 
 def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[TemplateUse]:
-    """What the templates of the ignore rules matched, in the order of the files; a phrase counts for its first one.
+    """Returns the matches of the templates of the ignore rules, in the order of the files; a phrase counts for its
+    first one.
 
     Those of an included file that hold no alias of the vocabulary are left out.
 
@@ -195,7 +196,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
 
 @dataclass(frozen=True, slots=True)
 class VocabularyDifference:
-    """What changed from one vocabulary to another; every list is sorted."""
+    """The changes from one vocabulary to another; every list is sorted."""
 
     labels_added: list[str]
     labels_removed: list[str]

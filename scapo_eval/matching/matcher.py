@@ -93,7 +93,8 @@ class AliasMatcher:
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """The mentions of many captions that count, as columns: those of ``find`` that the reading does not leave out.
+        """Returns the mentions of many captions that count, as columns: those of ``find`` that the reading does not
+        leave out.
 
         Args:
             texts: the captions.

@@ -97,7 +97,7 @@ class _ToAscii:
 
 
 class Found(NamedTuple):
-    """What a batch holds.
+    """The results of a batch.
 
     Attributes:
         mentions: of the aliases.
@@ -225,7 +225,9 @@ class _HashTable:
         self._next[order[np.flatnonzero(again) - 1]] = order[again]
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
-        """The entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 where there is none."""
+        """Returns the entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 where there is
+        none.
+        """
         entries: Ints = _gather(self._first, slots)
         candidate = entries
         rows: Any = slice(None)
@@ -429,7 +431,9 @@ class _TrieTables:
         return same
 
     def _begins(self, slot: Ints) -> tuple[Ints, Ints]:
-        """The words at which a match may begin, or that may be watched; of these the rows where several words may."""
+        """Returns the words at which a match may begin, or that may be watched; of these the rows where several words
+        may.
+        """
         what = _gather(self._one, slot)
         prefix = self._prefix_hash(slot[:-1], slot[1:])
         what[:-1] &= _gather(self._two, prefix)
@@ -492,7 +496,7 @@ class _TrieTables:
 
     @staticmethod
     def _leftmost(begin: Ints, last: Ints) -> NDArray[np.bool_]:
-        """Which matches are kept when each one hides those that begin inside it."""
+        """Returns which matches are kept if each one hides those that begin inside it."""
         kept = np.ones(len(begin), dtype=bool)
         np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # reached by none before it
         # of several in a row that are reached, the first is hidden by the match before it, which is kept
@@ -509,7 +513,7 @@ class _TrieTables:
 
 
 def _places(joined: str, mark: str) -> Ints:
-    """Where a character stands in a text."""
+    """Returns the offsets of a character in a text."""
     places = []
     at = joined.find(mark)
     while at >= 0:
@@ -519,5 +523,5 @@ def _places(joined: str, mark: str) -> Ints:
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:
-    """Which bytes lie between two characters; unsigned differences wrap, so that it is one comparison."""
+    """Returns which bytes lie between two characters; unsigned differences wrap, so that it is one comparison."""
     return byte - ord(low) <= ord(high) - ord(low)

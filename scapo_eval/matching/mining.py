@@ -1,4 +1,4 @@
-"""What models mention and a vocabulary does not have: candidates from rollouts, and a draft made of them.
+"""Finds the words that models mention and a vocabulary lacks: candidates from rollouts, and a draft made of them.
 
 The paper builds its vocabulary from rollouts (section 3.1): extract entity mentions, normalize, cluster,
 curate by hand. ``mine`` extracts without any model or data: a noun phrase is the text between a

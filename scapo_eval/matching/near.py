@@ -113,7 +113,7 @@ class NearMisses:
 
 
 def _keys(word: str) -> Iterator[str]:
-    """What two long words share where one letter differs, or the order of letters."""
+    """Yields the keys that two long words share if they differ in one letter, or in the order of letters."""
     yield from (word[:k] + word[k + 1 :] for k in range(len(word)))
     yield word
     yield "".join(["=", *sorted(word)])
@@ -127,7 +127,7 @@ def _differ_little(word: str, alias: str) -> bool:
 
 
 def _stems(word: str) -> Iterable[str]:
-    """What a word may be an inflection of."""
+    """Returns the words of which a word may be an inflection."""
     for ending in ("s", "es", "ed", "d", "ing", "er", "ers", "ly", "y", "'s"):
         if word.endswith(ending):
             yield word.removesuffix(ending)

@@ -61,7 +61,7 @@ class IgnoreRule:
 
     @property
     def phrases(self) -> list[str]:
-        """What the templates stand for, in order."""
+        """The phrases of the templates, in order."""
         return list(dict.fromkeys(phrase for phrases in self.templates.values() for phrase in phrases))
 
 

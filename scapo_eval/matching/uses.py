@@ -1,4 +1,4 @@
-"""What a caption does with its mentions, and which of them a reading counts.
+"""Decides what a caption does with its mentions, and which of them a reading counts.
 
 The paper counts every mention. A caption also denies ("there are no people"), guesses ("possibly a phone"), quotes ("a
 sign that reads 'BUS'"), says what something is for ("a place for guests"), speaks of the world ("typical of kitchens"),
@@ -77,7 +77,9 @@ def reading_of(claims: Reading) -> str | None:
 
 @lru_cache
 def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
-    """The words that may be a cue of some uses, for a matcher to watch, each with its row in the table of cues."""
+    """Returns the words that may be a cue of some uses, for a matcher to watch, each with its row in the table
+    of cues.
+    """
     if not uses:
         return {}
     rules = shipped_rules()
@@ -146,7 +148,7 @@ def find_uses_of(
     uses: tuple[Use, ...],
     words: SpecialWords | None = None,
 ) -> bytearray:
-    """What one caption does with its mentions, as far as some uses are asked for: the definition.
+    """Returns the uses of one caption's mentions, as far as some uses are asked for: the definition.
 
     Args:
         text: the caption.
@@ -303,7 +305,9 @@ def of_color_or_kin(
 def behind(
     texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], rows: Iterable[Back]
 ) -> Iterator[tuple[int, int]]:
-    """The mentions right before a cue that denies them, or says them of a kind: "Giraffes are typically tall"."""
+    """Yields the mentions right before a cue that denies them, or says them of a kind: "Giraffes are typically
+    tall".
+    """
     rules, backward = shipped_rules().rules, shipped_cues().backward
     for k, begin, row, cue in rows:
         text, start, end = texts[k], starts[row], ends[row]
@@ -363,7 +367,9 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
 
 
 def _stands_right(cue: Cue, text: str, end: int) -> bool:
-    """Whether a cue that ends at some place stands behind a word that it needs, and behind none that excludes it."""
+    """Returns whether a cue that ends at some place stands behind a word that it needs, and behind none that excludes
+    it.
+    """
     before = text[max(0, end - _BEFORE) : end].lower().rstrip(_OF_WORDS)
     if cue.behind and not compiled(cue.behind).search(before):
         return False

@@ -1,4 +1,4 @@
-"""What many captions do with their mentions: the batch form of ``uses.py``, equal to it on each caption.
+"""Decides what many captions do with their mentions: the batch form of ``uses.py``, equal to it on each caption.
 
 Numpy finds the few mentions near a cue, a quotation mark or a noun; these are read as there.
 """
@@ -68,7 +68,7 @@ def find_uses(
     uses: tuple[Use, ...],
     words: SpecialWords,
 ) -> NDArray[np.uint8]:
-    """What captions do with their mentions, as far as some uses are asked for.
+    """Returns the uses of captions' mentions, as far as some uses are asked for.
 
     Args:
         texts: the captions.

@@ -1,4 +1,4 @@
-"""What a reader of a text sees: hidden text, characters without a width, and letters that only look like others.
+"""Reads a text as a person sees it: hidden text, characters without a width, and letters that only look like others.
 
 A caption is matched as it is read: HTML comments and elements that are not shown say nothing, a soft hyphen or a space
 without width inside a word does not part it, and a letter that looks like a Latin one is that letter within Latin text.
@@ -86,7 +86,8 @@ def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
 
 
 def plain_letters(text: str) -> str:
-    """A text, as long, with ASCII in the place of letters that are written in full width, as mathematics or in circles.
+    """Returns a text, as long, with ASCII in the place of letters that are written in full width, as mathematics or in
+    circles.
 
     The same of words whose letters all are Latin ones or look like it, in a text that is mostly Latin.
     """
@@ -106,7 +107,8 @@ def plain_letters(text: str) -> str:
 
 
 def without_breaks(text: str) -> tuple[str, list[int]] | None:
-    """The text without characters of no width inside words, and for each of its characters the place in the original.
+    """Returns the text without characters of no width inside words, and for each of its characters the place in the
+    original.
 
     None where there is none of these.
     """

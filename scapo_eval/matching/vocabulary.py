@@ -31,7 +31,7 @@ MAX_WORDS = 100
 
 @dataclass(frozen=True, slots=True)
 class LabelInfo:
-    """What a vocabulary says of a label beside its aliases.
+    """The information of a vocabulary on a label beside its aliases.
 
     Attributes:
         definition: what counts and what does not, for judges and annotators.
@@ -276,7 +276,9 @@ class Vocabulary:
 
 
 def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
-    """A vocabulary, given itself, by the name of a shipped one or as a file; errors as of :meth:`Vocabulary.load`."""
+    """Returns a vocabulary, given itself, by the name of a shipped one or as a file; errors as of
+    :meth:`Vocabulary.load`.
+    """
     return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
 
 
@@ -323,7 +325,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def alias_path(alias: str) -> str:
-    """What :func:`tokenize_alias` says in one text, with PART between its parts; errors as there."""
+    """Returns the result of :func:`tokenize_alias` as one text, with PART between its parts; errors as there."""
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
     text = unicodedata.normalize("NFC", plain_letters(alias)).strip()

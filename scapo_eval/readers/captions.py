@@ -173,7 +173,7 @@ class Captions:
         return Captions(numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts)
 
     def place(self, k: int) -> dict[str, Any]:
-        """Where caption ``k`` stands: ``line``, ``image_id``, and ``id`` where it has one."""
+        """Returns the place of caption ``k``: ``line``, ``image_id``, and ``id`` if it has one."""
         place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
         return place if self.ids[k] is None else {**place, "id": self.ids[k]}
 
@@ -321,13 +321,17 @@ def taken_keys(source: Recognized) -> tuple[str, str] | None:
 
 
 def is_own_parquet(source: Recognized) -> bool:
-    """Whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks` reads."""
+    """Returns whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks`
+    reads.
+    """
     own = source.format.name == "captions" and "objects" not in source.rows.first
     return own and source.rows.container == "parquet"
 
 
 def _is_own(head: bytes) -> bool:
-    """Whether a file that begins so is for the fast reader: own captions, and whatever that reader should refuse."""
+    """Returns whether a file that begins so is for the fast reader: own captions, and whatever that reader should
+    refuse.
+    """
     text = head.lstrip()
     if not text:  # empty
         return True
@@ -398,7 +402,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
 
 
 class _Record(msgspec.Struct, gc=False):
-    """What is read of a line; other keys are passed over and never built."""
+    """The keys that are read of a line; others are passed over and never built."""
 
     image_id: int | str
     caption: str
@@ -451,7 +455,9 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
 
 
 def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
-    """How many records say that they were cut off, of those that say how they ended; None where none does."""
+    """Returns the number of records that state that they were cut off, of those that state how they ended; None if none
+    does.
+    """
     if not said:
         return None
     metas = map(msgspec.json.decode, said)
@@ -464,7 +470,9 @@ def bytes_behind(block: object) -> int:
 
 
 def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
-    """The captions of blocks, in order and numbered as in their file; faulty ones go to ``faults`` and are left out."""
+    """Yields the captions of blocks, in order and numbered as in their file; faulty ones go to ``faults`` and are left
+    out.
+    """
     before = 0
     for block in blocks:
         faulty: list[InputError] = []

@@ -27,7 +27,9 @@ _BLOCK = 1 << 20
 
 
 def is_data_set(path: str) -> bool:
-    """Whether a path stands for several files here: a pattern that is no file's name, or a folder of no other use."""
+    """Returns whether a path stands for several files here: a pattern that is no file's name, or a folder of no other
+    use.
+    """
     if is_remote(path) or "\0" in path:
         return False
     if os.path.isdir(path):
@@ -53,7 +55,9 @@ def _unpacked_name(name: str) -> str:
 
 
 def input_at(path: Input) -> Source:
-    """The input at a path: a file, or the files of a folder or pattern as one. A source is returned as it is."""
+    """Returns the input at a path: a file, or the files of a folder or pattern as one. A source is returned as
+    it is.
+    """
     if isinstance(path, Source):
         return path
     return DataSet(path) if is_data_set(os.fspath(path)) else Source.of(path)
@@ -84,7 +88,7 @@ class DataSet(Source):
 
     @property
     def system(self) -> str:
-        """What a system in these files is called: the folder, or the pattern where it names none."""
+        """The name of a system in these files: the folder, or the pattern if it names none."""
         folder = self.path
         while has_magic(folder):
             folder = os.path.dirname(folder)
@@ -117,7 +121,7 @@ class DataSet(Source):
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """All records as JSON Lines.
+        """Opens all records as JSON Lines.
 
         Raises:
             InputError: a file cannot be read, or is of another kind or layout than the first.

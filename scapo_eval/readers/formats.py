@@ -134,7 +134,7 @@ def layout_of(rows: Rows) -> Format | None:
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
-    """What a layout that may hold either holds here, by the first record.
+    """Returns the content of a layout that may hold either, by the first record.
 
     Answers where it has a label, says yes or no, or names no image; captions otherwise.
     """
@@ -420,7 +420,9 @@ _CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
 
 
 def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
-    """The truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics' ``answer``."""
+    """Returns the truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics'
+    ``answer``.
+    """
     parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
     answer = doc.get("gt_object", parts[0].get("answer") if parts else None)
     listed = isinstance(answer, list) and all(isinstance(label, str) for label in answer)
@@ -724,7 +726,7 @@ def wrong_kind(source: Recognized, wanted: str) -> InputError:
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """What a file or folder is.
+    """The kind of a file or folder.
 
     Attributes:
         kind: what it holds.
@@ -738,7 +740,7 @@ class KnownFile:
 
 
 def recognize_file(path: Readable) -> KnownFile | None:
-    """What a file or folder of any kind is, by its content; None where nothing here knows it.
+    """Returns the kind of a file or folder, by its content; None if it is unknown.
 
     Args:
         path: of a file or folder, an input that is read afterwards, or records in memory.

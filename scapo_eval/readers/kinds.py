@@ -1,4 +1,4 @@
-"""What kinds of files there are: what each is called, and what to do with it.
+"""Lists the kinds of files: the name of each, and what to do with it.
 
 Whoever is handed a file of another kind than it reads says so in the words of this table; which kind a file is,
 :func:`scapo_eval.readers.formats.recognize_file` says.
@@ -103,7 +103,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of_folder(path: str | os.PathLike[str]) -> Kind | None:
-    """What a folder is, as far as the files in it tell."""
+    """Returns the kind of a folder, as far as the files in it allow."""
     known = {"a training run": ("metrics.jsonl",), "an annotation run": ("run.json", "images.jsonl")}
     for name, files in known.items():
         if all(os.path.isfile(os.path.join(path, file)) for file in files):

@@ -40,7 +40,7 @@ class AnswerEvidence:
 
 
 def answers_in(path: Input, known: KnownFile) -> str | None:
-    """Which benchmark's answers a file holds, with what is true of them; None for a file of another kind.
+    """Returns the benchmark whose answers a file holds, with its properties; None for a file of another kind.
 
     Args:
         path: the file.

@@ -1,4 +1,6 @@
-"""Where objects are in the images, as far as the truth says it: the boxes of COCO instances, for pictures of a page."""
+"""Reads where objects are in the images, if the ground truth says so: the boxes of COCO instances, for pictures of a
+page.
+"""
 
 from __future__ import annotations
 

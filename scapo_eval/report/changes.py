@@ -1,4 +1,4 @@
-"""What changed between two systems' captions, tested by image: which labels, how long, and one image to show it."""
+"""Tests what changed between two systems' captions, by image: which labels, how long, and one image to show it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """How much more often a system hallucinates a label than the baseline does.
+    """The change in how often a system hallucinates a label, compared with the baseline.
 
     Attributes:
         label: the label.
@@ -43,7 +43,7 @@ class LabelChange:
 
     @property
     def tone(self) -> Tone:
-        """What the test says: fewer hallucinations are better."""
+        """The result of the test: fewer hallucinations are better."""
         return "untested" if self.p_holm >= 0.05 else "better" if self.difference < 0 else "worse"
 
 

@@ -138,7 +138,9 @@ def said_by(claim: Claim) -> str:
 
 
 def figures(group: Results) -> list[dict[str, str]]:
-    """The rows of the table by kind, with the names of their rates: all kinds joined, then each that has a value."""
+    """Returns the rows of the table by kind, with the names of their rates: all kinds joined, then each that has a
+    value.
+    """
     decided = [
         kind for kind in KINDS if any(run.values.get(f"{r}_{kind}") is not None for run in group.runs for r in _RATES)
     ]

@@ -1,4 +1,4 @@
-"""What a report shows, gathered once: scores, captions with their evidence, training logs.
+"""Gathers what a report shows, once: scores, captions with their evidence, training logs.
 
 Nothing here depends on HTML or plots; pages, plots and tables are different views of a :class:`Report`.
 """
@@ -101,7 +101,7 @@ class CaptionEvidence:
 
     @cached_property
     def labels(self) -> LabelCounts:
-        """What the captions say and miss, label by label."""
+        """The labels that the captions mention and miss."""
         mentions = np.bincount(self.mentions.label_id, minlength=self.claimed.shape[1])
         return LabelCounts.of(self.truth.vocabulary.labels, self.claimed, self.states, mentions)
 
@@ -452,7 +452,7 @@ def planes(report: Report) -> list[Plane]:
 
 
 def shared_images(images: Sequence[Set[str]]) -> str:
-    """What a picture of systems on different images must say; empty where all have the same ones."""
+    """Returns the note for a picture of systems on different images; empty if all have the same ones."""
     if all(image == images[0] for image in images):
         return ""
     least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
@@ -507,7 +507,9 @@ def confidence_ellipse(
 
 
 def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
-    """The curve on which :func:`~scapo_eval.cap_score` equals ``level``: ``(hal_rate, cover_rate)``, by bisection."""
+    """Returns the curve on which :func:`~scapo_eval.cap_score` equals ``level``: ``(hal_rate, cover_rate)``, by
+    bisection.
+    """
     curve = []
     for hal in np.linspace(0, 1, points).tolist():
         if cap_score(hal, 1.0) < level:
@@ -734,5 +736,7 @@ def marked(
 
 
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """A pattern that every ASCII text with one of these phrases matches: a fast test before the matcher's exact one."""
+    """Returns a pattern that every ASCII text with one of these phrases matches: a fast test before the matcher's exact
+    one.
+    """
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None

@@ -50,7 +50,7 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the inputs of a report are judged and named.
+    """Settings that decide how the inputs of a report are judged and named.
 
     Attributes:
         truth: truth file, to judge captions and training samples by; None: captions' own ``objects``.
@@ -195,7 +195,9 @@ def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
 
 
 def _is_training_run(source: Source, known: KnownFile | None) -> bool:
-    """Whether an input is the folder of one; other folders are refused, unless the readers of files take them."""
+    """Returns whether an input is the folder of one; other folders are refused, unless the readers of files
+    take them.
+    """
     if isinstance(source, DataSet) or not os.path.isdir(source):
         return False
     name = known.kind.name if known else ""
@@ -207,7 +209,7 @@ def _is_training_run(source: Source, known: KnownFile | None) -> bool:
 
 @dataclass
 class _Judging:
-    """What captions and training samples are judged by, loaded when the first of them comes."""
+    """What captions and training samples are judged by, loaded with the first of them."""
 
     settings: Settings
 
@@ -238,7 +240,7 @@ class _Judging:
         return Truth.of(matrix, second, any_fingerprint=self.settings.scoring.any_fingerprint)
 
     def evidence(self, file: Source, name: str, on_progress: Callable[[int], None]) -> CaptionEvidence:
-        """What is found in a caption file."""
+        """Returns the evidence of a caption file."""
         with caption_file(file):
             return caption_evidence(
                 file,

@@ -322,7 +322,9 @@ _CLAIM = ("claim", "true", "descriptive", "reference")
 
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """The claims of the descriptions with the most that are not true, and what they say of the reference claims."""
+    """Returns the claims of the descriptions with the most that are not true, and what they say of the reference
+    claims.
+    """
     return {
         "name": evidence.name,
         "descriptions": [
@@ -339,7 +341,9 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per system with captions: its scores, its guards, and how they changed from its natural baseline."""
+    """Returns one row per system with captions: its scores, its guards, and how they changed from its natural
+    baseline.
+    """
     rows: list[dict[str, Any]] = []
     argument = next((candidate for candidate in arguments if candidate["set"] == "capscore"), None)
     for run in report.captions:

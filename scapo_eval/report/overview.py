@@ -1,4 +1,4 @@
-"""What the report's first page argues with: every system against every baseline, from tests alone."""
+"""Writes the report's first page: every system against every baseline, from tests alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def overview(report: Report) -> list[dict[str, Any]]:
 
 
 def _data_set(captions: Sequence[CaptionEvidence]) -> str:
-    """What judges the captions, where it is one thing for all of them; results files know no names."""
+    """Returns the source that judges the captions, if it is the same for all of them; results files know no names."""
     sets = {(Path(caption.truth.oracle.source).name, caption.truth.vocabulary.name) for caption in captions}
     return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""
 
@@ -226,7 +226,7 @@ def _change(change: LabelChange) -> dict[str, Any]:
 
 
 def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:
-    """How much less a system says than the baseline, on the shared images.
+    """Returns how much less a system says than the baseline, on the shared images.
 
     ``says_less`` is empty unless it names fewer absent objects and a fifth fewer words or objects; then it is what the
     test says of the Cap. Score.
@@ -243,7 +243,9 @@ def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dic
 def _example(
     ours: CaptionEvidence, base: CaptionEvidence, changes: Sequence[LabelChange], said: Sentence
 ) -> tuple[tuple[int, int], str | None, str] | None:
-    """A pair of captions, the label and the clause that it shows: the largest tested change there is, if any."""
+    """Returns a pair of captions, the label and the clause that it shows: the largest tested change there is,
+    if any.
+    """
     told = next((change for change in changes if change.tone != "untested"), None)
     if told and (pair := telling_captions(ours, base, better=told.difference < 0, label=told.label)):
         return pair, told.label, ""

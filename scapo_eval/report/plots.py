@@ -51,7 +51,7 @@ _RC = {
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a figure is drawn.
+    """Settings that decide how a figure is drawn.
 
     Attributes:
         width: inches, or one of WIDTHS.

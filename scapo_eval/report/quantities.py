@@ -9,7 +9,7 @@ HELD_OUT, SECONDS = "evaluation_", "seconds_"
 
 
 class Quantity(NamedTuple):
-    """How a logged quantity is shown.
+    """Settings that decide how a logged quantity is shown.
 
     Attributes:
         title: its name, with the unit.
@@ -77,7 +77,7 @@ GROUPS = ("headline", "guards", "Held-out images", "Reward", "Update", "Time", "
 
 
 def quantity(name: str) -> Quantity:
-    """How a key of ``metrics.jsonl`` is shown; one that nobody knows stands under its own name."""
+    """Returns how a key of ``metrics.jsonl`` is shown; an unknown one keeps its own name."""
     if name.startswith(HELD_OUT):
         known = quantity(name.removeprefix(HELD_OUT))
         return known._replace(title=f"Held out: {known.title}", group="Held-out images")

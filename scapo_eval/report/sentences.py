@@ -1,4 +1,4 @@
-"""What the tests say of one system against another, as one sentence: nothing that was not tested is claimed."""
+"""Words the tests of one system against another as one sentence: nothing is claimed that was not tested."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class Sentence:
         return "".join(self.pieces())
 
     def pieces(self) -> list[str]:
-        """The clauses with their separators: the metrics' own verbs are listed, everything else is set apart."""
+        """Returns the clauses with their separators: the metrics' own verbs are listed, everything else is set
+        apart.
+        """
         made: list[str] = []
         for k, part in enumerate(self.parts):
             alike = k > 0 and (part.metric in CHANGES) == (self.parts[k - 1].metric in CHANGES)

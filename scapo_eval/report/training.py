@@ -33,7 +33,9 @@ def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
 
 
 def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
-    """The experiment that each run is a seed of: equal settings but for the seed and the place; else equal names."""
+    """Returns the experiment that each run is a seed of: equal settings but for the seed and the place; else equal
+    names.
+    """
     keys: list[Any] = []
     for run in runs:
         kept = tuple(sorted((k, v) for k, v in run.settings.items() if not _OF_ONE_SEED.search(k)))
@@ -47,7 +49,7 @@ def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
 
 
 def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """What the runs log, in groups, and how each is shown."""
+    """Returns the quantities that the runs log, in groups, and how each is shown."""
     logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
     return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
 
@@ -88,7 +90,7 @@ class _Numbers:
         self._length = 0
 
     def add(self, values: Sequence[float | None]) -> int | list[float | None]:
-        """Where the column begins; the values themselves where 32 bits cannot hold one."""
+        """Returns where the column begins; the values themselves if 32 bits cannot hold one."""
         exact = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
         size = np.abs(exact[np.isfinite(exact) & (exact != 0)])
         if len(size) and (size.max() > np.finfo(np.float32).max / 2 or size.min() < np.finfo(np.float32).tiny):

@@ -81,7 +81,7 @@ class ReportServer(ThreadingHTTPServer):
             return self._page
 
     def state(self) -> str:
-        """What the inputs are like now."""
+        """Returns the present state of the inputs."""
         return self._state()
 
 

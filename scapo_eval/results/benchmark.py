@@ -1,4 +1,4 @@
-"""What a benchmark is: one record, found by its name, from which everything that several rooms need of it is made.
+"""Defines a benchmark: one record, found by its name, from which everything that several packages need of it is made.
 
 Its verb on the command line, its function in Python, its names for people and its part of the report come from the
 record alone. Shipped ones stand in :data:`SUMMARIES`, a module ``scapo_eval/benchmarks/NAME`` with its record
@@ -55,7 +55,7 @@ GROUP = "scapo.benchmarks"
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """How a parameter of a benchmark's ``score`` is given on the command line; its default is the parameter's own.
+    """A parameter of a benchmark's ``score`` on the command line; its default is the parameter's own.
 
     A parameter without a default is required; one whose default is False is a switch.
 
@@ -82,7 +82,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class OnEngine:
-    """How files are counted on a cluster.
+    """The functions that count files on a cluster.
 
     Attributes:
         function: name of the function of an engine (:mod:`scapo_eval.distributed.engine`).

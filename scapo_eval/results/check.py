@@ -1,4 +1,4 @@
-"""What must hold of a results file before anything is computed from it; a fault is named by its field."""
+"""Checks a results file before anything is computed from it; a fault is named by its field."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ hashes the ids of its questions too, which rows do not have."""
 
 
 def _hashes(ids: list[str]) -> list[str]:
-    """What ``ids`` of a signature may be: of the ids as texts in order, or as numbers in order."""
+    """Returns the possible values of ``ids`` in a signature: of the ids as texts in order, or as numbers in order."""
     hashes = [digest(sorted(ids))]
     if all(image.isascii() and image.isdecimal() for image in ids):
         hashes.append(digest(sorted(ids, key=int)))

@@ -26,7 +26,7 @@ Relationship = Literal["first_party", "third_party", "collaborative", "other"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a results file does not know.
+    """The facts that a results file does not contain.
 
     Attributes:
         timestamp: seconds since 1970, when the document is made.
@@ -97,7 +97,7 @@ KINDS = ("accuracy", "precision", "recall", "f1")
 
 
 def _source(run: Run) -> dict[str, Any]:
-    """What was evaluated on: the public data set, its sample, and whole hashes of the images."""
+    """Returns the data that was evaluated on: the public data set, its sample, and whole hashes of the images."""
     benchmark = run.metric_set.name
     fields = run.signature.fields
     record = find_benchmark(benchmark)
@@ -242,7 +242,7 @@ def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) 
 
 
 def datastore_path(document: dict[str, Any]) -> str:
-    """Where the document belongs in their datastore: ``data/benchmark/developer/model/UUID.json``.
+    """Returns the place of the document in their datastore: ``data/benchmark/developer/model/UUID.json``.
 
     The UUID is the hash of the document, in the form of version 4, so that equal documents have one name.
     """

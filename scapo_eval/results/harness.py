@@ -276,7 +276,9 @@ def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str 
 
 
 def _main_split(table: Sequence[Record], name: str) -> Known:
-    """The accuracy of the split that papers report: the validation set, not the few-shot pool or the test set."""
+    """Returns the accuracy of the split that papers report: the validation set, not the few-shot pool or the
+    test set.
+    """
     splits = [str(row.get("split") or "") for row in table]
     main = next((split for split in _MAIN_SPLITS if split in splits), None)
     if main is None:

@@ -1,4 +1,4 @@
-"""What a metric is: named integer counts per record, and ratios of their sums.
+"""Defines a metric: named integer counts per record, and ratios of their sums.
 
 Counts first, ratios last: a record becomes a small row of integers, and every metric is a function of
 summed rows. So shards merge by addition, the bootstrap resamples rows and never re-matches, and a

@@ -104,7 +104,7 @@ def meanings_of(metric_set: str) -> Mapping[str, str]:
 
 
 def reader_of(signature: str) -> str | None:
-    """How captions were read (``native``, ``reference``, ``opera``); None where nothing is matched in them."""
+    """Returns how captions were read (``native``, ``reference``, ``opera``); None if nothing is matched in them."""
     metric_set, *fields = signature.split("|")
     if metric_set == "capscore":
         return NATIVE
@@ -130,7 +130,7 @@ def reading_of(signature: str) -> str:
 
 
 def reader_mark(name: str, signatures: Iterable[str]) -> str:
-    """What a metric's name has behind it: ``" (native)"`` where the project's own matcher read the captions.
+    """Returns the suffix of a metric's name: ``" (native)"`` if the project's own matcher read the captions.
 
     The field's own name without more is left to the readings of its scripts.
     """
@@ -141,7 +141,7 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
-    """What a metric counts, in one line and in people's names; empty where nothing is known beyond its name."""
+    """Returns what a metric counts, in one line and in people's names; empty if nothing is known beyond its name."""
     if name.endswith(NATIVE_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(NATIVE_SUFFIX))
         return f"{plain}, as scapo's matcher reads captions" if plain else ""

@@ -1,4 +1,4 @@
-"""What a sample can show: power, from the standard errors of a pilot.
+"""Computes what a sample can show: power, from the standard errors of a pilot.
 
 The standard error of a difference falls with the square root of the number of images. Two systems in the pilot give
 the error of their paired difference; one system alone gives that of a second one like it, the two taken as
@@ -25,7 +25,7 @@ from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What a number of images shows of one metric.
+    """The differences in one metric that a number of images can show.
 
     Attributes:
         metric: its name.
@@ -60,7 +60,7 @@ def power(
     images: int | None = None,
     metrics: Sequence[str] | None = None,
 ) -> list[Power]:
-    """What a sample can show, from a pilot.
+    """Returns what a sample can show, from a pilot.
 
     Args:
         pilot: results, runs, or a results file. Of several systems each is taken with the first.

@@ -59,14 +59,16 @@ def stars(row: ComparisonRow) -> str:
 
 
 def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
-    """Whether the test says that the system is better (worse: False) than the baseline; None where it says nothing."""
+    """Returns whether the test says that the system is better (worse: False) than the baseline; None where it says
+    nothing.
+    """
     if higher is None or not stars(row) or row["difference"] is None:
         return None
     return bool((row["difference"] > 0) == higher)
 
 
 def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
-    """What must stand beside a difference of systems that were scored on different images; empty for the same ones.
+    """Returns the note on a difference of systems that were scored on different images; empty for the same ones.
 
     Args:
         row: one of ``comparisons``.
@@ -193,7 +195,9 @@ def markdown(
 
 
 def html(results: Scored) -> str:
-    """An HTML table with intervals, for notebooks; what a reader must know and the signatures stand below it."""
+    """Returns an HTML table with intervals, for notebooks; what a reader must know and the signatures stand
+    below it.
+    """
     table = score_table(results, intervals=True)
     heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
     lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]
@@ -336,7 +340,9 @@ def _cells(
 def _best(
     systems: Sequence[Mapping[str, Any]], rows: Mapping[str, ComparisonRow], metric: str, higher: bool | None
 ) -> str:
-    """The system with the best value, if it is tested better than the baseline (the baseline: than every other)."""
+    """Returns the system with the best value, if it is tested better than the baseline (the baseline: than every
+    other).
+    """
     values = {
         system["name"]: system["metrics"][metric]["value"]
         for system in systems

@@ -44,7 +44,7 @@ from .stats import (
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How intervals are made and tests resampled.
+    """Settings that decide how intervals are made and tests resampled.
 
     Attributes:
         resamples: number of resamples; 0 for no intervals and no tests.
@@ -78,7 +78,7 @@ class Resampling:
 
     @classmethod
     def of(cls, signature: Signature) -> Resampling:
-        """How the intervals of a results file were made: without the field ``interval`` by percentiles."""
+        """Returns how the intervals of a results file were made: without the field ``interval`` by percentiles."""
         fields = signature.fields
         method = fields.get("interval", "percentile")
         return cls(
@@ -211,7 +211,9 @@ class Run:
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as one of ``systems`` in the results object, fractions unrounded, None where there is no value."""
+        """Returns the run as one of ``systems`` in the results object, fractions unrounded, None where there is no
+        value.
+        """
         metrics: dict[str, dict[str, Any]] = {}
         few = {} if self.finished is not None else few_events(self.table, self.metric_set)
         for name, metric in self.metrics.items():
@@ -256,7 +258,9 @@ class Run:
         return Results((self,)).to_pandas()
 
     def evidence(self) -> dict[str, Any]:
-        """What lets a later comparison do without the captions: every image's counts, every item's verdict."""
+        """Returns what a later comparison needs in place of the captions: every image's counts, every item's
+        verdict.
+        """
         record: dict[str, Any] = {
             "columns": list(self.table.columns),
             "image_ids": list(self.table.image_ids),
@@ -320,7 +324,9 @@ class Results:
         return document if self.sliced is None else {**document, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
-        """One record per system and metric, with the columns of :meth:`to_pandas`; None where there is no value."""
+        """Yields one record per system and metric, with the columns of :meth:`to_pandas`; None where there is
+        no value.
+        """
         comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
         for run in self.runs:
             for name, metric in run.metrics.items():

@@ -1,4 +1,4 @@
-"""What makes a score reproducible and two scores comparable, in one line that stands beside every score."""
+"""Makes a score reproducible and two scores comparable, in one line beside every score."""
 
 from __future__ import annotations
 

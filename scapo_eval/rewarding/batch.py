@@ -81,7 +81,7 @@ def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
 
 
 def log_metrics(columns: RewardColumns) -> dict[str, float]:
-    """What a training log should show of a batch of rewards, by the names that every adapter uses.
+    """Returns the metrics of a batch of rewards for a training log, by the names that every adapter uses.
 
     Returns:
         Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,

@@ -28,7 +28,7 @@ _AT_LEAST_ONE = "1+"
 
 
 class Unit(NamedTuple):
-    """What is counted once per piece.
+    """The unit that is counted once per piece.
 
     Attributes:
         kind: of the claim.

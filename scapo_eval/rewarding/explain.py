@@ -1,4 +1,4 @@
-"""Why a response got its reward, piece by piece, for people: in a terminal and in a notebook."""
+"""Explains why a response got its reward, piece by piece, for people: in a terminal and in a notebook."""
 
 from __future__ import annotations
 

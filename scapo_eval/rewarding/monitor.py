@@ -1,4 +1,4 @@
-"""What shows in a training log that a policy games the reward (docs/gaming.md): sums over responses that add up."""
+"""Measures whether a policy games the reward (docs/gaming.md): sums over responses that add up."""
 
 from __future__ import annotations
 

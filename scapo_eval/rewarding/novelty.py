@@ -1,4 +1,4 @@
-"""How much of a piece's wording is new in its response: sentences made of one template say it again and again."""
+"""Measures how much of a piece's wording is new in its response: sentences made of one template repeat it."""
 
 from __future__ import annotations
 

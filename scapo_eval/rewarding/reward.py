@@ -344,12 +344,12 @@ class RewardColumns:
 
     @property
     def n_empty(self) -> int:
-        """How many responses were empty texts (faulty rows not counted)."""
+        """The number of responses that were empty texts (faulty rows not counted)."""
         return sum(not text for text in self.responses) - len(self.errors)
 
     @property
     def n_errors(self) -> int:
-        """How many rows were faulty."""
+        """The number of faulty rows."""
         return len(self.errors)
 
     def results(self) -> list[RewardResult]:
@@ -475,7 +475,7 @@ class RewardResult:
 
     @property
     def error(self) -> InputError | None:
-        """Why the row was skipped (``on_error="zero"``); None for a good one."""
+        """The reason why the row was skipped (``on_error="zero"``); None for a good one."""
         return self.columns.errors.get(self.row)
 
     def token_advantages(
@@ -506,7 +506,7 @@ class RewardResult:
         return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
 
     def explain(self) -> Explanation:
-        """Why it got its reward, piece by piece: print it, or show it in a notebook (``.html()``)."""
+        """Explains its reward, piece by piece: print it, or show it in a notebook (``.html()``)."""
         return Explanation.of(self)
 
     @property
@@ -574,7 +574,7 @@ class SubsentenceReward:
 
     @property
     def scenes(self) -> tuple[Scenes, ...]:
-        """What is in the images beyond presence, as it was read; nothing where presence alone counts."""
+        """The scenes of the images, for claims beyond presence; empty if presence alone counts."""
         return () if self._units is None else self._units.oracle.scenes
 
     @property
@@ -704,7 +704,7 @@ class SubsentenceReward:
         )
 
     def _read(self, texts: list[str]) -> _Read:
-        """What is answered in responses, and what they mention there."""
+        """Returns the answers in responses, and what they mention."""
         besides = dict[int, list[tuple[int, int]]]()
         if self.config.answer_only:
             besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
@@ -725,7 +725,8 @@ class SubsentenceReward:
         owner: NDArray[np.int64],
         rows: NDArray[Any],
     ) -> _Claims:
-        """The labels of each piece, without duplicates, in the order of the text, and what the truth says of them.
+        """Returns the labels of each piece, without duplicates, in the order of the text, and what the truth says of
+        them.
 
         Args:
             texts: n responses.
@@ -865,7 +866,7 @@ class SubsentenceReward:
 
 
 class _Read(NamedTuple):
-    """What is in responses.
+    """The content of responses.
 
     Attributes:
         answers: n responses, with line ends in the place of what is not the answer.
@@ -1020,7 +1021,7 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
 def _silent(
     answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
 ) -> NDArray[np.bool_]:
-    """Which pieces neither earn nor cost.
+    """Returns which pieces neither earn nor cost.
 
     Args:
         answers: n responses, with line ends in the place of what is not the answer.

@@ -1,4 +1,4 @@
-"""Which characters each generated token wrote, from the token ids themselves and never by re-encoding.
+"""Finds which characters each generated token wrote, from the token ids themselves and never by re-encoding.
 
 A policy may sample any ids; the text that they decode to, encoded again, often has others. So the bytes of
 every token are looked up in a table of the tokenizer (built once), laid end to end and counted as
@@ -134,7 +134,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _TokenTable:
-    """What every id of a tokenizer writes.
+    """The text of every id of a tokenizer.
 
     Attributes:
         data: the bytes of all tokens, end to end.
@@ -378,7 +378,7 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
 
 
 def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
-    """What each token writes after another and, where it differs, as the first: the decoder is asked."""
+    """Returns what each token writes after another and, if it differs, as the first: the decoder is asked."""
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
     anchor = next(usable, None)

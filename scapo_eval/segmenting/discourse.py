@@ -112,7 +112,7 @@ _KINDS = (
 
 
 class Chunk(NamedTuple):
-    """What stands between two clause marks of a sentence.
+    """The words between two clause marks of a sentence.
 
     Attributes:
         begin: offset of its first character.
@@ -363,7 +363,9 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
 
 
 def _coordinates(chunk: Chunk, following: Chunk) -> bool:
-    """Whether a clause is joined to what must be one, though its verb is in no list: ``It naps, and it is ...``."""
+    """Returns whether a clause is joined to what must be one, though its verb is in no list: ``It naps, and it is
+    ...``.
+    """
     begins = bool(chunk.words) and (chunk.words[0] in _DETERMINERS or chunk.words[0] in _SUBJECTS)
     return begins and following.is_clause and following.words[0] in _CONJUNCTIONS
 

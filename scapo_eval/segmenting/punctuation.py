@@ -1,4 +1,4 @@
-"""Where punctuation closes a sentence or a clause: marks, abbreviations, numbers, URLs, dashes."""
+"""Finds where punctuation closes a sentence or a clause: marks, abbreviations, numbers, URLs, dashes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
 
 
 def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple[int, bool]]:
-    """Where punctuation closes a piece, inside a mention or not.
+    """Yields where punctuation closes a piece, inside a mention or not.
 
     Args:
         text: any string.
@@ -53,7 +53,7 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
 
 
 def last_sentence(text: str) -> int:
-    """Where the last sentence of a text begins, asked from its end; 0 if it is the only one."""
+    """Returns where the last sentence of a text begins, searched from its end; 0 if it is the only one."""
     urls = Urls(text)
     first_word = len(text) - len(text.lstrip())
     for unit in reversed(list(_UNIT.finditer(text, first_word))):
@@ -161,7 +161,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _word_begin(text: str, end: int) -> int:
-    """Where the letters and digits that end at ``end`` begin."""
+    """Returns where the letters and digits that end at ``end`` begin."""
     while end and text[end - 1].isalnum():
         end -= 1
     return end

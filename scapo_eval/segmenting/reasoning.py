@@ -1,4 +1,4 @@
-"""What of a response is its answer: not its reasoning, nor what it says to tools and they to it."""
+"""Finds the answer in a response: neither its reasoning, nor what it says to tools and they to it."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def _byte_boundaries(
 def _dashes(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which runs of dashes part clauses, and which of them the definition is asked about."""
+    """Returns which runs of dashes separate clauses, and for which of them the definition is asked."""
     second = kinds[at + 1] == 3
     previous, following = classes[at - 1], classes[at + 1 + second]
     blank = previous & _BLANK > 0
@@ -350,7 +350,7 @@ def _dashes(
 def _behind_numbers(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which full stops behind digits end a sentence, and which of them the definition is asked about."""
+    """Returns which full stops behind digits end a sentence, and for which of them the definition is asked."""
     begin = at - 1
     for _ in range(3):
         longer = np.flatnonzero(classes[begin - 1] & _DIGIT)

@@ -1,1 +1,1 @@
-"""What is in the images: the presence oracle and every truth format."""
+"""Contains the ground truth of images: the presence oracle and every format."""

@@ -1,4 +1,4 @@
-"""Which claims are true of a picture: presence from a presence oracle, the rest from scenes.
+"""Decides which claims are true of a picture: presence from a presence oracle, the rest from scenes.
 
 Each source answers true, false or unknown, and the first that knows decides. Nothing is guessed:
 

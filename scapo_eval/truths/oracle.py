@@ -429,7 +429,7 @@ class Truth:
 
     @property
     def signature_fields(self) -> Mapping[str, str | None]:
-        """What a signature says of a truth beside vocabulary, fingerprint and label set."""
+        """The fields of a signature on a ground truth beside vocabulary, fingerprint and label set."""
         return {}
 
     @property
@@ -466,7 +466,7 @@ class Truth:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of values against this truth must know of it, one sentence each."""
+        """One sentence for each thing that a reader of values against this ground truth must know."""
         return tuple(filter(None, (self.warning, self.without_truth)))
 
     def rows(self, image_ids: Iterable[object]) -> NDArray[np.int64]:

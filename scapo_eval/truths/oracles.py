@@ -358,7 +358,7 @@ def _cut_last_line(stream: Any) -> None:
 
 
 def _name(oracle: Any) -> str:
-    """What messages and signatures call an oracle or a function."""
+    """Returns the name of an oracle or a function in messages and signatures."""
     if isinstance(oracle, FunctionOracle):
         oracle = oracle.lookup
     named = getattr(oracle, "source", None) or getattr(oracle, "__qualname__", None)

@@ -371,7 +371,8 @@ def reference_truth(
 def given_weights(
     weights: Readable, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False
 ) -> WeightedTruth:
-    """A truth with weights of a file: COCO's instances weigh a label by the area of its objects, JSON says weights.
+    """Returns a truth with weights of a file: COCO's instances weigh a label by the area of its objects, JSON says
+    weights.
 
     Args:
         weights: COCO's ``instances_*.json`` (a label weighs the share of the image that its objects cover, at most 1),
@@ -407,7 +408,7 @@ DEFAULT_VOCABULARY, REFERENCE_VOCABULARY = "coco80", "open400"
 
 @dataclass(frozen=True)
 class Beside:
-    """What is held against captions beside, or in place of, a truth: references, or weights of its labels.
+    """References or label weights, used beside a ground truth or in place of it.
 
     Attributes:
         references: None without.
@@ -437,7 +438,7 @@ class Beside:
         unnamed: Unnamed | None,
         leave_out_self: bool,
     ) -> Beside:
-        """What a Python function, or a verb, is given.
+        """Returns what a Python function, or a verb, is given.
 
         Raises:
             InputError: references or weights that are not valid; options that do not belong together.

@@ -1,4 +1,4 @@
-"""What is in pictures beyond labels: how many, where, of what kind; from COCO, Visual Genome or a plain graph.
+"""Reads what is in pictures beyond labels: how many, where, of what kind; from COCO, Visual Genome or a plain graph.
 
 A scene graph is JSON Lines (or another file of records), one picture a record::
 

@@ -51,7 +51,7 @@ _NO_TRUTH = (
 
 
 def _no_truth(file: Source) -> str | None:
-    """What a file is that is taken for a truth, such as the captions where the two are swapped."""
+    """Returns the kind of a file that is taken for a ground truth, such as the captions if the two are swapped."""
     try:
         known = recognize_file(file)
     except ScapoError:

@@ -27,7 +27,7 @@ WRITTEN_WORLDS: tuple[LabelSet, ...] = ("closed", "total", "partial")
 
 @dataclass(frozen=True)
 class TruthColumns:
-    """Which labels are present in which images, and which cells are unknown.
+    """The columns of a ground truth: which labels are present in which images, and which cells are unknown.
 
     Attributes:
         source: display name of the file.
@@ -150,7 +150,7 @@ def columns_of_matrix(
 
 
 def written_world(world: LabelSet) -> LabelSet:
-    """How a truth's unlisted labels are read once every cell of its axis is written."""
+    """Returns how a ground truth's unlisted labels are read once every cell of its axis is written."""
     return "closed" if world == "open-axis" else world
 
 

@@ -33,7 +33,7 @@ _ROWS = 512
 
 @dataclass(frozen=True)
 class ResampledImages:
-    """Which image each item belongs to, and how often each image is drawn.
+    """The image of each item, and how often each image is drawn.
 
     Attributes:
         group: (items,) number of each item's image, from 0.
@@ -90,7 +90,9 @@ class Pairing:
         return self.values[there][order], self.ratings[there][order], self.sample.group[there][order]
 
     def statistics(self) -> tuple[Statistic, ...]:
-        """Those that make sense: with yes/no ratings AUC, and accuracy and kappa where the metric says yes or no."""
+        """Returns those that make sense: with yes/no ratings AUC, and accuracy and kappa where the metric says yes or
+        no.
+        """
         values, ratings, _ = self._columns
         if set(np.unique(ratings)) <= {0.0, 1.0}:
             verdicts: tuple[Statistic, ...] = ("accuracy", "kappa") if set(np.unique(values)) <= {0.0, 1.0} else ()

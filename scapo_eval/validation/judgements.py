@@ -212,7 +212,7 @@ def _refuse_twice(items: Sequence[RatedText], source: str) -> None:
 
 @dataclass(frozen=True)
 class _Set:
-    """How a published set is read.
+    """A published set and how it is read.
 
     Attributes:
         name: of the set.

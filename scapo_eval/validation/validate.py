@@ -91,7 +91,7 @@ class SystemMeans:
 
 @dataclass(frozen=True)
 class Validation:
-    """What a set of judgements says of metrics.
+    """The agreement of metrics with a set of judgements.
 
     Attributes:
         judgements: the set.

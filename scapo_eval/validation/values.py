@@ -34,7 +34,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Measures:
-    """What captions are measured with.
+    """The measures of captions.
 
     Attributes:
         truth: what is in the images, with references where there are some; None without a truth.

@@ -43,7 +43,7 @@ class Best:
         return False
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """Returns what a checkpoint keeps of it."""
         return {name: value for name, value in asdict(self).items() if name not in ("metric", "patience")}
 
     def restore(self, state: Mapping[str, Any]) -> None:

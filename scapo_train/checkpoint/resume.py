@@ -1,4 +1,4 @@
-"""What a resumed training run may change, and when there is nothing to go on from."""
+"""Decides what a resumed training run may change, and when there is nothing to resume."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _State(msgspec.Struct):
 
 
 def known_state(state: Any, path: Path) -> dict[str, Any]:
-    """What a training run saves of a checkpoint's state; refuses any other before it is used.
+    """Returns what a training run saves of a checkpoint's state; refuses any other before it is used.
 
     Args:
         state: of a checkpoint.

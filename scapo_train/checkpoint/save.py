@@ -267,7 +267,7 @@ def _make_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _write(tensors: dict[str, Tensor], part: Path) -> None:
-    """Each rank writes its part.
+    """Writes the part of each rank.
 
     Raises:
         OSError: on every rank, if one of them could not write.

@@ -77,7 +77,7 @@ class Writer(dcp.StorageWriter):
         """Nothing is kept from one checkpoint to the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Every rank writes alike."""
+        """Sets up every rank as a writer."""
 
     def prepare_local_plan(self, plan: dcp.SavePlan) -> dcp.SavePlan:
         """Returns the plan as it is; OSError if the folder cannot be made."""
@@ -115,7 +115,7 @@ class Writer(dcp.StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """The first rank writes the index."""
+        """Writes the index on the first rank."""
         files = {(result.index.fqn, result.index.offset): result.storage_data for rank in results for result in rank}
         tensors = {}
         for name, stored in metadata.state_dict_metadata.items():
@@ -172,7 +172,7 @@ class Reader(dcp.StorageReader):
         return Metadata(dict(tensors))
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Every rank reads alike."""
+        """Sets up every rank as a reader."""
 
     def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
         """Returns the plan as it is."""

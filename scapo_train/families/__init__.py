@@ -1,1 +1,1 @@
-"""How each model family computes its forward pass."""
+"""Computes the forward pass of each model family."""

@@ -68,7 +68,7 @@ def is_outermost(name: str, module: nn.Module) -> bool:
 
 
 def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """What a layer's experts and their adapters make of tokens.
+    """Returns the output of a layer's experts and their adapters for tokens.
 
     Args:
         outermost: of peft's modules around the experts, one for each adapted stack.
@@ -120,7 +120,7 @@ def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weigh
 
 
 def scale_of(layer: Any) -> float:
-    """What its product is multiplied by."""
+    """Returns the factor of its product."""
     (scale,) = layer.scaling.values()
     return float(scale)
 

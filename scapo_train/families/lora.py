@@ -99,7 +99,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
 
 
 def _forward(layer: Any, inputs: Tensor) -> Tensor:
-    """What peft's own layer computes, by fewer passes over the outputs."""
+    """Returns the output of peft's own layer, by fewer passes over the outputs."""
     base = layer.base_layer
     if layer._disable_adapters:
         return base(inputs)
@@ -140,7 +140,7 @@ def has_adapters(model: nn.Module) -> bool:
 
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
-    """The model without its adapters, for passes without gradient."""
+    """Switches off the model's adapters, for passes without gradient."""
     adapted = _adapted(model).values()
     for module in adapted:
         # peft's enable_adapters(False) would clear requires_grad as well, which FSDP reads when it first gathers
@@ -154,7 +154,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unwrapped(model: nn.Module) -> Iterator[None]:
-    """The model without peft's modules around stacks of experts, for code that looks for these by their names."""
+    """Takes off peft's modules around stacks of experts, for code that looks for these by their names."""
     around = {name: module for name, module in _adapted(model).items() if experts.is_outermost(name, module)}
     for name, module in around.items():
         model.set_submodule(name, module.get_base_layer())
@@ -214,7 +214,7 @@ def _of_adapter(name: str) -> bool:
 
 
 def _product(layer: Any) -> Tensor:
-    """What an adapter adds to its layer's weight, or to those of all experts."""
+    """Returns what an adapter adds to its layer's weight, or to those of all experts."""
     if experts.is_stack(layer):
         down, up = experts.factors(layer, _whole)
         return (experts.scale_of(layer) * (up @ down)).detach()

@@ -57,7 +57,7 @@ class PackedRow:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where attention finds the tokens of a batch: B prompts of up to P tokens, N responses of up to R.
+    """The places of a batch's tokens for attention: B prompts of up to P tokens, N responses of up to R.
 
     Attributes:
         prompts: (B, P) index of each prompt's tokens among the T of the batch; any index in the padding.
@@ -182,7 +182,9 @@ def shared_prompt_attention(
 
 
 def takes_groups(query: Tensor) -> bool:
-    """Whether the fast kernel that takes a mask knows groups of heads that share keys and values: not on a GPU."""
+    """Returns whether the fast kernel that takes a mask knows groups of heads that share keys and values: not
+    on a GPU.
+    """
     return not query.is_cuda
 
 

@@ -1,4 +1,4 @@
-"""What the training loop asks of a model, whatever its family: prompts prepared, statistics of responses, next tokens.
+"""Defines what the training loop needs from a model of any family: prompts, statistics of responses, next tokens.
 
 How that is computed is a subclass's: :mod:`scapo_train.families.shared` or :mod:`scapo_train.families.general`.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong while training, seen in a step's metrics: said once in the log, kept in ``metrics.jsonl``."""
+"""Detects what goes wrong while training, in a step's metrics: reported once in the log, kept in ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DRIFTING = ("length", "cover_rate")
 
 @dataclass(frozen=True)
 class Alarm:
-    """What is wrong in a step.
+    """A problem in a step.
 
     Attributes:
         name: name of the alarm, of :data:`~scapo_train.config.ALARMS`.
@@ -87,7 +87,7 @@ class AlarmWatch:
         return {f"alarm_{name}": float(name in self.raised) for name in ALARMS}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """Returns what a checkpoint keeps of it."""
         raised = {name: asdict(alarm) for name, alarm in self.raised.items()}
         return {"start": self.start, "said": sorted(self.said), "raised": raised}
 

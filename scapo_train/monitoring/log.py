@@ -1,4 +1,4 @@
-"""What training writes as it goes: metrics, samples, a run card, a line on the screen, trackers.
+"""Writes the output of training as it goes: metrics, samples, a run card, a line on the screen, trackers.
 
 ``metrics.jsonl``, ``samples.jsonl`` and ``alarms.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
 """

@@ -17,7 +17,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def remedy_for_memory(config: Config, phase: str, step: int, error: BaseException) -> str:
-    """What happened where, in one line, and which settings would need less.
+    """Returns what happened where, in one line, and which settings would need less.
 
     Args:
         config: settings of the training run.

@@ -42,7 +42,9 @@ class TimeOver(Interrupted):
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of a process that ended with this error: 75 time is over, 130 interrupted, 2 bad input, 1 a bug."""
+    """Returns the exit code of a process that ended with this error: 75 time is over, 130 interrupted, 2 bad input, 1 a
+    bug.
+    """
     if isinstance(error, TimeOver):
         return LOST
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
@@ -52,7 +54,7 @@ def exit_code(error: BaseException) -> int:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a process does not go on.
+    """The reason why a process does not continue.
 
     Attributes:
         gravity: 2: the process died; 1: an error that a user can mend; 0: any other, which may be a consequence.

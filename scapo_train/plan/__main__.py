@@ -1,4 +1,4 @@
-"""What a run needs before it is started: bytes per GPU at each moment of a step, and seconds per phase.
+"""Computes what a run needs before it is started: bytes per GPU at each moment of a step, and seconds per phase.
 
     python -m scapo_train.plan qwen2_5_vl_7b --gpus 8xH100
 

@@ -116,7 +116,8 @@ def _peaks(
 
 
 def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora: Lora) -> tuple[Any, Any]:
-    """A model and its decoder without weights, with adapters where there are any, in the formats of a training run.
+    """Returns a model and its decoder without weights, with adapters where there are any, in the formats of a training
+    run.
 
     Args:
         config: of transformers.

@@ -22,7 +22,7 @@ VLLM_WORK = 3 * GIB
 
 @dataclass(frozen=True)
 class Workload:
-    """What the prompts and responses are like.
+    """Sizes of prompts and responses.
 
     Attributes:
         image: width and height in pixels (640x480: most of COCO).
@@ -39,7 +39,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the seconds rest on.
+    """Assumptions behind the seconds.
 
     Attributes:
         efficiency: share of the bfloat16 rate that forward and backward passes reach.
@@ -60,7 +60,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Pass:
-    """What one forward and backward pass takes at most, if every response has the same length.
+    """The largest size of one forward and backward pass, if every response has the same length.
 
     Attributes:
         prompts: number of prompts.
@@ -106,14 +106,16 @@ class Pass:
 
     @staticmethod
     def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
-        """The largest pass that :class:`scapo_train.preference.trainer.PreferenceTrainer` makes: whole pairs."""
+        """Returns the largest pass that :class:`scapo_train.preference.trainer.PreferenceTrainer` makes: whole
+        pairs.
+        """
         count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
         return Pass(count * read[0], count * read[1], prompt, length)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What becomes of a picture.
+    """The tokens and patches of a picture.
 
     Attributes:
         tokens: number of tokens in a prompt.
@@ -184,7 +186,7 @@ class Job:
 
     @property
     def picture(self) -> Picture:
-        """What becomes of a picture: Qwen's resizing to whole tokens, or what the model's own processor says."""
+        """The size of a picture: Qwen's resizing to whole tokens, or that of the model's own processor."""
         if not self.shape.shared:
             return picture_of(self.config.model, *self.work.image, self.shape.patch)
         side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image
@@ -210,7 +212,7 @@ class Job:
 
 @lru_cache(16)
 def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
-    """What a model's own processor makes of a picture, of which one patch has so many numbers.
+    """Returns the size of a picture by a model's own processor, of which one patch has so many numbers.
 
     Raises:
         ScapoError: there is no processor in its folder.
@@ -231,7 +233,7 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
 
 
 class GpuShare:
-    """What one GPU does in a step of a job: the quantities that bytes and seconds are computed from.
+    """The work of one GPU in a step of a job: the quantities from which bytes and seconds are computed.
 
     Attributes:
         value_bytes: bytes of a number in the computation.

@@ -42,7 +42,7 @@ class Memory(GpuShare):
         return {kind: value for kind, value in kinds.items() if value}
 
     def _resting(self) -> dict[str, float]:
-        """What is there at any moment of a step."""
+        """Returns what is in memory at any moment of a step."""
         language, trained = self.shape.language / self.count, self.trained / self.count
         tower = 0 if self.shape.shared else self.shape.tower  # the general path's reference encodes by itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
@@ -97,7 +97,8 @@ class Memory(GpuShare):
         return {"working copies": copies, **self._forward()}
 
     def _at_update(self) -> dict[str, float]:
-        """The worst of: end of the forward pass, backward of the output layer, of a layer, and of the embedding.
+        """Returns the worst of: end of the forward pass, backward of the output layer, of a layer, and of the
+        embedding.
 
         The optimizer's step takes nothing more: it is fused.
         """

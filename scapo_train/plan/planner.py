@@ -57,7 +57,9 @@ class Plan:
 
 
 def memory_of(job: Job) -> Memory:
-    """What counts a job's bytes: by formula, by what experts keep, or on the general path by whole layers."""
+    """Returns how a job's bytes are counted: by formula, by what experts keep, or on the general path by whole
+    layers.
+    """
     kind = GeneralMemory if not job.shape.shared else ExpertsMemory if job.shape.stacks else Memory
     return kind(job)
 
@@ -82,7 +84,7 @@ def plan(job: Job) -> Plan:
 
 
 def notes(share: GpuShare) -> list[str]:
-    """What the user should know beside the numbers."""
+    """Returns what the user should know beside the numbers."""
     sentences = []
     budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
     prompts, responses = READ[share.config.preference.loss] if share.job.pairs else (1, 1)

@@ -67,7 +67,7 @@ class RolloutRequest(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """What it is called in messages."""
+        """Its name in messages."""
         return self.pictures[0] if self.pictures else None
 
 
@@ -311,7 +311,9 @@ class VllmSampler:
 
     @torch.no_grad()
     def _gap(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> Gap:
-        """How far log-probabilities of responses, one to each prompt, are from the trainer's; over all ranks."""
+        """Returns how far log-probabilities of responses, one to each prompt, are from the trainer's; over all
+        ranks.
+        """
         rows = [prompt.row([response.ids]) for prompt, response in zip(encoded, responses, strict=True)]
         batch = self._policy.batch(rows, self._process_group.device)
         logprobs = self._policy(batch).logprob.float().cpu().numpy()
@@ -326,7 +328,7 @@ class VllmSampler:
 
 
 class Gap(NamedTuple):
-    """How far log-probabilities of tokens are apart, in nats.
+    """The distance of tokens' log-probabilities, in nats.
 
     Attributes:
         mean: on average.
@@ -350,7 +352,7 @@ def _unpacked(model: Any) -> None:
 
 @contextmanager
 def _pixels(model: Any) -> Iterator[list[Tensor]]:
-    """What a model's vision tower is given meanwhile, call by call; nothing, where it begins otherwise than Qwen's."""
+    """Records the input of a model's vision tower, call by call; nothing if it begins otherwise than Qwen's."""
     seen: list[Tensor] = []
     first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
     hooks = [module.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu())) for module in first]
@@ -362,7 +364,9 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """The largest difference of pixels; infinite where there are more of them in one, 0 where there are none."""
+    """Returns the largest difference of pixels; infinite where there are more of them in one, 0 where there are
+    none.
+    """
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
     if left.shape != right.shape:
         return math.inf
@@ -370,7 +374,7 @@ def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
 
 
 def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
-    """Why log-probabilities differ, and what to do about it."""
+    """Returns why log-probabilities differ, and what to do about it."""
     if pixels > PIXEL_GAP:
         file = Path(path) / "preprocessor_config.json"
         settings = read_json(file) if file.is_file() else {}

@@ -129,11 +129,11 @@ class Trial:
         return ", ".join((SCHEMES[self.scheme].title, *self.settings))
 
     def start(self, folder: Path) -> Path:
-        """Where the files and the start model of its seed lie."""
+        """Returns the folder of the files and the start model of its seed."""
         return folder / f"seed-{self.seed}"
 
     def run(self, folder: Path) -> Path:
-        """Where its training run lies."""
+        """Returns the folder of its training run."""
         name = quote(self.name, safe=",=")  # a setting may hold a path
         return self.start(folder) / "runs" / (f"{name}@{self.kernels}" if self.kernels else name)
 
@@ -163,7 +163,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a model says of the held-out pictures: sampled at temperature 1, and greedy."""
+    """A model's captions of the held-out pictures: sampled at temperature 1, and greedy."""
 
     sampled: Rates
     greedy: Rates
@@ -195,7 +195,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
-    """All calls, in processes with these kernels; after a failure none begins."""
+    """Makes all calls, in processes with these kernels; after a failure none begins."""
     if not calls:
         return
     former = os.environ.get(_KERNELS)
@@ -214,7 +214,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
 
 
 def _one_thread() -> None:
-    """A model this small is slower with several."""
+    """Limits a process to one thread: a model this small is slower with several."""
     import torch
 
     torch.set_num_threads(1)
@@ -312,7 +312,7 @@ def _start_of(run: Path) -> Path:
 
 
 def describe(model: Path, start: Path) -> None:
-    """One response to each held-out picture by each way of decoding, unless that is done; they lie beside the model."""
+    """Writes one response to each held-out picture by each way of decoding, beside the model, unless that is done."""
     if _is_described(model.parent):
         return
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)

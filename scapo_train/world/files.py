@@ -1,4 +1,4 @@
-"""What the trainer gets of a world, as files like any other data set's; nothing else joins the two."""
+"""Writes a world's files for the trainer, like any other data set's; the trainer knows nothing else of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could be learned at best: the world's own chances, and what each reward makes of them.
+"""Computes the best that could be learned: the world's own chances, and what each reward makes of them.
 
 All that a picture says of an ambiguous object is which nouns of its scene are not shown clearly. So the chance
 that such a noun is there is ``hidden / candidates``: the number of ambiguous objects over the number of nouns

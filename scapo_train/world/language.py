@@ -65,7 +65,9 @@ def vocabulary() -> Vocabulary:
 
 
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
-    """A caption for supervised training: claims in the order of the cells, in pieces of one or two, and filler."""
+    """Returns a caption for supervised training: claims in the order of the cells, in pieces of one or two, and
+    filler.
+    """
     claimed = [
         noun
         for noun, clear in zip(scene.nouns, scene.clear, strict=True)

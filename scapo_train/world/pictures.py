@@ -59,7 +59,7 @@ Cap. Score pays and SCAPO does not. ``crowded``: none pays, and responses are lo
 
 @dataclass(frozen=True)
 class Scene:
-    """What one picture shows.
+    """The content of one picture.
 
     Attributes:
         kind: index of the scene in SCENES.

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lessons:
-    """How long the small model is taught.
+    """The length of the small model's lessons.
 
     Attributes:
         see: number of steps of the vision tower, with ``pictures`` new pictures each.

@@ -1,4 +1,4 @@
-"""What came out: tables over seeds with intervals, and the picture of Hal. and Cover Rate over the steps.
+"""Reports the results: tables over seeds with intervals, and the picture of Hal. and Cover Rate over the steps.
 
 The unit is the seed: trials of one seed share pictures and start model, so what several kernels made of it is first
 averaged. Intervals are Student's, 95 %; differences are taken within seeds.

@@ -70,7 +70,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Signal:
-    """What one scheme's gradient is, or one part of it, at the start model of one seed.
+    """The gradient of one scheme, or one part of it, at the start model of one seed.
 
     Attributes:
         snr: squared signal-to-noise ratio of one batch.

@@ -133,7 +133,7 @@ def _tail(count: int, log_term: Callable[[int], float], first: int = 0) -> float
 
 
 def _root(holds: Callable[[float], bool]) -> float:
-    """Where in (0, 1) a condition that fails on the left begins to hold, to the last digits of a double."""
+    """Returns where in (0, 1) a condition that fails on the left begins to hold, to the last digits of a double."""
     left, right = 0.0, 1.0
     while True:
         middle = (left + right) / 2

@@ -1,4 +1,4 @@
-"""Which cells a person is asked about: random pairs of every label, and enough that the judge calls present.
+"""Chooses the cells that a person is asked about: random pairs of every label, and enough that the judge calls present.
 
 Three draws make a round. They overlap where they happen to, and every pair is asked once.
 

@@ -53,7 +53,7 @@ class AnswerConflict(ScapoError):
 
 @dataclass(frozen=True)
 class Draw:
-    """What a round asks; it never changes.
+    """The questions of one round; they never change.
 
     Attributes:
         number: number of the round, from 1.
@@ -407,7 +407,7 @@ def read_rounds(store: Store) -> list[Round]:
 
 
 def read_seconds(store: Store) -> list[Round]:
-    """What second people were asked, in the order of the rounds.
+    """Returns the answers of second people, in the order of the rounds.
 
     Raises:
         InputError: a file is damaged.

@@ -63,7 +63,8 @@ class Refused(ScapoError):
 
 
 def picture(path: str) -> tuple[bytes, str]:
-    """A picture as browsers show it, and its MIME type: the file's own bytes, or a PNG of what they cannot read.
+    """Returns a picture as browsers show it, and its MIME type: the file's own bytes, or a PNG of what they cannot
+    read.
 
     Raises:
         ImageFault: the file is not found, or not a readable image.
@@ -238,11 +239,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """An address of the page."""
+        """Serves an address of the page."""
         self._respond(lambda place: self._server.get(place))
 
     def do_POST(self) -> None:
-        """An answer, or the end of the round."""
+        """Takes an answer, or ends the round."""
         self._respond(lambda place: self._server.post(place, self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -253,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(QcServer, self.server)
 
     def handle(self) -> None:
-        """All requests of one connection; a browser that goes away is no fault."""
+        """Serves all requests of one connection; a browser that goes away is no fault."""
         with suppress(ConnectionError):
             super().handle()
 

@@ -1,4 +1,5 @@
-"""What the rounds say of the matrix: errors found, and bounds on what is still wrong, per label and overall.
+"""Estimates from the rounds the errors of the matrix: those found, and bounds on the remaining ones, per label and
+overall.
 
 A bound is about the current matrix, after people's verdicts were written into it: the interval's number of wrong cells
 at the last draw, less the errors that have been found and corrected since. The bounds of a label whose
@@ -41,7 +42,7 @@ SIDES = {"present": PRESENT, "absent": ABSENT}
 
 @dataclass(frozen=True)
 class _Sample:
-    """What a draw found, as (images, labels) masks; everything else is sums over them.
+    """The results of a draw, as (images, labels) masks; everything else is sums over them.
 
     Attributes:
         judged: the verdicts at the time of the draw (1, 0, -1; not a mask).
@@ -131,7 +132,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """How far a second person agrees with the first on the pairs of a round that both have answered yes or no.
+    """Agreement of a second person with the first on the pairs of a round that both have answered yes or no.
 
     Attributes:
         round: number of the round.
@@ -159,7 +160,7 @@ class PeopleAgreement:
 
 
 def agreement(first: Round, second: Round) -> PeopleAgreement:
-    """How far two people agree.
+    """Returns the agreement of two people.
 
     Args:
         first: the round.
@@ -199,7 +200,7 @@ def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> di
 
 
 def read_summary(store: Store) -> dict[str, Any]:
-    """What :func:`write_summary` wrote.
+    """Reads the file of :func:`write_summary`.
 
     Raises:
         InputError: the file cannot be read, or lacks what others rely on.
@@ -213,7 +214,7 @@ def read_summary(store: Store) -> dict[str, Any]:
 
 
 def summary_path(store: Store) -> Path:
-    """Where :func:`write_summary` writes."""
+    """Returns the path of :func:`write_summary`."""
     return store.folder / FOLDER / "summary.json"
 
 

@@ -56,7 +56,7 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
 
 
 def people_lines(summary: dict[str, Any]) -> list[str]:
-    """Who answered each round, and how far two people agree, a sentence each."""
+    """Returns one sentence on who answered each round, and one on the agreement of two people."""
     lines = []
     for round_ in summary["rounds"]:
         if round_["people"]:

@@ -71,7 +71,7 @@ _QUESTION_COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswer:
-    """What one answer is worth: a credit for a description, what is said for a question.
+    """The value of one answer: a credit for a description, a verdict for a question.
 
     Attributes:
         nouns: number of all nouns of a description, where the mode finds all.
@@ -113,7 +113,7 @@ class ScoredResponses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AmberCounts:
-    """What a run is made of; that of a file is that of its parts, added up.
+    """The counts of a run; those of a file are the sum of those of its parts.
 
     Attributes:
         table: counts per image.

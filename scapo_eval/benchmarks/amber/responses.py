@@ -31,7 +31,7 @@ LAST_ID = 15220
 
 
 def recognize(answers: Sequence[Answer]) -> str | None:
-    """What a file of answers is, if its ids are AMBER's and its texts fit; None if not."""
+    """Returns the kind of a file of answers, if its ids are AMBER's and its texts fit; otherwise None."""
     numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
     if not numbers or len(numbers) < len(answers):
         return None
@@ -230,7 +230,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def _hint(path: Readable) -> str:
-    """What the file looks like instead, as far as that can be told."""
+    """Returns a hint at the probable kind of the file."""
     from ..provenance import file_looks_like
 
     looks = file_looks_like(path)

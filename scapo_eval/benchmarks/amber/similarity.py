@@ -1,4 +1,5 @@
-"""Which words of AMBER's closed vocabulary count as the same: none, a file's pairs, or those of spaCy's vectors.
+"""Decides which words of AMBER's closed vocabulary count as the same: none, a file's pairs, or those of spaCy's
+vectors.
 
 The official script asks spaCy for every comparison, which is 95 % of its 65 to 170 seconds; only 418 words can
 ever be compared, so their matrix is computed once and kept.

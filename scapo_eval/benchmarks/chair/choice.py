@@ -22,7 +22,7 @@ def profile(
     claims: Reading = "all",
     workers: int | None = None,
 ) -> Profile:
-    """How captions are read.
+    """Returns the profile that reads captions.
 
     Args:
         name: one of PROFILES.

@@ -54,7 +54,7 @@ class ObjectColumns(MentionColumns):
 
 
 class Profile(Protocol):
-    """How a caption is read.
+    """A way to read captions.
 
     Attributes:
         name: one of PROFILES.

@@ -238,7 +238,9 @@ def chair_of(
 
 
 def printed_digits(table: CountTable, profile: str) -> dict[str, float]:
-    """What the official script of this profile prints: percent with one decimal; the length as it is."""
+    """Returns the digits that the official script of this profile prints: percent with one decimal; the length
+    unrounded.
+    """
     printed = {name: value for name, value in values(METRICS, table).items() if name in PRINTED.get(profile, ())}
     return {
         name: float(f"{value:.1f}" if name in METRICS.plain_numbers else f"{value * 100:.1f}")

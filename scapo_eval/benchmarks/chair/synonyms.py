@@ -48,7 +48,7 @@ class _Words(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Synonyms:
-    """What counts as which object: CHAIR's own words, or a user's ``synonyms.txt``.
+    """The words of each object: CHAIR's own, or those of a user's ``synonyms.txt``.
 
     Attributes:
         source: display name of the file.

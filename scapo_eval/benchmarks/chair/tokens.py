@@ -74,7 +74,9 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
 
 
 def _ends_numbered(chunk: str) -> bool:
-    """Whether a chunk ends in a number or a single letter with its full stop (``1.``, ``(b.``), which ends nothing."""
+    """Returns whether a chunk ends in a number or a single letter with its full stop (``1.``, ``(b.``), which ends
+    nothing.
+    """
     body = chunk[:-1]
     if chunk[-1:] != "." or not body:
         return False
