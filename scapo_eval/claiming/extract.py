@@ -33,7 +33,7 @@ _STARTING = {
 _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 _TO = ("to", "be")
 _TOKEN = re.compile(r"(\w+(?:-\w+)*|['’]s\b|[^\w\s*]|\n+)")
-_STOPS = frozenset(".!?;:\n")
+_ASCII_TOKEN = re.compile(r"([a-z0-9_]+(?:-[a-z0-9_]+)*|'s\b|[^a-z0-9_\s*]|\n+)", re.ASCII)  # of lower case, faster
 _OPENING, _CLOSING = "\"“‘'", "\"”’'"
 _REACH = 14  # words between a thing and what a relation leads to, at most
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
@@ -102,7 +102,7 @@ class ClaimExtractor:
         if "presence" in self.kinds:
             claims += [Claim("presence", m.label, "", "", "", m.start, m.end, m.use, (m,)) for m in mentions]
         if set(self.kinds) - {"presence"}:
-            claims += [claim for claim in _Reading(text, mentions).claims() if claim.kind in self.kinds]
+            claims += [claim for claim in _Reading(text, mentions).claims(self.kinds) if claim.kind in self.kinds]
         return sorted(claims, key=lambda claim: (claim.start, claim.end, _RANK[claim.kind], claim.other))
 
 
@@ -142,7 +142,7 @@ class _Reading:
         self.text = text
         self.lowered = text.lower()
         if text.isascii():
-            pieces = _TOKEN.split(self.lowered)
+            pieces = _ASCII_TOKEN.split(self.lowered)
             self.words = pieces[1::2]
         else:  # a word in lower case may be longer, or depend on its neighbors
             pieces = _TOKEN.split(text)
@@ -153,6 +153,7 @@ class _Reading:
         self.at = {place: k for k, thing in enumerate(self.things) for place in range(thing.first, thing.last + 1)}
         self.root = list(range(len(self.things)))
         self.led: dict[int, _Led] = {}
+        self.quotes = '"' in text or "“" in text or "”" in text
         self.quoted = self._quoted()
         self.places = list(self._place_tokens())
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
@@ -172,7 +173,7 @@ class _Reading:
         """The tokens between quotation marks, which say nothing of the picture."""
         inside = set[int]()
         opened = None
-        for k, word in enumerate(self.words) if _QUOTE.search(self.text) else ():
+        for k, word in enumerate(self.words) if self.quotes else ():
             if word in ('"', "“", "”"):
                 if opened is not None and word != "“":
                     inside.update(range(opened, k + 1))
@@ -183,20 +184,43 @@ class _Reading:
                 opened = None
         return frozenset(inside)
 
-    def claims(self) -> Iterator[Claim]:
-        """Every claim but presence."""
+    def claims(self, kinds: Sequence[ClaimKind] = KINDS) -> Iterator[Claim]:
+        """Every claim but presence; of kinds that are not wanted, those that decide what a wanted one says."""
         claims = list[Claim]()
-        for k in range(len(self.things)):
-            if self.things[k].first in self.quoted:
-                continue
-            claims += self._before(k)
-            claims += self._leading_to(k)
+        words, quoted, counted = self.words, self.quoted, list[int]()
         for k, thing in enumerate(self.things):
-            if thing.first not in self.quoted:
+            if thing.first and words[thing.first - 1] not in _BARE and thing.first not in quoted:
+                claims += (found := list(self._before(k)))
+                if any(claim.kind == "count" for claim in found):
+                    counted.append(k)
+        others = range(len(self.things)) if set(kinds) - {"presence", "count"} else self._beside(counted)
+        for k in others:
+            if k and self.things[k].first not in quoted:
+                claims += self._leading_to(k)
+        for k in others:
+            thing = self.things[k]
+            follows = self._word(thing.last + 1)
+            says = follows in _SAYING or follows[-2:] == "ly" or follows[-3:] == "n't" or words[thing.last] in _COLORED
+            if (says or thing.last + 1 in self.over) and thing.first not in quoted:
                 claims += self._behind(k)
         claims += self._places()
         yield from _restricted(claims, self)
-        yield from self._texts()
+        if "text" in kinds:
+            yield from self._texts()
+
+    def _beside(self, counted: Sequence[int]) -> list[int]:
+        """The things in the sentences of some things, in order."""
+        found = set[int]()
+        for k in counted:
+            if k not in found:
+                for step, stop in ((-1, -1), (1, len(self.words))):
+                    for j in range(self.things[k].first, stop, step):
+                        word = self.words[j]
+                        if word in _SENTENCE_END or word[0] == "\n":
+                            break
+                        if j in self.at:
+                            found.add(self.at[j])
+        return sorted(found)
 
     # ---- left of a thing: counts and attributes
 
@@ -296,10 +320,6 @@ class _Reading:
         """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
         being, guesses = _SETS["being"], _SETS["guesses"]
         j = self.things[k].last + 1
-        follows = self._word(j)
-        says = follows in _SAYING or follows.endswith(("ly", "n't")) or self.words[j - 1] in _COLORED
-        if not (says or j in self.over):
-            return
         while j in self.over or self._word(j) == "visible":
             j = self.over.get(j, j) + 1
         comma = self._word(j) in (",", "and")
@@ -394,17 +414,11 @@ class _Reading:
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
         """The relation that leads from a thing before this one to this one."""
-        if not k:
-            return
         before, thing = self.things[k - 1], self.things[k]
+        if not 0 < thing.first - before.last - 1 <= _REACH:
+            return
         gap = self.words[before.last + 1 : thing.first]
-        if (
-            not gap
-            or len(gap) > _REACH
-            or _SENTENCE_END.intersection(gap)
-            or "\n" in gap
-            or before.first in self.quoted
-        ):
+        if not _APART.isdisjoint(gap) or before.first in self.quoted:
             return
         if (inverted := self._inverted(k)) is not None:
             yield inverted
@@ -426,6 +440,8 @@ class _Reading:
     def _inverted(self, k: int) -> Claim | None:
         """The relation of a thing to the one before it: "On the hood of a car, there are cats"."""
         before, thing = self.things[k - 1], self.things[k]
+        if self.words[before.last + 1] not in _INVERTING:
+            return None
         begin = before.first
         while begin and self.words[begin - 1] not in _BEGINS and not self.words[begin - 1].startswith("\n"):
             begin -= 1
@@ -572,7 +588,7 @@ class _Reading:
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
         """First and last token of each place in the picture, with its match and value."""
-        for match in _PLACE.finditer(self.lowered):
+        for match in self._matches(_PLACE, _PLACE_WORDS, 3):
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
             if match["of"] is None and self.text[end : end + 4].lower() == " of ":
@@ -585,8 +601,23 @@ class _Reading:
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
         """First and last token of what only says that a thing is in the picture: "in the scene"."""
-        for match in _ITSELF.finditer(self.lowered):
+        for match in self._matches(_ITSELF, _ITSELF_WORDS, 2):
             yield self._tokens_of(*match.span())
+
+    def _matches(self, pattern: re.Pattern[str], anchors: frozenset[str], reach: int) -> Iterator[re.Match[str]]:
+        """The matches of a pattern that begin two to ``reach`` tokens before one of the words that each of them has.
+
+        It is looked for from these words backwards: to search the whole text costs five times as much.
+        """
+        end = 0
+        for k, word in enumerate(self.words):
+            if word in anchors or ("-" in word and word.split("-")[0] in anchors):
+                for first in range(max(0, k - reach), k - 1):
+                    start = self.starts[first]
+                    if start >= end and (match := pattern.match(self.lowered, start)):
+                        end = match.end()
+                        yield match
+                        break
 
     def _tokens_of(self, begin: int, end: int) -> tuple[int, int]:
         first = bisect_left(self.starts, begin)
@@ -632,7 +663,7 @@ class _Reading:
 
     def _texts(self) -> Iterator[Claim]:
         written = _WORDS["written"]
-        for match in _QUOTED.finditer(self.text):
+        for match in _QUOTED.finditer(self.text) if self.quotes else ():
             begin = match.start()
             token = bisect_left(self.starts, begin)
             lead = self.words[max(0, token - 5) : token]
@@ -642,7 +673,7 @@ class _Reading:
             said = any(word in written for word in lead) or bool({"written", "printed", "displayed"} & set(after))
             if said and tail and match["text"].strip(_EDGES):
                 yield self._text(token, *_stripped(self.text, match.start("text"), match.end("text")))
-        for match in _CAPITALS.finditer(self.text):
+        for match in () if _READING.isdisjoint(self.words) else _CAPITALS.finditer(self.text):
             token = bisect_left(self.starts, match.start("text"))
             if token not in self.quoted:
                 yield self._text(token, match.start("text"), match.end("text"))
@@ -693,6 +724,9 @@ def _use(name: str) -> Use:
 def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
     """The claims, with counts marked that may be of some of the things only."""
     counted = [claim.label for claim in claims if claim.kind == "count"]
+    if not counted:
+        yield from claims
+        return
     narrowed = {claim.mentions[0].start for claim in claims if claim.kind in ("attribute", "relation")}
     for claim in claims:
         if claim.kind != "count":
@@ -700,7 +734,7 @@ def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
             continue
         between = reading.text[claim.end : claim.mentions[0].start].lower().split()
         some = counted.count(claim.label) > 1 or claim.mentions[0].start in narrowed or len(between) > 0
-        yield replace(claim, restricted=some)
+        yield replace(claim, restricted=True) if some else claim
 
 
 def _is_verb(word: str) -> bool:
@@ -715,9 +749,16 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-_QUOTE = re.compile('["“”]')
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
+_APART = _SENTENCE_END | {"\n"}
+_INVERTING = frozenset((",", "there", "is", "are", "'s", "was", "were"))
+_BARE = (
+    frozenset(word for word in _SETS["ends"] if word not in ("and", "or", "of") and word not in _WORDS["attributes"])
+    - _WORDS["counts"].keys()
+    - _SETS["others"]
+)
+"""Words right before a thing behind which nothing more is said of it."""
 _BEGINS = frozenset('.!?;:"”')
 _COLORED = frozenset(("painted", "colored"))
 _SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
@@ -738,8 +779,13 @@ _PLACE = re.compile(
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
 )
+_PLACE_WORDS = frozenset(
+    ("left", "right", "background", "distance", "foreground", "center", "centre", "middle", "top", "bottom")
+)
+_ITSELF_WORDS = frozenset(("image", "picture", "photo", "photograph", "frame", "scene"))
 _ITSELF = re.compile(r"in(?<=\bin) (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
+_READING = frozenset("reads reading says saying spells labeled letters word words".split())
 _CAPITALS = re.compile(
     r"(?:r(?<=\br)ead(?:s|ing)|s(?<=\bs)(?:ay(?:s|ing)|pells)|l(?<=\bl)(?:abeled|etters)|w(?<=\bw)ords?)\s+"
     r"(?P<text>[A-Z0-9][A-Z0-9'&-]+(?:\s+[A-Z0-9][A-Z0-9'&-]+)*)\b"
