@@ -147,6 +147,7 @@ class _Reading:
         else:  # a word in lower case may be longer, or depend on its neighbors
             pieces = _TOKEN.split(text)
             self.words = [word.lower().replace("’", "'") for word in pieces[1::2]]
+        self.ahead = self.words + _NOTHING
         bounds = list(accumulate(map(len, pieces[:-1])))
         self.starts, self.ends = bounds[0::2], bounds[1::2]
         self.things = self._things(mentions)
@@ -155,6 +156,10 @@ class _Reading:
         self.led: dict[int, _Led] = {}
         self.quotes = '"' in text or "“" in text or "”" in text
         self.quoted = self._quoted()
+        self.anchors = [k for k, word in enumerate(self.words) if word in _ANCHORS]
+        if "-" in self.lowered:
+            dashed = (k for k, word in enumerate(self.words) if "-" in word and word.split("-")[0] in _ANCHORS)
+            self.anchors = sorted([*self.anchors, *dashed])
         self.places = list(self._place_tokens())
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
@@ -199,7 +204,7 @@ class _Reading:
                 claims += self._leading_to(k)
         for k in others:
             thing = self.things[k]
-            follows = self._word(thing.last + 1)
+            follows = self.ahead[thing.last + 1]
             says = follows in _SAYING or follows[-2:] == "ly" or follows[-3:] == "n't" or words[thing.last] in _COLORED
             if (says or thing.last + 1 in self.over) and thing.first not in quoted:
                 claims += self._behind(k)
@@ -261,7 +266,7 @@ class _Reading:
             j -= 1
 
     def _is_attribute(self, j: int) -> bool:
-        return j >= 0 and (self.words[j] in _WORDS["attributes"] or bool(self._color_parts(self.words[j])))
+        return j >= 0 and (self.ahead[j] in _WORDS["attributes"] or bool(self._color_parts(self.ahead[j])))
 
     def _color_parts(self, word: str) -> str:
         """The color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
@@ -320,21 +325,21 @@ class _Reading:
         """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
         being, guesses = _SETS["being"], _SETS["guesses"]
         j = self.things[k].last + 1
-        while j in self.over or self._word(j) == "visible":
+        while j in self.over or self.ahead[j] == "visible":
             j = self.over.get(j, j) + 1
-        comma = self._word(j) in (",", "and")
+        comma = self.ahead[j] in (",", "and")
         if comma:
-            follows = self._word(j + 1)
-            if follows not in (("which", "who", "that") if self._word(j) == "," else ()) and not (
+            follows = self.ahead[j + 1]
+            if follows not in (("which", "who", "that") if self.ahead[j] == "," else ()) and not (
                 follows in _WORDS["doing"] and follows.endswith(("ing", "ed"))
             ):
                 return
             j += 1
-        which = self._word(j) in ("which", "who", "that")
+        which = self.ahead[j] in ("which", "who", "that")
         j += which
         verb, hedged, negated = False, False, False
         while True:
-            word = self._word(j)
+            word = self.ahead[j]
             if word in being:
                 verb = True
             elif word == "not" or word.endswith("n't"):
@@ -345,44 +350,44 @@ class _Reading:
             j += 1
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         subject = self.root[k] if (verb or comma) and not which else k
-        if self._word(j) in _WORDS["doing"] and j not in self.at and self._word(j + 1) != "out":
+        if self.ahead[j] in _WORDS["doing"] and j not in self.at and self.ahead[j + 1] != "out":
             yield from self._doings(subject, j, use)
-        elif self._word(j) in ("made", "constructed") and self._word(j + 1) in ("of", "from", "out"):
-            j += 2 + (self._word(j + 2) == "of")
-            entry = _WORDS["attributes"].get(self._word(j))
+        elif self.ahead[j] in ("made", "constructed") and self.ahead[j + 1] in ("of", "from", "out"):
+            j += 2 + (self.ahead[j + 2] == "of")
+            entry = _WORDS["attributes"].get(self.ahead[j])
             if entry and entry[0].category == "material" and j + 1 not in self.at:
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
-        elif verb or self._word(j - 1) in _COLORED:
+        elif verb or self.ahead[j - 1] in _COLORED:
             yield from self._predicates(subject, j, use)
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """What a thing does, one after another: "resting or possibly sleeping"."""
-        while self._word(j) in _WORDS["doing"]:
-            cue, value = _WORDS["doing"][self._word(j)]
+        while self.ahead[j] in _WORDS["doing"]:
+            cue, value = _WORDS["doing"][self.ahead[j]]
             if not self._is_of_others(k, j):
                 yield self._claim("attribute", k, value, j, j, cue, use=use)
             j += 1
-            if self._word(j) not in ("and", "or"):
+            if self.ahead[j] not in ("and", "or"):
                 return
             j += 1
-            while self._word(j) in _SETS["guesses"] or self._word(j).endswith("ly"):
+            while self.ahead[j] in _SETS["guesses"] or self.ahead[j].endswith("ly"):
                 use = "hedged"
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
         """Whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a kite")."""
-        motion = _WORDS["doing"][self._word(j)][1] in ("running", "flying")
+        motion = _WORDS["doing"][self.ahead[j]][1] in ("running", "flying")
         agent = self.things[k].mention.label in _SETS["agents"]
-        return motion and (self._word(j + 1) in ("a", "an", "the") if agent else self._word(j)[:3] == "run")
+        return motion and (self.ahead[j + 1] in ("a", "an", "the") if agent else self.ahead[j][:3] == "run")
 
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Attributes one after another: "is black and white", "is a light brown color"."""
-        article = self._word(j) in ("a", "an")
+        article = self.ahead[j] in ("a", "an")
         claims = list[Claim]()
         j += article
         while True:
             begin = j
-            while self._word(j) in _SETS["shades"]:
+            while self.ahead[j] in _SETS["shades"]:
                 j += 1
             if not self._is_attribute(j) or (j in self.at and self.things[self.at[j]].first != j):
                 break
@@ -391,13 +396,13 @@ class _Reading:
             begin = begin if cue.category == "color" else j
             claims.append(self._claim("attribute", k, value, begin, j, cue, use=use))
             j += 1
-            if self._word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
+            if self.ahead[j] in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
                 j += 1
-            elif self._word(j) == "," and self._word(j + 1) == "and" and self._is_attribute(self._past_shades(j + 2)):
+            elif self.ahead[j] == "," and self.ahead[j + 1] == "and" and self._is_attribute(self._past_shades(j + 2)):
                 j += 2
             else:
                 break
-        follows = self._word(j)
+        follows = self.ahead[j]
         ends = (
             follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
         )
@@ -405,12 +410,9 @@ class _Reading:
             yield from claims
 
     def _past_shades(self, j: int) -> int:
-        while self._word(j) in _SETS["shades"]:
+        while self.ahead[j] in _SETS["shades"]:
             j += 1
         return j
-
-    def _word(self, j: int) -> str:
-        return self.words[j] if 0 <= j < len(self.words) else ""
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
         """The relation that leads from a thing before this one to this one."""
@@ -430,7 +432,7 @@ class _Reading:
         subject = self._subject(k - 1, led)
         if subject is None:
             return
-        self.root[k] = k if self._word(led.first) in _OWNING else subject  # "the dog's fur is dark": the fur is
+        self.root[k] = k if self.ahead[led.first] in _OWNING else subject  # "the dog's fur is dark": the fur is
         self.led[k] = led._replace(subject=subject)
         yield self._led_claim(self.led[k], k)
 
@@ -448,11 +450,11 @@ class _Reading:
             if begin in self.at or before.first - begin > _LONGEST:
                 return None
         j = before.last + 1
-        comma = self._word(j) == ","
+        comma = self.ahead[j] == ","
         j += comma
-        there = self._word(j) == "there"
+        there = self.ahead[j] == "there"
         j += there
-        be = self._word(j) in ("is", "are", "'s", "was", "were")
+        be = self.ahead[j] in ("is", "are", "'s", "was", "were")
         j += be
         if not (comma or be) or (there and not be) or (comma and be and not there):
             return None
@@ -476,7 +478,7 @@ class _Reading:
         if led.cue.category not in _LISTED and not dressed:
             return
         ends = led.cue.category == "part" or tuple(gap[:2]) == (",", "and")
-        clause = ends and self._word(self.things[k].last + 1) in _FINITE_BE
+        clause = ends and self.ahead[self.things[k].last + 1] in _FINITE_BE
         if clause or self.things[k].mention.label == "person":
             return
         self.root[k], self.led[k] = led.subject, led
@@ -490,7 +492,7 @@ class _Reading:
             return k if near else self._agent_before(root)
         if led.how == "comma":
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            own = led.value == "with" and self._word(led.last + 1) in _POSSESSIVE
+            own = led.value == "with" and self.ahead[led.last + 1] in _POSSESSIVE
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if led.how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
@@ -514,10 +516,10 @@ class _Reading:
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:
             word = self.words[j]
-            phrase = self._phrase_at(j, stop)
+            phrase = self._phrase_at(j, stop) if word in _STARTING else None
             if phrase is not None:
                 cue, value, behind = phrase
-                if word in ("'s", "'") and (j > first or self._word(behind) in _SETS["ends"]):
+                if word in ("'s", "'") and (j > first or self.ahead[behind] in _SETS["ends"]):
                     return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
@@ -554,7 +556,7 @@ class _Reading:
 
     def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
         """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
-        for phrase, cue, value in _STARTING.get(self._word(j), ()):
+        for phrase, cue, value in _STARTING.get(self.ahead[j], ()):
             behind = j + len(phrase)
             if behind <= stop and tuple(self.words[j:behind]) == phrase:
                 return (cue, value, behind) if self._is_phrase(self.words[behind:stop]) else None
@@ -588,7 +590,7 @@ class _Reading:
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
         """First and last token of each place in the picture, with its match and value."""
-        for match in self._matches(_PLACE, _PLACE_WORDS, 3):
+        for match in self._matches(_PLACE, _PLACE_WORDS, 3) if self.anchors else ():
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
             if match["of"] is None and self.text[end : end + 4].lower() == " of ":
@@ -601,7 +603,7 @@ class _Reading:
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
         """First and last token of what only says that a thing is in the picture: "in the scene"."""
-        for match in self._matches(_ITSELF, _ITSELF_WORDS, 2):
+        for match in self._matches(_ITSELF, _ITSELF_WORDS, 2) if self.anchors else ():
             yield self._tokens_of(*match.span())
 
     def _matches(self, pattern: re.Pattern[str], anchors: frozenset[str], reach: int) -> Iterator[re.Match[str]]:
@@ -610,8 +612,8 @@ class _Reading:
         It is looked for from these words backwards: to search the whole text costs five times as much.
         """
         end = 0
-        for k, word in enumerate(self.words):
-            if word in anchors or ("-" in word and word.split("-")[0] in anchors):
+        for k in self.anchors:
+            if self.words[k].split("-")[0] in anchors:
                 for first in range(max(0, k - reach), k - 1):
                     start = self.starts[first]
                     if start >= end and (match := pattern.match(self.lowered, start)):
@@ -635,7 +637,7 @@ class _Reading:
         """The thing that is at a place: the one before its words, or, at a sentence's beginning, the one behind."""
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
-            if self._word(j) not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
+            if self.ahead[j] not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
                 return None
             while j < len(self.words) and j - last < _REACH and self.words[j] not in _SENTENCE_END:
                 if j in self.at:
@@ -749,6 +751,8 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+_NOTHING = [""] * 8
+"""What stands behind the last word: more than any rule looks ahead."""
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}
@@ -783,6 +787,7 @@ _PLACE_WORDS = frozenset(
     ("left", "right", "background", "distance", "foreground", "center", "centre", "middle", "top", "bottom")
 )
 _ITSELF_WORDS = frozenset(("image", "picture", "photo", "photograph", "frame", "scene"))
+_ANCHORS = _PLACE_WORDS | _ITSELF_WORDS
 _ITSELF = re.compile(r"in(?<=\bin) (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
 _READING = frozenset("reads reading says saying spells labeled letters word words".split())
