@@ -181,8 +181,9 @@ def test_many_texts_as_one(texts: list[str]) -> None:
 
 
 WORDS = (
-    "the a dog cat dog man hat cats street is are red dark light , and or not made of in on image left right top which who with its his two "
-    "one another flying standing can be seen possibly likely each . \n - left-hand ' 's \" reads STOP “ ” is n't"
+    "the a dog cat dog man hat cats street is are red dark light , and or not made of in on image left right top which "
+    "who with its his two one another flying standing can be seen possibly likely each . \n - left-hand ' 's \" reads "
+    "STOP “ ” is n't"
 ).split(" ")
 
 
