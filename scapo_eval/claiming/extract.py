@@ -33,7 +33,7 @@ _STARTING = {
 _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 _TO = ("to", "be")
 _TOKEN = re.compile(r"(\w+(?:-\w+)*|['’]s\b|[^\w\s*]|\n+)")
-_STOPS = frozenset(".!?;:\n")
+_ASCII_TOKEN = re.compile(r"([a-z0-9_]+(?:-[a-z0-9_]+)*|'s\b|[^a-z0-9_\s*]|\n+)", re.ASCII)  # of lower case, faster
 _OPENING, _CLOSING = "\"“‘'", "\"”’'"
 _REACH = 14  # words between a thing and what a relation leads to, at most
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
@@ -102,7 +102,7 @@ class ClaimExtractor:
         if "presence" in self.kinds:
             claims += [Claim("presence", m.label, "", "", "", m.start, m.end, m.use, (m,)) for m in mentions]
         if set(self.kinds) - {"presence"}:
-            claims += [claim for claim in _Reading(text, mentions).claims() if claim.kind in self.kinds]
+            claims += [claim for claim in _Reading(text, mentions).claims(self.kinds) if claim.kind in self.kinds]
         return sorted(claims, key=lambda claim: (claim.start, claim.end, _RANK[claim.kind], claim.other))
 
 
@@ -142,23 +142,29 @@ class _Reading:
         self.text = text
         self.lowered = text.lower()
         if text.isascii():
-            pieces = _TOKEN.split(self.lowered)
+            pieces = _ASCII_TOKEN.split(self.lowered)
             self.words = pieces[1::2]
         else:  # a word in lower case may be longer, or depend on its neighbors
             pieces = _TOKEN.split(text)
             self.words = [word.lower().replace("’", "'") for word in pieces[1::2]]
+        self.ahead = self.words + _NOTHING
         bounds = list(accumulate(map(len, pieces[:-1])))
         self.starts, self.ends = bounds[0::2], bounds[1::2]
         self.things = self._things(mentions)
         self.at = {place: k for k, thing in enumerate(self.things) for place in range(thing.first, thing.last + 1)}
         self.root = list(range(len(self.things)))
         self.led: dict[int, _Led] = {}
+        self.quotes = '"' in text or "“" in text or "”" in text
         self.quoted = self._quoted()
+        self.anchors = [k for k, word in enumerate(self.words) if word in _ANCHORS]
+        if "-" in self.lowered:
+            dashed = (k for k, word in enumerate(self.words) if "-" in word and word.split("-")[0] in _ANCHORS)
+            self.anchors = sorted([*self.anchors, *dashed])
         self.places = list(self._place_tokens())
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
-        """Returns the mentions that are things by themselves: not what only says what kind another is."""
+        """The mentions that are things by themselves: not what only says what kind another is."""
         things, token, last = [], 0, 0
         for mention in mentions:
             token = bisect_right(self.ends, mention.start, token)
@@ -169,10 +175,10 @@ class _Reading:
         return things
 
     def _quoted(self) -> frozenset[int]:
-        """Returns the tokens between quotation marks, which say nothing of the picture."""
+        """The tokens between quotation marks, which say nothing of the picture."""
         inside = set[int]()
         opened = None
-        for k, word in enumerate(self.words) if _QUOTE.search(self.text) else ():
+        for k, word in enumerate(self.words) if self.quotes else ():
             if word in ('"', "“", "”"):
                 if opened is not None and word != "“":
                     inside.update(range(opened, k + 1))
@@ -183,25 +189,48 @@ class _Reading:
                 opened = None
         return frozenset(inside)
 
-    def claims(self) -> Iterator[Claim]:
-        """Yields every claim but presence."""
+    def claims(self, kinds: Sequence[ClaimKind] = KINDS) -> Iterator[Claim]:
+        """Every claim but presence; of kinds that are not wanted, those that decide what a wanted one says."""
         claims = list[Claim]()
-        for k in range(len(self.things)):
-            if self.things[k].first in self.quoted:
-                continue
-            claims += self._before(k)
-            claims += self._leading_to(k)
+        words, quoted, counted = self.words, self.quoted, list[int]()
         for k, thing in enumerate(self.things):
-            if thing.first not in self.quoted:
+            if thing.first and words[thing.first - 1] not in _BARE and thing.first not in quoted:
+                claims += (found := list(self._before(k)))
+                if any(claim.kind == "count" for claim in found):
+                    counted.append(k)
+        others = range(len(self.things)) if set(kinds) - {"presence", "count"} else self._beside(counted)
+        for k in others:
+            if k and self.things[k].first not in quoted:
+                claims += self._leading_to(k)
+        for k in others:
+            thing = self.things[k]
+            follows = self.ahead[thing.last + 1]
+            says = follows in _SAYING or follows[-2:] == "ly" or follows[-3:] == "n't" or words[thing.last] in _COLORED
+            if (says or thing.last + 1 in self.over) and thing.first not in quoted:
                 claims += self._behind(k)
         claims += self._places()
         yield from _restricted(claims, self)
-        yield from self._texts()
+        if "text" in kinds:
+            yield from self._texts()
+
+    def _beside(self, counted: Sequence[int]) -> list[int]:
+        """The things in the sentences of some things, in order."""
+        found = set[int]()
+        for k in counted:
+            if k not in found:
+                for step, stop in ((-1, -1), (1, len(self.words))):
+                    for j in range(self.things[k].first, stop, step):
+                        word = self.words[j]
+                        if word in _SENTENCE_END or word[0] == "\n":
+                            break
+                        if j in self.at:
+                            found.add(self.at[j])
+        return sorted(found)
 
     # ---- left of a thing: counts and attributes
 
     def _before(self, k: int) -> Iterator[Claim]:
-        """Yields the claims in a thing's noun phrase before its noun."""
+        """What the noun phrase of a thing says before its noun."""
         attributes, counts = _WORDS["attributes"], _WORDS["counts"]
         collections = _WORDS["collections"]
         j, skipped, hedged, last_attribute = self.things[k].first - 1, 0, False, -1
@@ -237,10 +266,10 @@ class _Reading:
             j -= 1
 
     def _is_attribute(self, j: int) -> bool:
-        return j >= 0 and (self.words[j] in _WORDS["attributes"] or bool(self._color_parts(self.words[j])))
+        return j >= 0 and (self.ahead[j] in _WORDS["attributes"] or bool(self._color_parts(self.ahead[j])))
 
     def _color_parts(self, word: str) -> str:
-        """Returns the color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
+        """The color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
         if "-" not in word:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
@@ -282,7 +311,7 @@ class _Reading:
         )
 
     def _others_follow(self, j: int) -> bool:
-        """Returns whether the sentence goes on with another, or others: "one man sits while the other stands"."""
+        """Whether the sentence goes on with another, or others: "one man sits while the other stands"."""
         for word in self.words[j + 1 : j + 1 + 4 * _REACH]:
             if word in (".", "!", "?") or word.startswith("\n"):
                 return False
@@ -296,25 +325,21 @@ class _Reading:
         """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
         being, guesses = _SETS["being"], _SETS["guesses"]
         j = self.things[k].last + 1
-        follows = self._word(j)
-        says = follows in _SAYING or follows.endswith(("ly", "n't")) or self.words[j - 1] in _COLORED
-        if not (says or j in self.over):
-            return
-        while j in self.over or self._word(j) == "visible":
+        while j in self.over or self.ahead[j] == "visible":
             j = self.over.get(j, j) + 1
-        comma = self._word(j) in (",", "and")
+        comma = self.ahead[j] in (",", "and")
         if comma:
-            follows = self._word(j + 1)
-            if follows not in (("which", "who", "that") if self._word(j) == "," else ()) and not (
+            follows = self.ahead[j + 1]
+            if follows not in (("which", "who", "that") if self.ahead[j] == "," else ()) and not (
                 follows in _WORDS["doing"] and follows.endswith(("ing", "ed"))
             ):
                 return
             j += 1
-        which = self._word(j) in ("which", "who", "that")
+        which = self.ahead[j] in ("which", "who", "that")
         j += which
         verb, hedged, negated = False, False, False
         while True:
-            word = self._word(j)
+            word = self.ahead[j]
             if word in being:
                 verb = True
             elif word == "not" or word.endswith("n't"):
@@ -325,46 +350,44 @@ class _Reading:
             j += 1
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         subject = self.root[k] if (verb or comma) and not which else k
-        if self._word(j) in _WORDS["doing"] and j not in self.at and self._word(j + 1) != "out":
+        if self.ahead[j] in _WORDS["doing"] and j not in self.at and self.ahead[j + 1] != "out":
             yield from self._doings(subject, j, use)
-        elif self._word(j) in ("made", "constructed") and self._word(j + 1) in ("of", "from", "out"):
-            j += 2 + (self._word(j + 2) == "of")
-            entry = _WORDS["attributes"].get(self._word(j))
+        elif self.ahead[j] in ("made", "constructed") and self.ahead[j + 1] in ("of", "from", "out"):
+            j += 2 + (self.ahead[j + 2] == "of")
+            entry = _WORDS["attributes"].get(self.ahead[j])
             if entry and entry[0].category == "material" and j + 1 not in self.at:
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
-        elif verb or self._word(j - 1) in _COLORED:
+        elif verb or self.ahead[j - 1] in _COLORED:
             yield from self._predicates(subject, j, use)
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
-        """Yields a thing's actions, one after another: "resting or possibly sleeping"."""
-        while self._word(j) in _WORDS["doing"]:
-            cue, value = _WORDS["doing"][self._word(j)]
+        """What a thing does, one after another: "resting or possibly sleeping"."""
+        while self.ahead[j] in _WORDS["doing"]:
+            cue, value = _WORDS["doing"][self.ahead[j]]
             if not self._is_of_others(k, j):
                 yield self._claim("attribute", k, value, j, j, cue, use=use)
             j += 1
-            if self._word(j) not in ("and", "or"):
+            if self.ahead[j] not in ("and", "or"):
                 return
             j += 1
-            while self._word(j) in _SETS["guesses"] or self._word(j).endswith("ly"):
+            while self.ahead[j] in _SETS["guesses"] or self.ahead[j].endswith("ly"):
                 use = "hedged"
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
-        """Returns whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a
-        kite").
-        """
-        motion = _WORDS["doing"][self._word(j)][1] in ("running", "flying")
+        """Whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a kite")."""
+        motion = _WORDS["doing"][self.ahead[j]][1] in ("running", "flying")
         agent = self.things[k].mention.label in _SETS["agents"]
-        return motion and (self._word(j + 1) in ("a", "an", "the") if agent else self._word(j)[:3] == "run")
+        return motion and (self.ahead[j + 1] in ("a", "an", "the") if agent else self.ahead[j][:3] == "run")
 
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Attributes one after another: "is black and white", "is a light brown color"."""
-        article = self._word(j) in ("a", "an")
+        article = self.ahead[j] in ("a", "an")
         claims = list[Claim]()
         j += article
         while True:
             begin = j
-            while self._word(j) in _SETS["shades"]:
+            while self.ahead[j] in _SETS["shades"]:
                 j += 1
             if not self._is_attribute(j) or (j in self.at and self.things[self.at[j]].first != j):
                 break
@@ -373,13 +396,13 @@ class _Reading:
             begin = begin if cue.category == "color" else j
             claims.append(self._claim("attribute", k, value, begin, j, cue, use=use))
             j += 1
-            if self._word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
+            if self.ahead[j] in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
                 j += 1
-            elif self._word(j) == "," and self._word(j + 1) == "and" and self._is_attribute(self._past_shades(j + 2)):
+            elif self.ahead[j] == "," and self.ahead[j + 1] == "and" and self._is_attribute(self._past_shades(j + 2)):
                 j += 2
             else:
                 break
-        follows = self._word(j)
+        follows = self.ahead[j]
         ends = (
             follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
         )
@@ -387,26 +410,17 @@ class _Reading:
             yield from claims
 
     def _past_shades(self, j: int) -> int:
-        while self._word(j) in _SETS["shades"]:
+        while self.ahead[j] in _SETS["shades"]:
             j += 1
         return j
 
-    def _word(self, j: int) -> str:
-        return self.words[j] if 0 <= j < len(self.words) else ""
-
     def _leading_to(self, k: int) -> Iterator[Claim]:
-        """Yields the relation that leads from a thing before this one to this one."""
-        if not k:
-            return
+        """The relation that leads from a thing before this one to this one."""
         before, thing = self.things[k - 1], self.things[k]
+        if not 0 < thing.first - before.last - 1 <= _REACH:
+            return
         gap = self.words[before.last + 1 : thing.first]
-        if (
-            not gap
-            or len(gap) > _REACH
-            or _SENTENCE_END.intersection(gap)
-            or "\n" in gap
-            or before.first in self.quoted
-        ):
+        if not _APART.isdisjoint(gap) or before.first in self.quoted:
             return
         if (inverted := self._inverted(k)) is not None:
             yield inverted
@@ -418,7 +432,7 @@ class _Reading:
         subject = self._subject(k - 1, led)
         if subject is None:
             return
-        self.root[k] = k if self._word(led.first) in _OWNING else subject  # "the dog's fur is dark": the fur is
+        self.root[k] = k if self.ahead[led.first] in _OWNING else subject  # "the dog's fur is dark": the fur is
         self.led[k] = led._replace(subject=subject)
         yield self._led_claim(self.led[k], k)
 
@@ -426,19 +440,21 @@ class _Reading:
         return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
 
     def _inverted(self, k: int) -> Claim | None:
-        """Returns the relation of a thing to the one before it: "On the hood of a car, there are cats"."""
+        """The relation of a thing to the one before it: "On the hood of a car, there are cats"."""
         before, thing = self.things[k - 1], self.things[k]
+        if self.words[before.last + 1] not in _INVERTING:
+            return None
         begin = before.first
         while begin and self.words[begin - 1] not in _BEGINS and not self.words[begin - 1].startswith("\n"):
             begin -= 1
             if begin in self.at or before.first - begin > _LONGEST:
                 return None
         j = before.last + 1
-        comma = self._word(j) == ","
+        comma = self.ahead[j] == ","
         j += comma
-        there = self._word(j) == "there"
+        there = self.ahead[j] == "there"
         j += there
-        be = self._word(j) in ("is", "are", "'s", "was", "were")
+        be = self.ahead[j] in ("is", "are", "'s", "was", "were")
         j += be
         if not (comma or be) or (there and not be) or (comma and be and not there):
             return None
@@ -453,7 +469,7 @@ class _Reading:
         return None
 
     def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
-        """Yields the relation to the next of several things: "wearing a shirt, shorts and a hat"."""
+        """The relation to the next of several things: "wearing a shirt, shorts and a hat"."""
         led = self.led.get(k - 1)
         rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
         if led is None or rest is None or not self._is_phrase(rest):
@@ -462,30 +478,28 @@ class _Reading:
         if led.cue.category not in _LISTED and not dressed:
             return
         ends = led.cue.category == "part" or tuple(gap[:2]) == (",", "and")
-        clause = ends and self._word(self.things[k].last + 1) in _FINITE_BE
+        clause = ends and self.ahead[self.things[k].last + 1] in _FINITE_BE
         if clause or self.things[k].mention.label == "person":
             return
         self.root[k], self.led[k] = led.subject, led
         yield self._led_claim(led, k)
 
     def _subject(self, k: int, led: _Led) -> int | None:
-        """Returns the thing that a relation begins at: the one before it, or the one that leads to that."""
+        """The thing that a relation begins at: the one before it, or the one that leads to that."""
         root = self.root[k]
         if led.cue.agent:
             near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
             return k if near else self._agent_before(root)
         if led.how == "comma":
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            own = led.value == "with" and self._word(led.last + 1) in _POSSESSIVE
+            own = led.value == "with" and self.ahead[led.last + 1] in _POSSESSIVE
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if led.how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         return root if led.how == "verb" else k
 
     def _agent_before(self, k: int) -> int | None:
-        """Returns the nearest thing that can hold, wear and ride, from one backwards to the beginning of the
-        sentence.
-        """
+        """The nearest thing that can hold, wear and ride, from one backwards to the beginning of the sentence."""
         while k >= 0 and self.things[k].mention.label not in _SETS["agents"]:
             gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
             if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
@@ -502,10 +516,10 @@ class _Reading:
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:
             word = self.words[j]
-            phrase = self._phrase_at(j, stop)
+            phrase = self._phrase_at(j, stop) if word in _STARTING else None
             if phrase is not None:
                 cue, value, behind = phrase
-                if word in ("'s", "'") and (j > first or self._word(behind) in _SETS["ends"]):
+                if word in ("'s", "'") and (j > first or self.ahead[behind] in _SETS["ends"]):
                     return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
@@ -541,15 +555,15 @@ class _Reading:
         return None
 
     def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
-        """Returns the relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
-        for phrase, cue, value in _STARTING.get(self._word(j), ()):
+        """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
+        for phrase, cue, value in _STARTING.get(self.ahead[j], ()):
             behind = j + len(phrase)
             if behind <= stop and tuple(self.words[j:behind]) == phrase:
                 return (cue, value, behind) if self._is_phrase(self.words[behind:stop]) else None
         return None
 
     def _is_phrase(self, words: Sequence[str]) -> bool:
-        """Returns whether the words between a relation and a thing are the beginning of its noun phrase."""
+        """Whether the words between a relation and a thing are the beginning of its noun phrase."""
         j = 0
         while j < len(words):
             word = words[j]
@@ -576,7 +590,7 @@ class _Reading:
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
         """First and last token of each place in the picture, with its match and value."""
-        for match in _PLACE.finditer(self.lowered):
+        for match in self._matches(_PLACE, _PLACE_WORDS, 3) if self.anchors else ():
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
             if match["of"] is None and self.text[end : end + 4].lower() == " of ":
@@ -589,8 +603,23 @@ class _Reading:
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
         """First and last token of what only says that a thing is in the picture: "in the scene"."""
-        for match in _ITSELF.finditer(self.lowered):
+        for match in self._matches(_ITSELF, _ITSELF_WORDS, 2) if self.anchors else ():
             yield self._tokens_of(*match.span())
+
+    def _matches(self, pattern: re.Pattern[str], anchors: frozenset[str], reach: int) -> Iterator[re.Match[str]]:
+        """The matches of a pattern that begin two to ``reach`` tokens before one of the words that each of them has.
+
+        It is looked for from these words backwards: to search the whole text costs five times as much.
+        """
+        end = 0
+        for k in self.anchors:
+            if self.words[k].split("-")[0] in anchors:
+                for first in range(max(0, k - reach), k - 1):
+                    start = self.starts[first]
+                    if start >= end and (match := pattern.match(self.lowered, start)):
+                        end = match.end()
+                        yield match
+                        break
 
     def _tokens_of(self, begin: int, end: int) -> tuple[int, int]:
         first = bisect_left(self.starts, begin)
@@ -605,12 +634,10 @@ class _Reading:
                 yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
 
     def _located(self, first: int, last: int) -> int | None:
-        """Returns the thing that is at a place: the one before its words, or, at a sentence's beginning, the one
-        behind.
-        """
+        """The thing that is at a place: the one before its words, or, at a sentence's beginning, the one behind."""
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
-            if self._word(j) not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
+            if self.ahead[j] not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
                 return None
             while j < len(self.words) and j - last < _REACH and self.words[j] not in _SENTENCE_END:
                 if j in self.at:
@@ -638,7 +665,7 @@ class _Reading:
 
     def _texts(self) -> Iterator[Claim]:
         written = _WORDS["written"]
-        for match in _QUOTED.finditer(self.text):
+        for match in _QUOTED.finditer(self.text) if self.quotes else ():
             begin = match.start()
             token = bisect_left(self.starts, begin)
             lead = self.words[max(0, token - 5) : token]
@@ -648,13 +675,13 @@ class _Reading:
             said = any(word in written for word in lead) or bool({"written", "printed", "displayed"} & set(after))
             if said and tail and match["text"].strip(_EDGES):
                 yield self._text(token, *_stripped(self.text, match.start("text"), match.end("text")))
-        for match in _CAPITALS.finditer(self.text):
+        for match in () if _READING.isdisjoint(self.words) else _CAPITALS.finditer(self.text):
             token = bisect_left(self.starts, match.start("text"))
             if token not in self.quoted:
                 yield self._text(token, match.start("text"), match.end("text"))
 
     def _text(self, token: int, start: int, end: int) -> Claim:
-        """Returns what is written, on the nearest thing before it in its sentence."""
+        """What is written, on the nearest thing before it in its sentence."""
         j = token - 1
         while j >= 0 and self.words[j] not in _SENTENCE_END and not self.words[j].startswith("\n"):
             if j in self.at and self.things[self.at[j]].mention.label != "text":
@@ -697,8 +724,11 @@ def _use(name: str) -> Use:
 
 
 def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
-    """Yields the claims, with counts marked that may be of some of the things only."""
+    """The claims, with counts marked that may be of some of the things only."""
     counted = [claim.label for claim in claims if claim.kind == "count"]
+    if not counted:
+        yield from claims
+        return
     narrowed = {claim.mentions[0].start for claim in claims if claim.kind in ("attribute", "relation")}
     for claim in claims:
         if claim.kind != "count":
@@ -706,7 +736,7 @@ def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
             continue
         between = reading.text[claim.end : claim.mentions[0].start].lower().split()
         some = counted.count(claim.label) > 1 or claim.mentions[0].start in narrowed or len(between) > 0
-        yield replace(claim, restricted=some)
+        yield replace(claim, restricted=True) if some else claim
 
 
 def _is_verb(word: str) -> bool:
@@ -721,9 +751,18 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-_QUOTE = re.compile('["“”]')
+_NOTHING = [""] * 8
+"""What stands behind the last word: more than any rule looks ahead."""
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
+_APART = _SENTENCE_END | {"\n"}
+_INVERTING = frozenset((",", "there", "is", "are", "'s", "was", "were"))
+_BARE = (
+    frozenset(word for word in _SETS["ends"] if word not in ("and", "or", "of") and word not in _WORDS["attributes"])
+    - _WORDS["counts"].keys()
+    - _SETS["others"]
+)
+"""Words right before a thing behind which nothing more is said of it."""
 _BEGINS = frozenset('.!?;:"”')
 _COLORED = frozenset(("painted", "colored"))
 _SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
@@ -744,8 +783,14 @@ _PLACE = re.compile(
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
 )
+_PLACE_WORDS = frozenset(
+    ("left", "right", "background", "distance", "foreground", "center", "centre", "middle", "top", "bottom")
+)
+_ITSELF_WORDS = frozenset(("image", "picture", "photo", "photograph", "frame", "scene"))
+_ANCHORS = _PLACE_WORDS | _ITSELF_WORDS
 _ITSELF = re.compile(r"in(?<=\bin) (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
+_READING = frozenset("reads reading says saying spells labeled letters word words".split())
 _CAPITALS = re.compile(
     r"(?:r(?<=\br)ead(?:s|ing)|s(?<=\bs)(?:ay(?:s|ing)|pells)|l(?<=\bl)(?:abeled|etters)|w(?<=\bw)ords?)\s+"
     r"(?P<text>[A-Z0-9][A-Z0-9'&-]+(?:\s+[A-Z0-9][A-Z0-9'&-]+)*)\b"

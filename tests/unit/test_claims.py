@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import re
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from scapo_eval.claiming.cues import ClaimCue, shipped_claim_cues
 from scapo_eval.claiming.extract import ClaimExtractor
 
 EXTRACTOR = ClaimExtractor("open400")
+COUNTS = ClaimExtractor("open400", kinds=("presence", "count"))
+ATTRIBUTES = ClaimExtractor("open400", kinds=("attribute",))
 CUES = shipped_claim_cues().cues
 GROUP_KIND = {
     "counts": "count",
@@ -175,6 +178,25 @@ def test_many_texts_as_one(texts: list[str]) -> None:
     assert found == [EXTRACTOR.find(text) for text in texts]
     for text, claims in zip(texts, found, strict=True):
         assert all(0 <= c.start < c.end <= len(text) and c.kind in KINDS for c in claims)
+
+
+WORDS = (
+    "the a dog cat dog man hat cats street is are red dark light , and or not made of in on image left right top which "
+    "who with its his two one another flying standing can be seen possibly likely each . \n - left-hand ' 's \" reads "
+    "STOP “ ” is n't"
+).split(" ")
+
+
+def test_texts_that_end_anywhere_are_read() -> None:
+    rng = random.Random(39)
+    texts = ["The dog is red,", "The dog is dark", "A dog made of", "dog and", "", "The dog is resting or possibly"]
+    texts += [" ".join(rng.choices(WORDS, k=rng.randrange(14))) for _ in range(3000)]
+    found = EXTRACTOR.find_batch(texts)
+    assert sum(map(len, found)) > 3000
+    for text, claims in zip(texts, found, strict=True):
+        assert all(0 <= claim.start < claim.end <= len(text) for claim in claims)
+        for only in (COUNTS, ATTRIBUTES):
+            assert only.find(text) == [claim for claim in claims if claim.kind in only.kinds]
 
 
 def test_presence_is_the_mentions() -> None:
