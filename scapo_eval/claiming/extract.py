@@ -164,7 +164,7 @@ class _Reading:
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
-        """The mentions that are things by themselves: not what only says what kind another is."""
+        """Returns the mentions that are things by themselves: not what only says what kind another is."""
         things, token, last = [], 0, 0
         for mention in mentions:
             token = bisect_right(self.ends, mention.start, token)
@@ -175,7 +175,7 @@ class _Reading:
         return things
 
     def _quoted(self) -> frozenset[int]:
-        """The tokens between quotation marks, which say nothing of the picture."""
+        """Returns the tokens between quotation marks, which say nothing of the picture."""
         inside = set[int]()
         opened = None
         for k, word in enumerate(self.words) if self.quotes else ():
@@ -190,7 +190,7 @@ class _Reading:
         return frozenset(inside)
 
     def claims(self, kinds: Sequence[ClaimKind] = KINDS) -> Iterator[Claim]:
-        """Every claim but presence; of kinds that are not wanted, those that decide what a wanted one says."""
+        """Yields every claim but presence; of kinds that are not wanted, those that decide what a wanted one says."""
         claims = list[Claim]()
         words, quoted, counted = self.words, self.quoted, list[int]()
         for k, thing in enumerate(self.things):
@@ -214,7 +214,7 @@ class _Reading:
             yield from self._texts()
 
     def _beside(self, counted: Sequence[int]) -> list[int]:
-        """The things in the sentences of some things, in order."""
+        """Returns the things in the sentences of some things, in order."""
         found = set[int]()
         for k in counted:
             if k not in found:
@@ -230,7 +230,7 @@ class _Reading:
     # ---- left of a thing: counts and attributes
 
     def _before(self, k: int) -> Iterator[Claim]:
-        """What the noun phrase of a thing says before its noun."""
+        """Yields the claims in a thing's noun phrase before its noun."""
         attributes, counts = _WORDS["attributes"], _WORDS["counts"]
         collections = _WORDS["collections"]
         j, skipped, hedged, last_attribute = self.things[k].first - 1, 0, False, -1
@@ -269,7 +269,7 @@ class _Reading:
         return j >= 0 and (self.ahead[j] in _WORDS["attributes"] or bool(self._color_parts(self.ahead[j])))
 
     def _color_parts(self, word: str) -> str:
-        """The color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
+        """Returns the color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
         if "-" not in word:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
@@ -311,7 +311,7 @@ class _Reading:
         )
 
     def _others_follow(self, j: int) -> bool:
-        """Whether the sentence goes on with another, or others: "one man sits while the other stands"."""
+        """Returns whether the sentence goes on with another, or others: "one man sits while the other stands"."""
         for word in self.words[j + 1 : j + 1 + 4 * _REACH]:
             if word in (".", "!", "?") or word.startswith("\n"):
                 return False
@@ -361,7 +361,7 @@ class _Reading:
             yield from self._predicates(subject, j, use)
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
-        """What a thing does, one after another: "resting or possibly sleeping"."""
+        """Yields a thing's actions, one after another: "resting or possibly sleeping"."""
         while self.ahead[j] in _WORDS["doing"]:
             cue, value = _WORDS["doing"][self.ahead[j]]
             if not self._is_of_others(k, j):
@@ -375,7 +375,7 @@ class _Reading:
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
-        """Whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a kite")."""
+        """Returns whether a thing cannot do this ("a road running along"), or does it to another ("flying a kite")."""
         motion = _WORDS["doing"][self.ahead[j]][1] in ("running", "flying")
         agent = self.things[k].mention.label in _SETS["agents"]
         return motion and (self.ahead[j + 1] in ("a", "an", "the") if agent else self.ahead[j][:3] == "run")
@@ -415,7 +415,7 @@ class _Reading:
         return j
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
-        """The relation that leads from a thing before this one to this one."""
+        """Yields the relation that leads from a thing before this one to this one."""
         before, thing = self.things[k - 1], self.things[k]
         if not 0 < thing.first - before.last - 1 <= _REACH:
             return
@@ -440,7 +440,7 @@ class _Reading:
         return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
 
     def _inverted(self, k: int) -> Claim | None:
-        """The relation of a thing to the one before it: "On the hood of a car, there are cats"."""
+        """Returns the relation of a thing to the one before it: "On the hood of a car, there are cats"."""
         before, thing = self.things[k - 1], self.things[k]
         if self.words[before.last + 1] not in _INVERTING:
             return None
@@ -469,7 +469,7 @@ class _Reading:
         return None
 
     def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
-        """The relation to the next of several things: "wearing a shirt, shorts and a hat"."""
+        """Yields the relation to the next of several things: "wearing a shirt, shorts and a hat"."""
         led = self.led.get(k - 1)
         rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
         if led is None or rest is None or not self._is_phrase(rest):
@@ -485,7 +485,7 @@ class _Reading:
         yield self._led_claim(led, k)
 
     def _subject(self, k: int, led: _Led) -> int | None:
-        """The thing that a relation begins at: the one before it, or the one that leads to that."""
+        """Returns the thing that a relation begins at: the one before it, or the one that leads to that."""
         root = self.root[k]
         if led.cue.agent:
             near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
@@ -499,7 +499,7 @@ class _Reading:
         return root if led.how == "verb" else k
 
     def _agent_before(self, k: int) -> int | None:
-        """The nearest thing that can hold, wear and ride, from one backwards to the beginning of the sentence."""
+        """Returns the nearest thing that can hold, wear and ride, from one back to the beginning of the sentence."""
         while k >= 0 and self.things[k].mention.label not in _SETS["agents"]:
             gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
             if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
@@ -555,7 +555,7 @@ class _Reading:
         return None
 
     def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
-        """The relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
+        """Returns the relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
         for phrase, cue, value in _STARTING.get(self.ahead[j], ()):
             behind = j + len(phrase)
             if behind <= stop and tuple(self.words[j:behind]) == phrase:
@@ -563,7 +563,7 @@ class _Reading:
         return None
 
     def _is_phrase(self, words: Sequence[str]) -> bool:
-        """Whether the words between a relation and a thing are the beginning of its noun phrase."""
+        """Returns whether the words between a relation and a thing are the beginning of its noun phrase."""
         j = 0
         while j < len(words):
             word = words[j]
@@ -607,7 +607,7 @@ class _Reading:
             yield self._tokens_of(*match.span())
 
     def _matches(self, pattern: re.Pattern[str], anchors: frozenset[str], reach: int) -> Iterator[re.Match[str]]:
-        """The matches of a pattern that begin two to ``reach`` tokens before one of the words that each of them has.
+        """Yields the matches of a pattern that begin two to ``reach`` tokens before one of the words that each has.
 
         It is looked for from these words backwards: to search the whole text costs five times as much.
         """
@@ -634,7 +634,7 @@ class _Reading:
                 yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
 
     def _located(self, first: int, last: int) -> int | None:
-        """The thing that is at a place: the one before its words, or, at a sentence's beginning, the one behind."""
+        """Returns the thing at a place: the one before its words, or, at a sentence's beginning, the one after."""
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
             if self.ahead[j] not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
@@ -681,7 +681,7 @@ class _Reading:
                 yield self._text(token, match.start("text"), match.end("text"))
 
     def _text(self, token: int, start: int, end: int) -> Claim:
-        """What is written, on the nearest thing before it in its sentence."""
+        """Returns what is written, on the nearest thing before it in its sentence."""
         j = token - 1
         while j >= 0 and self.words[j] not in _SENTENCE_END and not self.words[j].startswith("\n"):
             if j in self.at and self.things[self.at[j]].mention.label != "text":
@@ -724,7 +724,7 @@ def _use(name: str) -> Use:
 
 
 def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
-    """The claims, with counts marked that may be of some of the things only."""
+    """Yields the claims, with counts marked that may be of some of the things only."""
     counted = [claim.label for claim in claims if claim.kind == "count"]
     if not counted:
         yield from claims
@@ -752,7 +752,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 _NOTHING = [""] * 8
-"""What stands behind the last word: more than any rule looks ahead."""
+"""The words after the last one: more than any rule looks ahead."""
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}
