@@ -65,7 +65,7 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Returns the function in Python of a benchmark, shipped or of another package, which is also ``scapo_eval.NAME``.
+    """Returns the Python function of a benchmark, shipped or from another package; also ``scapo_eval.NAME``.
 
     Args:
         name: of the benchmark (``score`` is that of ``capscore``).

@@ -42,7 +42,7 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
     """Differences to the baseline with their intervals, ranked; filled where the test shows one.
 
     Args:
-        results: of two or more systems.
+        results: of at least two systems.
         metrics: a panel each; None: the headline metrics.
         style: fields of :class:`Style`.
 

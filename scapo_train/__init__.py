@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 8 -m scapo_train configs/qwen2_5_vl_7b.toml
 
-Read ``trainer.py`` first: it is one step from top to bottom, and every other file is one of its phases.
+Read ``trainer.py`` first: it contains one step, and every other file is one of its phases.
 """
 
 import os as _os

@@ -156,7 +156,7 @@ class Data:
         evaluation_oracle: truth file of the held-out images; empty: ``oracle``.
         evaluation_prompts: number of held-out prompts that are used; 0: all.
         evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
-        max_bad: number of prompts that may be left out because their image cannot be read, before training stops;
+        max_bad: number of prompts that may be omitted because their image cannot be read, before training stops;
             less than 1: as a share of the prompts.
         on_unknown_image: what to do with prompts whose image the truth does not know: ``error``, or ``skip`` them.
     """

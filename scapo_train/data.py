@@ -96,11 +96,11 @@ def read_prompts(
 
     Args:
         path: file with JSON Lines of ``{"image", "image_id", "prompt"}``, or with ``images`` (a list, which may be
-            empty) for ``image`` and ``messages`` (a chat) for ``prompt``; ``image_id`` may be left out where the name
+            empty) for ``image`` and ``messages`` (a chat) for ``prompt``; ``image_id`` may be omitted where the name
             of the one image says it.
         images: folder of relative image names; empty: the file's own.
         oracle: truth that must know every image.
-        skip_unknown: whether prompts whose image the truth does not know are left out, with a warning.
+        skip_unknown: whether prompts without ground truth for their image are omitted, with a warning.
 
     Raises:
         InputErrors: faulty lines, ids that the oracle does not know, each with its line.
@@ -122,9 +122,9 @@ def read_prompts(
             faults.add(InputError(f"'image_id' {error}", path=str(path), line=number))
     faults.raise_if_any()
     if skipped:
-        _log.warning("%s: %d prompts left out: the truth does not know their images", path, skipped)
+        _log.warning("%s: %d prompts omitted: their images are not in the ground truth", path, skipped)
     if not sources:
-        raise InputError("no prompts found" + (" whose image the truth knows" if skipped else ""), path=str(path))
+        raise InputError("no prompts found" + (" with ground truth for their image" if skipped else ""), path=str(path))
     return sources
 
 
@@ -213,7 +213,7 @@ def _string(record: Any, key: str) -> str:
         raise InputError(f"'{key}' holds a NUL")
     if not isinstance(value, str) or not value:
         actual = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-        raise InputError(f"'{key}' must be a string that is not empty (found: {actual})")
+        raise InputError(f"'{key}' must be a non-empty string (found: {actual})")
     return value
 
 
@@ -286,7 +286,7 @@ def _part(part: Any, where: str) -> dict[str, str]:
 
 
 def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
-    """Returns the prompts of a step: each epoch is a permutation of its own, the rest that fills no step is left out.
+    """Returns the prompts of a step: each epoch is a permutation of its own, the rest that fills no step is omitted.
 
     Args:
         step: number of the step, from 0.
@@ -345,7 +345,7 @@ class Prompts:
         prepared = self._next is not None and self._next[0] == wanted
         ready, faults = self._next[1].result() if self._next is not None and prepared else self._made(wanted)
         for index in sorted(faults.keys() - self.bad):  # counted here: what is prepared ahead is not this step's
-            _log.warning("left out: %s", faults[index])
+            _log.warning("omitted: %s", faults[index])
         self.bad |= faults.keys()
         self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
         most = self._max_bad if self._max_bad >= 1 else self._max_bad * len(self.sources)

@@ -1,7 +1,7 @@
 """The families of models that can be trained, and a policy of one of them: loaded, sharded and ready.
 
-A family is a record of :data:`FAMILIES`, with a test that holds it to transformers' own forward pass. The vision tower
-of every family is frozen.
+A family is a record of :data:`FAMILIES`, with a test that compares it with transformers' own forward pass. The vision
+tower of every family is frozen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One optimization step from top to bottom: prompts, rollouts, credit, log-probabilities, update, metrics.
+"""One whole optimization step: prompts, rollouts, credit, log-probabilities, update, metrics.
 
 Every scheme runs through these lines; it differs in the advantages that ``credit.py`` gives, and in its
 published form in the loss's settings. The phases are in files of their own, in the order of their use; what lives

@@ -59,7 +59,7 @@ class UpdateResult:
         mismatch: sum over tokens of the absolute difference of the engine's and the policy's log-probabilities.
         loss: mean over updates, not a number if all were skipped.
         grad_norm: mean over updates, before clipping; not a number if all were skipped.
-        skipped: number of updates that were left out.
+        skipped: number of updates that were omitted.
         flops: floating-point operations of matrix products by weights, recomputation not counted.
     """
 
@@ -279,7 +279,7 @@ class Updater:
         return float(total), sums
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
-        """Floating-point operations of this rank's matrix products by weights in an update, recomputation left out."""
+        """Floating-point operations of this rank's matrix products by weights in an update, recomputation omitted."""
 
         def flops(parameter: Tensor) -> float:
             """Per token: forward, gradient of the input and, where it is trained, of the weight."""
@@ -313,7 +313,7 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
         set_learning_rate(optimizer, learning_rate(optim, step, steps))
         optimizer.step()
     else:
-        _log.warning("step %d: loss %g, gradient norm %g: update left out", step + 1, loss, norm)
+        _log.warning("step %d: loss %g, gradient norm %g: update omitted", step + 1, loss, norm)
     optimizer.zero_grad(set_to_none=True)
     return norm if fine else None
 
@@ -360,7 +360,7 @@ def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
 
 
 def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step: int) -> None:
-    """Ends the training run on every rank before weights that are not finite are saved.
+    """Ends the training run on every rank before non-finite weights are saved.
 
     Raises:
         ScapoError: a weight is not finite.

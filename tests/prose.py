@@ -2,7 +2,7 @@
 
 ``python tests/prose.py`` lists every fault of the pages as ``file:line: 'text': advice`` and exits with code 1 if there
 is one. It applies ``RULES`` below and, if it is installed (extra ``dev``), proselint. ``--code`` lists the faults of
-docstrings, messages and help texts instead; the code has not been cleaned yet, so ``poe lint`` does not include it.
+docstrings, messages and help texts instead. ``poe lint`` and ``tests/unit/test_prose.py`` check both.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ RULES = {
     rf"\b(?:{'|'.join(BRITISH)})(?:d|r|s|ed|ing)?\b": "use American spelling",
 }  # fmt: skip
 """Pattern (case is ignored) -> advice."""
+
+PROMPTS = frozenset({"judge_prompts.py", "judge_facts.py", "judge_objects.py"})
+"""Modules with texts that judges are sent; results name their hashes, so the words stay."""
+
+KEYS = frozenset({"normaliser"})
+"""Names of settings, which stay."""
 
 OPENERS = ("What", "Where", "How", "Which", "Who", "Whom", "Whose", "Why", "When")
 """First words that no docstring has."""
@@ -109,8 +115,13 @@ def strings(source: str, path: str) -> Iterator[Fault]:
                 yield Fault(path, node.body[0].lineno, text[:40], "start with a verb (function) or a noun (class)")
             elif function and first in NOUN_OPENERS and not decorators & {"property", "cached_property"}:
                 yield Fault(path, node.body[0].lineno, text[:40], "start with a verb: 'Returns', 'Yields', ...")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") > 2:
-            yield from faults_of(node.value, path, node.lineno)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and is_prose(node.value):
+            yield from (fault for fault in faults_of(node.value, path, node.lineno) if fault.text not in KEYS)
+
+
+def is_prose(text: str) -> bool:
+    """Returns whether a string is prose, not a name, a list of words or a regular expression."""
+    return text.count(" ") > 2 and (text.count(" ") < 12 or re.search(r"[.,:;]", text) is not None) and "(?" not in text
 
 
 def faults(code: bool = False) -> Iterator[Fault]:
@@ -118,6 +129,8 @@ def faults(code: bool = False) -> Iterator[Fault]:
     if code:
         for package in PACKAGES:
             for module in sorted((ROOT / package).rglob("*.py")):
+                if module.name in PROMPTS:
+                    continue
                 yield from strings(module.read_text(encoding="utf-8"), str(module.relative_to(ROOT)))
     else:
         for page in pages():

@@ -32,7 +32,7 @@ def finalize(
 ) -> dict[str, Any]:
     """Writes the matrix, ``OUTPUT.card.json`` and ``OUTPUT.card.md``.
 
-    Excluded images are left out of the matrix and listed in the card.
+    Excluded images are omitted from the matrix and listed in the card.
 
     Args:
         store: the run.
@@ -222,7 +222,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         "## Images",
         "",
         *_pool(images["pool"]),
-        f"{len(images['excluded']):,} images could not be loaded and are left out"
+        f"{len(images['excluded']):,} images could not be loaded and are omitted"
         + (": " + ", ".join(image["image_id"] for image in images["excluded"][:50]) if images["excluded"] else "")
         + ".",
         "",

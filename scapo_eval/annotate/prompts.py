@@ -132,7 +132,7 @@ class _LabelText:
 
 
 def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
-    """Definition and further names of a label; plurals of a name that is listed are left out."""
+    """Definition and further names of a label; plurals of a name that is listed are omitted."""
     aliases = vocabulary.aliases_of(label)
     known = {alias.casefold() for alias in aliases} | {label.casefold()}
     kept = [alias for alias in aliases if alias.casefold() != label.casefold() and not is_plural(alias, known)]

@@ -37,7 +37,7 @@ def sample(
         pool: the images, whose ids all differ.
         n: number of images to draw.
         seed: seed of the draw.
-        exclude: canonical ids of the images to leave out.
+        exclude: canonical ids of the images to omit.
         source: where the pool is from, for the message.
 
     Raises:

@@ -155,7 +155,7 @@ class FaultList:
 
 
 class MissingExtra(ScapoError):
-    """An optional part that is not installed, with the command that installs it.
+    """A missing optional part, with the command that installs it.
 
     Args:
         extra: name of the extra in pyproject.toml.

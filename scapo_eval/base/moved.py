@@ -38,7 +38,7 @@ _PACKAGES = {"scapo_eval.io", "scapo_eval.metrics"}  # former packages, empty bu
 
 
 class _Finder:
-    """Finds former names; asked last, so that an existing module costs nothing."""
+    """Finds former names; asked last, so that existing modules load as fast as before."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         if fullname in MOVED:

@@ -12,7 +12,7 @@ class Verdict(IntEnum):
     """The verdict on one claim. The first three are the states of its cell, so arrays of states are verdicts.
 
     ``REPEATED`` refines ``SUPPORTED`` where the order of the pieces counts (the reward); ``NOT_COUNTED`` is a mention
-    that the chosen reading leaves out, or an ignore phrase (evidence for people).
+    that the chosen reading omits, or an ignore phrase (evidence for people).
     """
 
     UNKNOWN = UNKNOWN

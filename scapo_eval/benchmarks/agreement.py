@@ -172,7 +172,7 @@ class _Sample:
     Attributes:
         at: (n,) their numbers in the file; rows: (captions,) row of each caption of the file.
         caption, label: (claims,) what they claim, each once.
-        present: (images, labels) whether the truth has it.
+        present: (images, labels) whether the label is present.
         named, has: (labels,) share of the captions that claim a label, of their images that have it.
         spread: mean square of d.
     """

@@ -34,7 +34,7 @@ class AnsweredQuestion:
         verdict: what the answer comes to, in words.
         right: whether that is right, None where nobody can tell.
         response: the answer's own words.
-        description: the description that stood in the prompt, empty without one.
+        description: the description in the prompt, empty without one.
         judgment: the judge's own words.
     """
 

@@ -31,7 +31,7 @@ def augmented_runs(
 
     Args:
         name: of a benchmark that has ``augmented`` in its record.
-        answers: system name -> file; the first should be the plain one.
+        answers: system name -> file; the first should be the one without descriptions.
         truth: the benchmark's data, or files of questions; empty: the answers' own labels.
         parser_name: the rule that reads yes or no; None: the benchmark's own.
         resampling: of the intervals.
@@ -50,7 +50,7 @@ def augmented_runs(
     runs = score(sources, truth, parser_name, resampling or Resampling(), warn)
     described = [_has_description(path) for path in sources.values()]
     if described[0] and not all(described):
-        warn(f"{runs[0].name} is the baseline, and it is the augmented one: put the plain answers first")
+        warn(f"{runs[0].name} is the baseline, and it is the augmented one: put the answers without descriptions first")
     elif not any(described[1:]):
         warn("no file after the first says that its answers had a description (field 'description')")
     return [
@@ -90,7 +90,7 @@ def _score(
     parser: str | None = None,
 ) -> list[Run]:
     if len(systems.given) < 2:
-        raise OptionError("give the plain answers, then augmented ones")
+        raise OptionError("give the answers without descriptions first, then the augmented ones")
     truth = questions or ((data,) if data else ())
     return augmented_runs(
         benchmark, systems.named(), truth, parser_name=parser, resampling=systems.resampling, warn=systems.warn

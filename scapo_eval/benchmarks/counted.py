@@ -34,7 +34,7 @@ class CountedBenchmark(Benchmark):
     and tests resample images (``image_id``, ``image``...); without them records, by their ``id`` where they have one.
 
     Attributes:
-        count: a record -> column -> count, a whole number of 0 or more; columns that it leaves out are 0. Its keyword
+        count: a record -> column -> count, a non-negative whole number; columns that it omits are 0. Its keyword
             parameters are the ``options``. ValueError, KeyError and TypeError name a faulty record, with their text.
         columns: names of the counts.
         formulas: metric -> summed counts -> value, :func:`scapo_eval.ratio` for a share or a mean.
@@ -106,7 +106,7 @@ class CountedBenchmark(Benchmark):
             raise ValueError(f"'{self.name}' counts what is not among its columns: {', '.join(unknown)}")
         for name, value in counts.items():
             if value != int(value) or value < 0:
-                raise ValueError(f"'{self.name}' must count whole numbers of 0 or more, and {name} is {value!r}")
+                raise ValueError(f"'{self.name}' must count non-negative whole numbers, and {name} is {value!r}")
         for few, many in self.at_most:
             if counts.get(few, 0) > counts.get(many, 0):
                 raise ValueError(f"'{self.name}' counts more {few} than {many}")

@@ -52,7 +52,7 @@ COLUMNS = (
     "empty",
 )
 """Per response: 1; different known labels, and of these present, absent; pieces, and of these with a present
-label, an absent label, both (silent ones left out); different labels of unknown cells; 1 if it is an empty text."""
+label, an absent label, both (silent ones omitted); different labels of unknown cells; 1 if it is an empty text."""
 
 
 def density_metrics() -> MetricSet:

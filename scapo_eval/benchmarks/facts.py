@@ -369,7 +369,7 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 
 
 def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
-    """Returns one system's run; what could not be read is left out of the metrics that need it, and counted."""
+    """Returns one system's run; what could not be read is omitted from the metrics that need it, and counted."""
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]
     builder.add(images, np.stack([description_counts(description) for description in descriptions]))
@@ -379,7 +379,7 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
     judgings = [description.judging for description in descriptions]
     notes = Judging.notes(judgings)
     if unread:
-        notes.append(f"{unread:,} descriptions with a verdict that could not be read, left out where it is needed")
+        notes.append(f"{unread:,} descriptions with a verdict that could not be read, omitted where it is needed")
     if 0 < alone < len(descriptions):
         notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore leave them out")
     if empty:

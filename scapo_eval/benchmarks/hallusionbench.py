@@ -370,7 +370,7 @@ def hallusionbench_runs(
 ) -> list[Run]:
     """Answers of several systems as runs, whose metrics are those of all their questions.
 
-    A figure or pair with an unanswered question is left out and counted.
+    A figure or pair with an unanswered question is omitted and counted.
 
     Args:
         answers: system name -> its answers.
@@ -404,7 +404,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
         notes.append("LH, VI and Mixed: answers agree where both say yes or no (published values have a judge compare)")
     if any(incomplete.values()):
         listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
-        notes.append(f"left out, because some of their questions are not answered: {listed}")
+        notes.append(f"omitted, because some of their questions are not answered: {listed}")
     own_labels = OWN_LABELS in answers.notes
     asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
     return Run(
@@ -431,7 +431,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
 
 
 def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict[str, int]]:
-    """Counts per set, and how many figures and pairs are left out."""
+    """Counts per set, and how many figures and pairs are omitted."""
     asked: Counter[tuple[str, str, int]] = Counter()
     for question in answers.questions:
         place = Place.of(question.id)

@@ -49,9 +49,9 @@ class JoinedAnswers:
         graded: the answered questions, in the order of the questions.
         questions: all that were to be answered.
         duplicate: further answers to an answered question; the first counts.
-        unknown: answers to no question of the set, left out.
+        unknown: answers to no question of the set, omitted.
         notes: what a reader of the values should know, one sentence each.
-        bad_files: files that could not be read and were left out.
+        bad_files: files that could not be read and were omitted.
     """
 
     graded: tuple[Graded, ...]
@@ -162,7 +162,7 @@ class Keyed:
     Attributes:
         answers: those that are.
         key: how their ids name questions.
-        left_out: category without questions -> its answers, which are left out.
+        left_out: category without questions -> its answers, which are omitted.
         numbering: how ids are counted, where the answers themselves decide it: parts of one system must agree.
     """
 
@@ -275,14 +275,14 @@ def joined(
         found: of all answers.
         questions, source, benchmark, notes: as for :func:`join`.
         left_out: category without questions -> its answers, which count as unknown.
-        bad_files: files that were left out.
+        bad_files: omitted files.
 
     Raises:
         InputError: see :func:`join`.
     """
     n, aside = len(found.question) + found.n_strangers, sum((left_out or {}).values())
     if left_out and aside:
-        note = f"{aside:,} answers left out: no question file for {', '.join(sorted(left_out))}"
+        note = f"{aside:,} answers omitted: no question file for {', '.join(sorted(left_out))}"
         if not n:
             raise InputError(f"nothing to score: {note}", path=source)
         notes = (note, *notes)
@@ -378,10 +378,10 @@ def _notes(
         yield f"{note}: {', '.join(parts)}" if len(asked) > 1 else note
     if matches.n_strangers:
         place = _place(matches.strangers[0])
-        yield f"left out: {_many(matches.n_strangers, 'answer')} to no known question (first: {place})"
+        yield f"omitted: {_many(matches.n_strangers, 'answer')} to no known question (first: {place})"
     if duplicates:
         repeated = _many(len(duplicates), "repeated answer")
-        yield f"left out: {repeated}, a question's first answer counts (first: {_place(duplicates[0])})"
+        yield f"omitted: {repeated}, a question's first answer counts (first: {_place(duplicates[0])})"
     if relabeled:
         yield f"{_many(relabeled, 'answer')} with another label than the question's, which counts"
     if graded and not any(item.question.image for item in graded):

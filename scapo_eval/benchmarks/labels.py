@@ -60,7 +60,7 @@ class LabelCounts:
         Args:
             labels: L labels.
             claimed: (n, L) whether a caption claims a label.
-            states: (n, L) what the truth says of it in the caption's image: 1, 0, or -1 for unknown.
+            states: (n, L) its state in the caption's image: 1 present, 0 absent, -1 unknown.
             mentions: (L,) mentions of each label.
         """
         wrong, right = claimed & (states == 0), claimed & (states == 1)
@@ -235,7 +235,7 @@ class AbsentClaims:
     Attributes:
         label: the label.
         annotated: images with captions that have it, by the truth.
-        claimed: images in which a caption claims it and the truth knows it.
+        claimed: images in which a caption claims it and its presence is known.
         absent: of these, images in which it is absent.
         agreed: of these, images in which at least two systems claim it.
         images: some of these images, those that most systems agree on first.
@@ -264,7 +264,7 @@ def absent_claims(
     *,
     examples: int = 5,
 ) -> list[AbsentClaims]:
-    """Returns the labels that captions claim where the truth says they are absent, most agreed on first.
+    """Returns the labels that captions claim although they are absent from the ground truth, most agreed on first.
 
     Several systems that claim the same label of the same image are a hint that the truth lacks it there; whether it
     does is a person's to see.

@@ -203,7 +203,7 @@ def rating_counts(rating: Rating) -> NDArray[np.int64]:
 def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | None = None) -> Run:
     """Returns one system's run of MMHal-Bench.
 
-    Answers without a rating are left out of every metric and counted as ``unparsed``; ``printed`` holds
+    Answers without a rating are omitted from every metric and counted as ``unparsed``; ``printed`` holds
     what the official script prints for a full run, which takes them as 0.
     """
     builder = CountBuilder(COLUMNS)

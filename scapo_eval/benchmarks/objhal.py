@@ -372,7 +372,7 @@ def score_objhal(
         given=path,
     )
     unread = judged.unread if judged else 0
-    notes = [f"{unread:,} captions left out: what the judge said of them could not be read"] if unread else []
+    notes = [f"{unread:,} captions omitted: what the judge said of them could not be read"] if unread else []
     if judged is None:
         notes.append("objects found by the matcher; published values have a language model list them (judge objhal)")
     return Run(

@@ -116,7 +116,7 @@ class PairTally:
         responses, prompts: how many were read.
         pairs: how many were made.
         paired_prompts: prompts with at least one pair.
-        unknown_images: responses left out because the truth does not know their image.
+        unknown_images: responses omitted because the truth does not know their image.
     """
 
     responses: int
@@ -206,7 +206,7 @@ def pair_file(
         vocabulary, oracle: what is in the images.
         settings: which pairs.
         prompt: what was asked, of responses whose record does not say.
-        skip_unknown_images: leave out responses to images that the oracle does not know.
+        skip_unknown_images: omit responses to images that the oracle does not know.
         write: called with each pair.
 
     Raises:

@@ -59,7 +59,7 @@ def read_phd(path: Readable) -> list[Question]:
     counted per mode in the file's order.
 
     Raises:
-        InputErrors: records that are not valid PhD records, by element.
+        InputErrors: invalid PhD records, by element.
     """
     source = display_name(path)
     faults = FaultList()
@@ -204,7 +204,7 @@ def _with_modes(answers: Sequence[Answer], source: str) -> list[Answer]:
 
 
 def _with_mode(answer: Answer, source: str) -> Answer:
-    """Returns the answer with its mode and task in this module's spelling; the mode may stand in the id alone.
+    """Returns the answer with its mode and task in this module's spelling; the mode may be in the id only.
 
     Raises:
         InputError: neither the record nor its id names a mode.

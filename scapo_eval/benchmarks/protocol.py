@@ -279,7 +279,7 @@ class Protocol:
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the protocol as its file holds it, with the hash of the image ids."""
+        """Returns the protocol in the form of its file, with the hash of the image ids."""
         held = asdict(self) | {"image_ids_hash": self.images_hash}
         del held["path"]
         return held
@@ -371,7 +371,7 @@ def _first(ids: Iterable[str]) -> str:
 
 
 def shipped_protocols() -> dict[str, Any]:
-    """Name -> readable resource of the protocols that come with the project, and with benchmarks of other packages."""
+    """Returns name -> readable resource of the shipped protocols and of those of benchmarks from other packages."""
     installed = [
         Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None
     ]

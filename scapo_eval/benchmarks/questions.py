@@ -136,7 +136,7 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
         The questions, ids ``category/id``, or ``id`` where there is no category.
 
     Raises:
-        InputErrors: records that are not valid questions, two questions with one id.
+        InputErrors: invalid questions, two questions with one id.
     """
     source = display_name(path)
     faults = FaultList()

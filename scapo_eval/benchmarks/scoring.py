@@ -81,7 +81,7 @@ class ScorableBlock(Protocol):
         """Raw bytes, for the progress bar."""
 
     def parse(self, faults: FaultList) -> Captions:
-        """Returns the records; faulty ones go to ``faults`` and are left out."""
+        """Returns the records; faulty ones go to ``faults`` and are omitted."""
 
 
 class UnknownImage(InputError):
@@ -171,7 +171,7 @@ class ScoredBlock:
         counts: (captions, columns) int64, in the order of the scorer's columns.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         evidence: what was found in the captions, as the scorer keeps it.
-        unknown_images: captions left out because a truth does not know their image.
+        unknown_images: captions omitted because a truth does not know their image.
         strange: ids of the first captions of unknown images.
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
@@ -268,11 +268,11 @@ class Tally:
     Attributes:
         table: counts per image.
         n_records: captions scored.
-        skipped: faulty records left out.
-        unknown_images: captions of unknown images left out.
+        skipped: omitted faulty records.
+        unknown_images: captions of unknown images omitted.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         unfinished: captions whose last sentence was dropped; None where none was to be.
-        bad_files: files that could not be read and were left out, each with its fault.
+        bad_files: files that could not be read and were omitted, each with its fault.
         account: what became of every record.
         prompts: what the captions say that they were asked for with.
         strangers: one sentence where most captions were of unknown images.
@@ -293,7 +293,7 @@ class Tally:
 
     @property
     def left_out(self) -> int:
-        """All records left out."""
+        """All records omitted."""
         return self.skipped + self.unknown_images
 
     @property
@@ -322,11 +322,11 @@ class Tally:
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
-    """Returns one sentence that names the files left out, where there are any."""
+    """Returns one sentence that names the files omitted, where there are any."""
     if not bad_files:
         return []
     shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
-    return [f"{len(bad_files):,} files could not be read and are left out: {shown}"]
+    return [f"{len(bad_files):,} files could not be read and are omitted: {shown}"]
 
 
 OnBlock = Callable[[ScoredBlock], None]
@@ -352,9 +352,9 @@ class Sums:
 
     Attributes:
         counts: per image.
-        totals: ``scored``, ``skipped`` (faulty records left out), ``unknown_images`` and ``unfinished`` captions.
+        totals: ``scored``, ``skipped`` (omitted faulty records), ``unknown_images`` and ``unfinished`` captions.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
-        faults: what is not left out.
+        faults: what is not omitted.
         checks: of ids and models.
         lines: of the file, of blocks that count their own.
         prints: (captions,) numbers that tell image and text apart, of every block.
@@ -468,7 +468,7 @@ class Sums:
         """Returns the sums of a whole file.
 
         Args:
-            bad_files: files that were left out.
+            bad_files: omitted files.
 
         Raises:
             InputErrors, InputError: faults by file and line, or nothing is left to score.

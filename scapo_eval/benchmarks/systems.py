@@ -197,7 +197,7 @@ def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
-    """Returns one source, or each path of a list of paths; none of None, or of an option that was not given."""
+    """Returns one source, or each path of a list of paths; none of None, or of a missing option."""
     if given is None or (isinstance(given, tuple) and not given):
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):

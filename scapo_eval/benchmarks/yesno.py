@@ -47,7 +47,7 @@ from .questions import OWN_LABELS, Question, questions_of, read_questions
 from .systems import Systems, drawn, naming_inputs, sources_of
 
 Unparsed = Literal["wrong", "drop"]
-"""What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
+"""What becomes of an answer that says neither yes nor no: wrong, or omitted from every metric."""
 
 GroupOf = Callable[[Question], str]
 """Question -> the group whose counts it adds to."""
@@ -130,7 +130,7 @@ def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
 
 
 def mean(formulas: Sequence[Formula]) -> Formula:
-    """Returns the plain mean of formulas; no value where one of them has none, or where there are none."""
+    """Returns the unweighted mean of formulas; no value where one of them has none, or where there are none."""
 
     def measure(sums: Sums) -> Floats:
         if not formulas:
@@ -428,7 +428,7 @@ def _run(
     counts = answers.counts
     notes = list(answers.notes)
     if counts["unparsed"]:
-        fate = "they count as wrong" if unparsed == "wrong" else "they are left out"
+        fate = "they count as wrong" if unparsed == "wrong" else "they are omitted"
         notes.append(
             f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
             f"'{parser}'; {fate}"
@@ -481,7 +481,7 @@ def yesno(
         questions: records of ``id`` and ``label``, or files of them; None takes the answers' own labels.
         parser: whose rule reads yes or no out of an answer, one of :data:`scapo_eval.readers.parsers.PARSERS`.
         yes, no: further words for them (``oui``, ``non``...).
-        unparsed: an answer that says neither is ``wrong``, or left out (``drop``).
+        unparsed: an answer that says neither is ``wrong``, or omitted (``drop``).
         model: the one to score where a file mixes several.
         name, resamples, seed, bootstrap: see :func:`scapo_eval.score`.
 
@@ -509,7 +509,7 @@ def yesno(
 
 UNPARSED = {
     "unparsed": Option(
-        choices=get_args(Unparsed), help="An answer that says neither is wrong, or left out of every metric."
+        choices=get_args(Unparsed), help="An answer that says neither is wrong, or omitted from every metric."
     )
 }
 

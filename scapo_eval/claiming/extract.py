@@ -378,9 +378,7 @@ class _Reading:
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
-        """Returns whether a thing cannot do this itself ("a road running along"), or does it to another ("flying a
-        kite").
-        """
+        """Returns whether a thing cannot do this ("a road running along"), or does it to another ("flying a kite")."""
         motion = _DOING[self.ahead[j]][1] in ("running", "flying")
         agent = self.things[k].mention.label in _AGENTS
         return motion and (self.ahead[j + 1] in ("a", "an", "the") if agent else self.ahead[j][:3] == "run")
@@ -502,9 +500,7 @@ class _Reading:
         return root if led.how == "verb" else k
 
     def _agent_before(self, k: int) -> int | None:
-        """Returns the nearest thing that can hold, wear and ride, from one backwards to the beginning of the
-        sentence.
-        """
+        """Returns the nearest thing that can hold, wear and ride, from one back to the beginning of the sentence."""
         while k >= 0 and self.things[k].mention.label not in _AGENTS:
             gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
             if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
@@ -650,9 +646,7 @@ class _Reading:
                 yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
 
     def _located(self, first: int, last: int) -> int | None:
-        """Returns the thing that is at a place: the one before its words, or, at a sentence's beginning, the one
-        behind.
-        """
+        """Returns the thing at a place: the one before its words, or, at a sentence's beginning, the one after."""
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
             if self.ahead[j] not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
@@ -770,7 +764,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 _NOTHING = [""] * 8
-"""What stands behind the last word: more than any rule looks ahead."""
+"""The words after the last one: more than any rule looks ahead."""
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}

@@ -96,7 +96,7 @@ def cluster_options(command: Command) -> Command:
         click.option(
             "--on-bad-file",
             type=click.Choice(["fail", "skip"]),
-            help="With --engine: files that cannot be read are an error, or are left out, counted and named."
+            help="With --engine: files that cannot be read are an error, or are omitted, counted and named."
             "  [default: fail]",
         ),
     ]

@@ -36,7 +36,7 @@ FOR = {
     "trl": "the adapter for TRL",
     "verl": "the adapter for verl",
 }
-"""What each extra is for; those of contributors are left out."""
+"""What each extra is for; those of contributors are omitted."""
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")

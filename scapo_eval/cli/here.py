@@ -1,4 +1,4 @@
-"""``scapo-eval`` alone: what stands in a folder, and what one would do with it next."""
+"""``scapo-eval`` alone: what a folder contains, and what to do with it next."""
 
 from __future__ import annotations
 

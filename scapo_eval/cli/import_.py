@@ -52,7 +52,7 @@ def command(
     name: str | None,
     quiet: bool,
 ) -> int:
-    """Converts captions or answers of another tool to JSON Lines, or its finished results to a results file.
+    """Converts captions or answers from another tool to JSON Lines, or its finished results to a results file.
 
     FILES are recognized by content: COCO results, answers of LLaVA and of benchmarks, samples of lmms-eval,
     VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,

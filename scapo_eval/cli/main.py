@@ -96,10 +96,10 @@ class Verbs(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the lists of verbs, without importing any but those of other packages."""
+        """Writes the lists of verbs, without importing any but those from other packages."""
         others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
         width = max(map(len, (*VERBS, *others)))
-        for heading, verbs in ({**GROUPS, "Benchmarks of other packages": others} if others else GROUPS).items():
+        for heading, verbs in ({**GROUPS, "Benchmarks from other packages": others} if others else GROUPS).items():
             with formatter.section(heading):
                 formatter.write_dl([(verb.ljust(width), line) for verb, line in verbs.items()])
         with formatter.section("Train (extra 'train')"):

@@ -289,7 +289,7 @@ def with_options(
 
 
 def reference_options(command: Command) -> Command:
-    """Adds what stands beside a truth, as of ``score``: ``references, leave_out_self, unnamed, weights``."""
+    """Adds the options of ``score`` beside a ground truth: ``references, leave_out_self, unnamed, weights``."""
     told = benchmark("capscore").options
     options = [
         click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),

@@ -110,7 +110,7 @@ def command(
             write=lambda pair: stream.write(record(pair)),
         )
     if not quiet:
-        left_out = f", {summary.unknown_images:,} of unknown images left out" if summary.unknown_images else ""
+        left_out = f", {summary.unknown_images:,} of unknown images omitted" if summary.unknown_images else ""
         echo(
             f"{summary.pairs:,} pairs for {summary.paired_prompts:,} of {summary.prompts:,} prompts, "
             f"from {summary.responses:,} responses{left_out}",

@@ -117,7 +117,7 @@ def command(
         warn(note)
     n, empty = scored.n_records, scored.table.counts()["empty"]
     left_out = (
-        f", {scored.skipped} faulty and {scored.unknown_images} of unknown images left out" if scored.left_out else ""
+        f", {scored.skipped} faulty and {scored.unknown_images} of unknown images omitted" if scored.left_out else ""
     )
     echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
     echo(f"{reward.signature}|n:{n}|skip:{scored.left_out}", err=True)

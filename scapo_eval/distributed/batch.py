@@ -62,7 +62,7 @@ __all__ = [
 ]  # fmt: skip
 
 OnBadFile = Literal["fail", "skip"]
-"""What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
+"""What becomes of a file that cannot be read: an error that names it, or it is omitted, counted and named."""
 
 KIND, KEY, N = "kind", "key", "n"
 """What a row counts (an ``image``, or one of KINDS), which one (in UTF-8), and how often. Images have columns
@@ -190,7 +190,7 @@ class Counted(ABC, Generic[Result]):
         return builder.table()
 
     def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
-        """Files that could not be read and may be left out.
+        """Files that could not be read and may be omitted.
 
         Raises:
             InputErrors: they may not; faults of records.

@@ -36,7 +36,7 @@ class CountingEngine(ABC, Generic[Data]):
 
     Of every function: ``name`` of the system is by default the file's, the pattern's folder, or what the records are.
     ``workers`` are the tasks at a time; None: as many as there are processors for. A file that cannot be read is an
-    error that names it, or with ``on_bad_file="skip"`` left out, counted and named. ``resamples``, ``seed`` and
+    error that names it, or with ``on_bad_file="skip"`` omitted, counted and named. ``resamples``, ``seed`` and
     ``bootstrap`` say how intervals are drawn: by default by the Poisson bootstrap, at any number of images; the results
     are those of one process with the same ``bootstrap``.
     """

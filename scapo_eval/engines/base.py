@@ -168,7 +168,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
-    """Yields the texts that :func:`without_secrets` leaves out; all of them if the value itself is ``named`` so."""
+    """Yields the texts that :func:`without_secrets` omits; all of them if the value itself is ``named`` so."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from secrets_of(inner, named or _SECRET.search(str(key)) is not None)

@@ -70,7 +70,7 @@ class OpenAIEngine:
         wait_server: seconds in which a server that refuses connections may come back, which no request's tries are
             lost by; None: :data:`PATIENCE` once it has answered, and at the start it must be there.
         extra: further fields of every request's body; None removes a field that a server refuses.
-        warn: called with a message where the server refuses a sampling setting, which is then left out.
+        warn: called with a message where the server refuses a sampling setting, which is then omitted.
 
     Raises:
         MissingExtra: aiohttp is not installed.
@@ -384,7 +384,7 @@ class OpenAIEngine:
         if name not in self._told:
             self._told.add(name)
             self._warn(
-                f"the server does not take {name} ({value} was asked for): left out; its own value or the checkpoint's "
+                f"the server does not take {name} ({value} was asked for): omitted; its own value or the checkpoint's "
                 f"acts, and texts may differ from those of other engines ({why})"
             )
 

@@ -31,7 +31,7 @@ class IdAgreement:
     """Agreement of captions with the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
-        confirmed: share of what a sample of captions claims that the truth has in the image.
+        confirmed: share of a sample of captions' claims that are true of the image.
         chance: the same with the captions among the images at random.
         z: how many standard deviations of chance lie between; 0 where all captions claim the same.
     """
@@ -54,18 +54,18 @@ class Account:
         bytes: read of it, as they lie on disk or came through a pipe; 0 where it was in memory.
         lines: read; of a table or an array its rows.
         records: read, of whatever became of them.
-        skipped: faulty ones that were left out.
+        skipped: faulty ones that were omitted.
         duplicates: those with the same image and text as an earlier one.
         empty: those whose text is one of :data:`NOTHING`.
         cut: those that a limit cut off: as the file says (``meta.finish``), or else by their last sentence, which has
             no end though others have.
-        unmatched_ids: those left out because the truth does not know their image.
+        unmatched_ids: those omitted because the truth does not know their image.
         captions_per_image: least and most; 0 and 0 of other records than captions.
         crc32: of those bytes, in 8 hexadecimal digits; with their number it tells that a file is still the same. None
             where only parts of the file were read (the columns of a parquet file), of several files, or in memory.
         agreement: of the captions with their images; None for fewer than 20 with a claim, where labels do not count,
             and where all images have the same of what is claimed.
-        contradicting: records with an object of their own (``objects``) that the truth says is absent.
+        contradicting: records with an object of their own (``objects``) that is absent from the ground truth.
     """
 
     bytes: int
@@ -165,7 +165,7 @@ class RecordCount:
         Args:
             size: its bytes.
             crc32: of them.
-            skipped: records that were left out.
+            skipped: records that were omitted.
             unmatched: those with an id that nothing asks for.
         """
         return Account(

@@ -1,6 +1,6 @@
 """Reads a file's container (JSON lines, a JSON array, one JSON object, a workbook, a table, parquet) as rows.
 
-The kind is told by the content, never by the file's name: many a ``.json`` holds lines.
+The content decides the kind, never the file's name: many a ``.json`` holds lines.
 """
 
 from __future__ import annotations

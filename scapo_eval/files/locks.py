@@ -9,7 +9,7 @@ def try_lock(descriptor: int) -> bool:
     """Takes the exclusive lock of an open file; it lasts until the descriptor is closed, also by kill -9.
 
     Returns:
-        Whether it was taken; False: another process holds it.
+        Whether it was taken; False: another process has it.
 
     Raises:
         InputError: the system has no such locks (Windows).

@@ -59,7 +59,7 @@ class Parquet:
     def batches(
         self, rows: int, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Record batches of so many rows at most, fewer where cells are large.
+        """Record batches of at most so many rows, fewer where cells are large.
 
         Args:
             rows: number of rows.

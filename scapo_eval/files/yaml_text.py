@@ -107,7 +107,7 @@ class _Node:
 
 
 def _scalar(event: Any, resolver: Any) -> Any:
-    """Returns a scalar's value: text where it is quoted; plain, what YAML 1.1 takes it for, dates being text."""
+    """Returns a scalar's value: text if it is quoted, otherwise its value in YAML 1.1, where dates stay text."""
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin
         return text

@@ -61,7 +61,7 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
         folder: finds the files of the images.
 
     Raises:
-        InputErrors: records that are not valid questions.
+        InputErrors: invalid questions.
         InputError: a file has no records, or an id appears twice.
     """
     asked: list[AskedQuestion] = []

@@ -116,7 +116,7 @@ class Journal:
             size *= 4
 
     def _read(self, warn: Callable[[str], None]) -> None:
-        """Indexes the completions of earlier runs; failures are left out, so that their requests are made again."""
+        """Indexes the completions of earlier runs; failures are omitted, so that their requests are made again."""
         damaged = 0
         with open(self.path, "rb") as stream:
             for line in iter(lambda: stream.readline(MAX_LINE), b""):

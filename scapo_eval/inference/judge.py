@@ -280,7 +280,7 @@ def judge_faithscore(
         verifier: session of the verifier, which is given the images; may share the judge's engine and journal.
         folder: finds the files of the images.
         output: path of the JSON Lines with ``facts``, ``categories`` and ``verified`` (1 or 0 for each fact). A fact
-            that the verifier does not judge is left out of all three and listed in ``unverified``; an answer that the
+            that the verifier does not judge is omitted from all three and listed in ``unverified``; an answer that the
             judge cannot split is in the failed file.
         judge: name of the judge.
         verified_by: name of the verifier.

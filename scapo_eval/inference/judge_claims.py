@@ -55,7 +55,7 @@ def claims_to_judge(
     Args:
         captions: of one system or several.
         extractor: finds the claims.
-        reading: claims of a use that it leaves out are not asked about.
+        reading: claims of a use that it omits are not asked about.
     """
     by_image: dict[str, dict[ClaimKey, None]] = {}
     of_captions = extractor.find_batch([caption.caption for caption in captions])

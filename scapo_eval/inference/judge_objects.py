@@ -49,7 +49,7 @@ OBJECTS_EXAMPLE = (
 )
 
 NO_QUESTION = "Describe this image."
-"""Stands for the request where a record does not say how its description was asked for."""
+"""Replaces the request if a record does not state how its description was asked for."""
 
 
 def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn, ...]:

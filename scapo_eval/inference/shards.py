@@ -2,7 +2,7 @@
 
 Every machine is given the same work and one shard of it, ``3/64``. An item (an image, a question, an answer) falls to a
 shard by a hash of its content, so nobody hands anything out, and a shard that is made again is the same shard. Beside a
-shard's output is ``OUTPUT.shard.json``: which work it is a part of, and where its rows stand in the whole.
+shard's output is ``OUTPUT.shard.json``: which work it is a part of, and where its rows belong in the whole.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Share(Generic[Item]):
         items: its items, in their order.
         positions: where they stand among all items.
         total: number of all items.
-        work: hash of all items, by which shards of different work are told apart.
+        work: hash of all items, which distinguishes shards of different work.
     """
 
     shard: Shard
@@ -322,7 +322,7 @@ def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None
 
 
 def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
-    """Refuses to replace an output with rows that no shard has: they may have been paid for."""
+    """Refuses to replace an output with rows that no shard has: they may have cost money."""
     if not os.path.exists(output) or not os.path.getsize(output):
         return
     merged = set(made.values())

@@ -1,4 +1,4 @@
-"""One caption at a time: what the scorers of other harnesses call, which keep the records and add up at the end.
+"""One caption at a time: what the scorers from other harnesses call, which keep the records and add up at the end.
 
 A caption becomes a row of counts, and metrics are computed from summed rows, so that the values are those of
 ``scapo-eval chair`` on the same captions, whatever order or batches the harness takes.

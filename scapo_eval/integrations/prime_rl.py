@@ -7,7 +7,7 @@ prime-rl's algorithm ``custom`` takes a function from a group's rollouts to one 
     import_path = "scapo_eval.integrations.prime_rl.advantages"
     kwargs = { truth = "truth.npz", vocabulary = "dopa160", tokenizer = "Qwen/Qwen2.5-VL-7B-Instruct" }
 
-The image id stands in each rollout's ``info`` (``image_id``) or is its ``answer``. Rollouts of one turn only.
+Each rollout has its image id in ``info`` (``image_id``) or as its ``answer``. Rollouts of one turn only.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
 
     With ``level="subsentence"`` it is the sum of the pieces' rewards, with ``hal`` and ``cap`` the
     response-level rewards that the paper compares with. A row that cannot be scored gives None, which
-    TRL leaves out (with ``on_error="zero"``; otherwise it raises).
+    TRL omits (with ``on_error="zero"``; otherwise it raises).
 
     Args:
         reward: the reward that scores the completions. The dataset needs a column ``image_id``.

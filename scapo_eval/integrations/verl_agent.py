@@ -18,7 +18,7 @@ try:
     import torch
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
     from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-except ImportError as error:  # verl's own metadata leaves out what its agent loop imports
+except ImportError as error:  # verl's own metadata omits what its agent loop imports
     raise MissingExtra("verl", f"the verl agent loop ({error})") from error
 
 

@@ -166,7 +166,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
     """Returns the matches of the templates of the ignore rules, in the order of the files; a phrase counts for its
     first one.
 
-    Those of an included file that hold no alias of the vocabulary are left out.
+    Those of an included file that hold no alias of the vocabulary are omitted.
 
     Args:
         vocabulary: with the rules of its own file and of those that it includes.

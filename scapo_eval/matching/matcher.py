@@ -1,8 +1,8 @@
 """From captions to mentions: whole words, leftmost then longest, exact on any Unicode text.
 
-What a match is, the walk of ``trie.py`` over the words of one caption says; ``find`` is that walk. ``find_batch`` gives
-the same for many captions at once (``matcher_batch.py``). Tests hold the two equal, and equal to a third, slow and
-obvious search. What a caption does with a mention, and which mentions count, ``claims.py`` says.
+The walk of ``trie.py`` over the words of one caption defines a match; ``find`` is that walk. ``find_batch`` does the
+same for many captions at once (``matcher_batch.py``). Tests check that the two are equal, and equal to a third, slow
+and obvious search. ``uses.py`` decides what a caption does with a mention, and which mentions count.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class AliasMatcher:
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
         """Returns the mentions of many captions that count, as columns: those of ``find`` that the reading does not
-        leave out.
+        omit.
 
         Args:
             texts: the captions.
@@ -109,13 +109,13 @@ class AliasMatcher:
             texts: the captions.
 
         Returns:
-            Mentions, and a (mentions,) bool of those that the reading does not leave out.
+            Mentions, and a (mentions,) bool of those that the reading does not omit.
         """
         mentions, uses = self.find_left_out(texts)
         return mentions, ~left_out_codes(self.claims)[uses]
 
     def find_left_out(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Returns every mention of many captions, and which of the uses that the reading leaves out it has.
+        """Returns every mention of many captions, and which of the uses that the reading omits it has.
 
         Args:
             texts: the captions.

@@ -2,7 +2,7 @@
 
 Each step is one operation over all words of the batch: word borders by comparing neighboring bytes, an exact hash table
 for the words that occur in the vocabulary (one word in ten), then the trie as arrays for those. A caption that is not
-ASCII, typographic marks apart, takes the plain walk.
+ASCII, typographic marks apart, is walked word by word.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _ToAscii:
     A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe, a
     hyphen and a quotation mark become themselves in ASCII, other borders a border. What could match an ASCII alias (the
     long s, ligatures), what an alias itself holds and letters of scripts without spaces have no such character, and the
-    text takes the plain walk.
+    text is walked word by word.
 
     Args:
         trie: the aliases.
@@ -57,7 +57,7 @@ class _ToAscii:
         self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
-        """Returns the texts in ASCII, None for what takes the plain walk."""
+        """Returns the texts in ASCII, None for what is walked word by word."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         wide = (codes > 127).nonzero()[0]
         characters = codes[wide]
@@ -102,7 +102,7 @@ class Found(NamedTuple):
     Attributes:
         mentions: of the aliases.
         watched: the watched words, inside of mentions or not.
-        look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
+        look: (mentions,) bool, False if neither can a noun follow a mention nor is it in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
         asking: captions, all those among them with a question mark.
@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
 
 class BatchMatcher:
-    """Finds the mentions of many captions, equal to the plain walk on each.
+    """Finds the mentions of many captions, equal to the walk word by word on each.
 
     Args:
         trie: the aliases.

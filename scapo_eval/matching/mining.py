@@ -68,7 +68,7 @@ class CandidatePhrase:
 
     Attributes:
         phrase: in the singular, lower case.
-        captions: number of captions that hold it.
+        captions: number of captions with it.
         forms: surface form -> occurrences.
         examples: a few contexts, for the person who decides.
     """
@@ -86,8 +86,8 @@ def mine(
 
     Args:
         texts: captions or rollouts.
-        vocabulary: what is covered already; a phrase that overlaps a mention or an ignore phrase is left out.
-        min_captions: phrases of fewer captions are left out.
+        vocabulary: what is covered already; a phrase that overlaps a mention or an ignore phrase is omitted.
+        min_captions: phrases of fewer captions are omitted.
         spacy_model: name or path of a spaCy pipeline whose noun chunks are used instead of the rules.
 
     Raises:

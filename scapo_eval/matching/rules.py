@@ -157,7 +157,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def text_of(key: str, value: object) -> str:
-    """Returns a text as it stands in a vocabulary file, empty where there is none; a plain number is its digits.
+    """Returns a text of a vocabulary file, empty if there is none; an unquoted number becomes its digits.
 
     Raises:
         InputError: a list, a mapping, or True or False.
@@ -170,7 +170,7 @@ def text_of(key: str, value: object) -> str:
 
 
 def texts(owner: str, words: object) -> list[str]:
-    """Returns a list of texts as it stands in a vocabulary file.
+    """Returns a list of texts of a vocabulary file.
 
     Raises:
         InputError: it is not a list, or holds something else than text.

@@ -56,7 +56,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
     "certain": ("negated", "question", "hedged"),
     "visual": ("negated", "question", "quoted", "modifier", "purpose", "generic", "comparison"),
 }
-"""Reading -> the uses that it leaves out."""
+"""Reading -> the uses that it omits."""
 
 SPECIAL = 0
 """In place of a cue's row: the first word of a special alias."""
@@ -207,7 +207,7 @@ def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
 
 @lru_cache
 def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
-    """(uses,) bool, what a reading leaves out, by position in USES."""
+    """(uses,) bool, what a reading omits, by position in USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
@@ -367,7 +367,7 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
 
 
 def _stands_right(cue: Cue, text: str, end: int) -> bool:
-    """Returns whether a cue that ends at some place stands behind a word that it needs, and behind none that excludes
+    """Returns whether a cue that ends at some place follows a word that it needs, and none that excludes
     it.
     """
     before = text[max(0, end - _BEFORE) : end].lower().rstrip(_OF_WORDS)
@@ -393,7 +393,7 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
 
     Args:
         rule: of the cue.
-        tail: what stands behind the cue word, with _MENTION for each mention.
+        tail: the text after the cue word, with _MENTION for each mention.
 
     Returns:
         "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
@@ -471,7 +471,7 @@ class CueRule(NamedTuple):
         use: place in USES.
         reach: characters behind the word within which a mention in its scope begins.
         states: what the cue has met.
-        may_be_definite: "possibly checking his phone": what is taken for granted may stand behind the first word.
+        may_be_definite: "possibly checking his phone": what is taken for granted may follow the first word.
         ends: words that end the scope.
     """
 

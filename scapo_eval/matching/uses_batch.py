@@ -74,7 +74,7 @@ def find_uses(
         texts: the captions.
         mentions: of them.
         cues: the ``cue_words`` of the uses in them.
-        look: (mentions,) bool, False where no noun stands behind a mention and it is not written in capitals.
+        look: (mentions,) bool, False if no noun follows a mention and it is not in capitals.
         asking: the same of those with a question mark.
         quoting: indices of captions, all those among them that may have a mention between quotation marks.
         uses: those that are looked for.

@@ -245,7 +245,7 @@ class Vocabulary:
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """Returns the vocabulary as a file holds it: written as JSON or YAML, :meth:`load` gives it back."""
+        """Returns the content of a vocabulary file: written as JSON or YAML, :meth:`load` reads it."""
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
         for alias, label in self.aliases.items():
             labels[label]["aliases"].append(alias)
@@ -307,7 +307,7 @@ def _shared_rules(name: str) -> bytes:
 
 
 PART = "\0"
-"""Between the parts of an alias in one text; no part holds it."""
+"""Between the parts of an alias in one text; no part contains it."""
 
 _GAP_OF_PATH = f"{PART}{GAP}{PART}"
 # small letters, digits and single spaces, as nine in ten aliases are: read in a tenth of the time
@@ -555,7 +555,7 @@ def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[st
 
 
 def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
-    """Words of an alias -> its label; those of malformed ones, which are named later, are left out."""
+    """Words of an alias -> its label; those of malformed ones, which are named later, are omitted."""
     labels = {_words_of(alias): label for alias, label in aliases.items()}
     labels.pop("", None)
     return labels

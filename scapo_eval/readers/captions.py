@@ -39,7 +39,7 @@ ARRAY_BLOCK = 2048
 """Records per block of a file that is one JSON array."""
 
 PARSED_BLOCK = 1024
-"""Captions per block of another tool's file: one pass of the matcher."""
+"""Captions per block from a file from another tool: one pass of the matcher."""
 
 ARROW_BLOCK = 4096
 """Captions per block of Arrow columns: a few passes of the matcher, some MB."""
@@ -62,7 +62,7 @@ class Block:
 
     Attributes:
         name: the file's display name.
-        lines: the lines, or the elements of a JSON array written as lines; or where they stand in a plain file.
+        lines: the lines, or the elements of a JSON array written as lines; or their place in an unpacked file.
         blank: how many blank lines there are before them, which no block holds.
     """
 
@@ -113,7 +113,7 @@ class RecordBlock:
         return 0
 
     def parse(self, faults: FaultList) -> Captions:
-        """Checks the records; faulty ones go to ``faults`` and are left out."""
+        """Checks the records; faulty ones go to ``faults`` and are omitted."""
         return captions_of(self.name, enumerate(self.records, self.first), faults)
 
 
@@ -180,7 +180,7 @@ class Captions:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """Some captions of another tool's file, or of memory, parsed already.
+    """Some captions from a file from another tool, or of memory, parsed already.
 
     Attributes:
         name: the file's display name.
@@ -219,7 +219,7 @@ class ArrowBlock:
         return int(self.batch.nbytes)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Checks the rows; faulty ones go to ``faults`` and are left out."""
+        """Checks the rows; faulty ones go to ``faults`` and are omitted."""
         n = self.batch.num_rows
         values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
         for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
@@ -470,9 +470,7 @@ def bytes_behind(block: object) -> int:
 
 
 def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
-    """Yields the captions of blocks, in order and numbered as in their file; faulty ones go to ``faults`` and are left
-    out.
-    """
+    """Yields the captions of blocks, in order and numbered as in their file; only ``faults`` gets faulty ones."""
     before = 0
     for block in blocks:
         faulty: list[InputError] = []
@@ -484,7 +482,7 @@ def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
 
 
 def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
-    """Checks numbered records; faulty ones go to ``faults`` and are left out."""
+    """Checks numbered records; faulty ones go to ``faults`` and are omitted."""
     out = Captions()
     canonical: dict[Any, str] = {}
     for number, record in records:

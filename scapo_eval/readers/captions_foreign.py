@@ -74,7 +74,7 @@ def captions_of(
         reason = f"no caption by the model {model!r}" if model else "no caption"
         raise InputError(f"{reason}: {others}" if questions else reason, path=path)
     if questions:
-        warn(f"{path}: {questions:,} answers are not captions and are left out: {others}")
+        warn(f"{path}: {questions:,} answers are not captions and are omitted: {others}")
 
 
 def _models_of_the_rest(source: Recognized) -> Iterator[str | None]:

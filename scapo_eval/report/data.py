@@ -89,7 +89,7 @@ class CaptionEvidence:
 
     @cached_property
     def states(self) -> NDArray[np.int8]:
-        """(captions, labels) what the truth says of every label in each caption's image."""
+        """(captions, labels) the state of every label in each caption's image."""
         return self.truth.states[self.truth.rows(self.image_ids)]
 
     @cached_property
@@ -305,7 +305,7 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
     Raises:
         InputError: the file is not found, ``step`` does not increase, or a value is not a number.
-        InputErrors: records that are not valid JSON objects.
+        InputErrors: records that are no JSON objects.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
@@ -335,7 +335,7 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
 
 def _read_settings(path: Path) -> dict[str, str]:
-    """Returns the settings of a run, each on a line of its own as scapo_train writes them; other lines are left out."""
+    """Returns the settings of a run, each on a line of its own as scapo_train writes them; other lines are omitted."""
     settings: dict[str, str] = {}
     if not path.is_file():
         return settings
@@ -576,7 +576,7 @@ class SuspectForm:
     Attributes:
         surface: the word.
         label: position of the label in the vocabulary.
-        hallucinated, known: its hallucinated mentions, of those that the truth knows.
+        hallucinated, known: its hallucinated mentions, of those whose state is known.
         others_hallucinated, others_known: the same of the label's other surface forms.
     """
 

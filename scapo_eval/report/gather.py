@@ -209,7 +209,7 @@ def _is_training_run(source: Source, known: KnownFile | None) -> bool:
 
 @dataclass
 class _Judging:
-    """What captions and training samples are judged by, loaded with the first of them."""
+    """The judges of captions and training samples, loaded with the first of them."""
 
     settings: Settings
 

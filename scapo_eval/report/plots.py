@@ -32,7 +32,7 @@ MARKERS = "sD^ovP"
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 FORMATS = ("png", "svg", "pdf")
 WIDTHS = {"column": 3.35, "text": 6.9}
-"""Width of a figure in inches, by where it stands in a paper of two columns."""
+"""Width of a figure in inches, by its place in a paper of two columns."""
 NARROWEST, WIDEST = 2.0, 30.0
 NARROW = 4.2
 """Width in inches below which panels stand one below the other and texts are smaller."""
@@ -98,7 +98,7 @@ class Style:
 
     @property
     def faint(self) -> str:
-        """Color of what stands behind the values."""
+        """Color of what is behind the values."""
         return "#77828f" if self.dark else "#8a939d"
 
     @property
@@ -486,7 +486,7 @@ def faithscore(group: Results, style: Style | None = None) -> Any:
 
 
 def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None) -> Any:
-    """Training curves, one panel per quantity, one line per training run; the logged values stand behind the lines.
+    """Training curves, one panel per quantity, one line per training run; the logged values are drawn behind the lines.
 
     Args:
         logs: logs of training runs.

@@ -67,7 +67,7 @@ _KNOWN = {
     "mismatch": Quantity(
         "Engine mismatch, nats per token", "Update", False, "Between the sampling engine's and the policy's."
     ),
-    "updates_left_out": Quantity("Updates left out", "Update", False, "Loss or gradient were not finite."),
+    "updates_left_out": Quantity("Updates omitted", "Update", False, "Loss or gradient were not finite."),
     "lr": Quantity("Learning rate", "Update"),
     "tokens_per_second": Quantity("Tokens per second", "Time"),
     "mfu": Quantity("Model FLOPs utilization, %", "Time", True, "Of the update, on GPUs that the planner knows."),
@@ -87,7 +87,7 @@ def quantity(name: str) -> Quantity:
 
 
 def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Names by their group, groups in the order of ``GROUPS``, names in that of the table; empty groups left out."""
+    """Names by their group, groups in the order of ``GROUPS``, names in that of the table; empty groups omitted."""
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))
     members_of = {group: [name for name in wanted if quantity(name).group == group] for group in GROUPS}

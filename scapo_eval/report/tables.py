@@ -70,7 +70,7 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
     Args:
         report: the scores; systems of several benchmarks are joined by name.
         which: one of :data:`TABLES`; ``3`` is density, of captions or of results of ``scapo-eval density``.
-        intervals: whether intervals stand beside the values.
+        intervals: whether to show intervals.
         metrics: which metrics ``scores`` shows; None: all of one benchmark, the headline metrics of several.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Its verb on the command line, its function in Python, its names for people and its part of the report come from the
 record alone. Shipped ones stand in :data:`SUMMARIES`, a module ``scapo_eval/benchmarks/NAME`` with its record
-``BENCHMARK`` each; those of other packages are entry points of the group ``scapo.benchmarks``, which name a record.
+``BENCHMARK`` each; those from other packages are entry points of the group ``scapo.benchmarks``, which name a record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SUMMARIES: Mapping[str, str] = {
 """Name of a shipped benchmark -> one line of help, in the order of the help page; read without importing any."""
 
 GROUP = "scapo.benchmarks"
-"""Group of the entry points that name records of other packages."""
+"""Group of the entry points that name records from other packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Option:
     Attributes:
         help: what it does, for the help page.
         flags: its names; empty: the parameter's own (``--like_this`` with hyphens).
-        metavar: what stands for its value on the help page.
+        metavar: the name of its value on the help page.
         file: whether it is the path of a file that is read or written.
         choices: its values.
         repeated: whether it may be given several times, for a tuple.
@@ -150,10 +150,10 @@ class Benchmark:
             of this benchmark.
         augmented: how plain and description-augmented answers are scored alike, see
             :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
-        view: files of systems by name, resampling, what is told of damage -> a run of each, and its
+        view: files of systems by name, resampling, what is called with each damage -> a run of each, and its
             :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report shows side by side; None: only
             their values are shown.
-        protocols: folder of the protocols that come with a benchmark of another package.
+        protocols: folder of the protocols that come with a benchmark from another package.
     """
 
     name: str
@@ -208,7 +208,7 @@ class Benchmark:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """Returns the entry points of other packages, by name; a shipped name is not theirs to take."""
+    """Returns the entry points from other packages, by name; a shipped name cannot be used."""
     from importlib.metadata import entry_points
 
     return {
@@ -217,12 +217,12 @@ def _others() -> Mapping[str, EntryPoint]:
 
 
 def other_benchmarks() -> list[str]:
-    """Names of the benchmarks of other packages."""
+    """Names of the benchmarks from other packages."""
     return sorted(_others())
 
 
 def benchmark_names() -> list[str]:
-    """Shipped benchmarks, then those of other packages."""
+    """Shipped benchmarks, then those from other packages."""
     return [*SUMMARIES, *other_benchmarks()]
 
 
@@ -236,7 +236,7 @@ def benchmark(name: str) -> Benchmark:
     """Returns the record of a benchmark.
 
     Raises:
-        InputError: unknown benchmark, or one of another package that cannot be loaded.
+        InputError: unknown benchmark, or one from another package that cannot be loaded.
     """
     if name in SUMMARIES:
         shipped: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
@@ -262,7 +262,7 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 
 def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
-    """Returns the records of these names (None: every one); one that cannot be loaded is warned of and left out."""
+    """Returns the records of these names (None: every one); one that cannot be loaded is warned of and omitted."""
     return filter(None, map(_loadable, benchmark_names() if names is None else names))
 
 
@@ -273,7 +273,7 @@ def _loadable(name: str) -> Benchmark | None:
     except InputError as error:
         if name in SUMMARIES:
             raise
-        warnings.warn(f"{error}; it is left out", stacklevel=2)
+        warnings.warn(f"{error}; it is omitted", stacklevel=2)
         return None
 
 

@@ -23,7 +23,7 @@ from .signature import Signature
 def check_results(document: Mapping[str, Any]) -> None:
     """Checks ``metric``, ``systems`` and ``per_image`` of a results file.
 
-    Counts are whole numbers of 0 or more, rows complete, image ids unique in any spelling; the counts of a system are
+    Counts are non-negative whole numbers, rows complete, image ids unique in any spelling; the counts of a system are
     the sums of its rows; columns that are part of others (:attr:`scapo_eval.results.metric.MetricSet.at_most`,
     ``adds_up``) do not exceed them. What a system says of its rows is what they prove: numbers of records and images,
     the hash of the image ids, that of the truth's cells, the captions per image.
@@ -72,7 +72,7 @@ def _object(value: Any, place: str) -> Mapping[str, Any]:
 
 def _check_count(value: Any, place: str) -> None:
     if type(value) is not int or not 0 <= value < _MOST:
-        raise InputError(f"{place}: must be a whole number of 0 or more, got {short_repr(value)}")
+        raise InputError(f"{place}: must be a non-negative whole number, got {short_repr(value)}")
 
 
 def _check_system(system: Any, place: str) -> None:

@@ -21,7 +21,7 @@ class CountTable:
         columns: names of the counts.
         image_ids: canonical image ids, sorted.
         rows: (images, columns) int64.
-        cells: (images,) uint64 number of what the truth says of each image, see
+        cells: (images,) uint64 number for the states of each image's cells, see
             :meth:`scapo_eval.truths.oracle.Truth.prints`; None where there is no truth of images, or nobody kept it.
     """
 
@@ -50,7 +50,7 @@ class CountTable:
 
     @property
     def truth(self) -> str | None:
-        """Hash of what the truth says of all images, for a signature."""
+        """Hash of the states of all images' cells, for a signature."""
         return None if self.cells is None else digest([self.cells.astype("<u8").tobytes()])
 
     @property
@@ -71,7 +71,7 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
 
 
 def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """Counts as the smallest type of integers that holds them, for the way between processes."""
+    """Counts in the smallest type of integers that fits, for the way between processes."""
     extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
 

@@ -49,7 +49,7 @@ INTERVALS = {"wilson": "Wilson, effective sample size by image", "percentile": "
 
 
 def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
-    """Returns a run as a document of Every Eval Ever; metrics without a value are left out.
+    """Returns a run as a document of Every Eval Ever; metrics without a value are omitted.
 
     Raises:
         InputError: the run has no value at all.

@@ -1,4 +1,4 @@
-"""Finished values of other harnesses, imported into a results file and not computed again.
+"""Finished values from other harnesses, imported into a results file and not computed again.
 
 lmms-eval writes ``{"results": {task: {"metric,filter": value, "metric_stderr,filter": ...}}, "configs", ...}``;
 VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns tell the benchmark. The paper's general
@@ -83,7 +83,7 @@ class HarnessValue:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """One results file of another harness.
+    """One results file from another harness.
 
     Attributes:
         path: the file.
@@ -306,7 +306,7 @@ def _harness_value(number: float, scale: float | None, stderr: float | None) -> 
 
 
 def _number(value: object) -> float | None:
-    """Returns a finite number, also where a table holds it as text; None for ``N/A`` and anything else."""
+    """Returns a finite number, also if a table has it as text; None for ``N/A`` and anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

@@ -200,7 +200,7 @@ def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
 
 
 def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence[tuple[int, int]]) -> float:
-    """Variance of a value whose trials are independent: every trial counts in a column and in all that hold it."""
+    """Variance of a value whose trials are independent: every trial counts in a column and in all that contain it."""
     holders: dict[int, set[int]] = {k: {k} for k in active}
     for _ in active:  # what holds a holder, too
         for few, many in parts:

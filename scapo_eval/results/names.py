@@ -41,7 +41,7 @@ NAMES = {
     "llava_bench_relative": "LLaVA-Bench",
     "mmvet_total": "MM-Vet",
 }
-"""Metric -> its name in papers, of metrics that benchmarks share or that have none; the others stand in the records.
+"""Metric -> its name in papers, of metrics that benchmarks share or that have none; the others are in the records.
 Metrics of a part (``existence_f1``) follow from these."""
 
 _MEANINGS_ANYWHERE = {

@@ -172,7 +172,7 @@ def latex(
 
     Args:
         results: of one benchmark, or of several, joined by the systems' names.
-        intervals: whether intervals stand beside the values.
+        intervals: whether to show intervals.
         metrics: which metrics; None: all of one benchmark (its headline metrics where it has many), the headline
             metrics of several.
         footnotes: what else stands below the table.

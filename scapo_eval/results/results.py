@@ -360,7 +360,7 @@ class Results:
 
         Args:
             metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
-            intervals: whether intervals stand beside the values.
+            intervals: whether to show intervals.
 
         Raises:
             InputError: an unknown metric.
@@ -374,7 +374,7 @@ class Results:
 
         Args:
             metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
-            intervals: whether intervals stand beside the values.
+            intervals: whether to show intervals.
 
         Raises:
             InputError: an unknown metric.

@@ -37,7 +37,7 @@ JUDGED = ("faithscore",)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """``metric_set|key:value|...|v:VERSION``: one line that stands beside every score.
+    """``metric_set|key:value|...|v:VERSION``: one line beside every score.
 
     Attributes:
         metric_set: name of the metric set (``capscore``, ``chair``...).
@@ -49,7 +49,7 @@ class Signature:
 
     @classmethod
     def of(cls, metric_set: str, **fields: object) -> Signature:
-        """Returns the signature of counts made by this version; fields whose value is None are left out."""
+        """Returns the signature of counts made by this version; fields whose value is None are omitted."""
         named = {key: str(value).replace("|", "/") for key, value in fields.items() if value is not None}
         return cls(metric_set, {**named, "v": __version__})
 

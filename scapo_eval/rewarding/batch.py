@@ -50,7 +50,7 @@ def advantages_for_batch(
         reward: the reward that scores the responses.
         mask: (B, T), true where a token was generated. Needed only where padding is not a special
             token; special tokens never get credit.
-        finished: (B,) whether each response ended by itself. Left out, a response is finished if a
+        finished: (B,) whether each response ended by itself. Omitted, a response is finished if a
             special token follows its text.
         eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.

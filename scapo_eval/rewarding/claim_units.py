@@ -62,7 +62,7 @@ class UnitReader:
     Args:
         vocabulary: what claims are about.
         kinds: of the claims, without presence.
-        reading: claims of a use that it leaves out do not count.
+        reading: claims of a use that it omits do not count.
         scenes: what is in the images, in the order in which they are asked.
     """
 

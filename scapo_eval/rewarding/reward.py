@@ -433,7 +433,7 @@ class RewardResult:
 
     @property
     def verdicts(self) -> list[dict[str, Verdict]]:
-        """Per part: label -> what the truth says of it, ``REPEATED`` where an earlier part names it."""
+        """Per part: label -> its verdict, ``REPEATED`` where an earlier part names it."""
         columns, rows = self.columns, self._pieces
         verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
         low, high = np.searchsorted(columns.claim_part, (rows.start, rows.stop)).tolist()
@@ -725,8 +725,7 @@ class SubsentenceReward:
         owner: NDArray[np.int64],
         rows: NDArray[Any],
     ) -> _Claims:
-        """Returns the labels of each piece, without duplicates, in the order of the text, and what the truth says of
-        them.
+        """Returns the labels of each piece, without duplicates, in the order of the text, and their verdicts.
 
         Args:
             texts: n responses.
@@ -758,7 +757,7 @@ class SubsentenceReward:
     def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
         """Caption, start and label id of the mentions that count, (mentions,) each.
 
-        They are what the reading does not leave out, and of the rest what is asked about or quoted, but written
+        They are what the reading does not omit, and of the rest what is asked about or quoted, but written
         nowhere, where it is absent: else inventions between quotation marks would be free. With ``near_misses``, too,
         what nearly names an absent label.
         """
@@ -778,7 +777,7 @@ class SubsentenceReward:
         return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(cells,) whether the truth says that labels are not in images."""
+        """(cells,) whether labels are absent from images."""
         state = self.truth.values(rows, label)
         absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
         return absent
@@ -872,7 +871,7 @@ class _Read(NamedTuple):
         answers: n responses, with line ends in the place of what is not the answer.
         besides: the spans of what is not, of responses that have any.
         mentions: of the answers.
-        uses: (mentions,) which of the uses that the reading leaves out each has.
+        uses: (mentions,) which of the uses that the reading omits each has.
     """
 
     answers: list[str]
@@ -955,7 +954,7 @@ class _Claims(NamedTuple):
 
 
 _CHARGED = np.array([use in ("question", "quoted") for use in USES])
-"""(uses,) left out of a reading, and yet a way to name what is not there."""
+"""(uses,) omitted from a reading, and yet a way to name what is not there."""
 
 FILE_WORDS = {
     Verdict.SUPPORTED: "new",

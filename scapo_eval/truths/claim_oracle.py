@@ -133,7 +133,7 @@ class ClaimOracle:
         return "; ".join(dict.fromkeys(filter(None, said)))
 
     def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
-        """Yields what each source that knows says, and its scene; None stands for the presence oracle."""
+        """Yields what each source that knows says, and its scene; None for the presence oracle."""
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
             if row >= 0:

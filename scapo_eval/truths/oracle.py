@@ -92,7 +92,7 @@ class PresenceOracle(TruthColumns):
             source: name for messages.
 
         Raises:
-            InputErrors: image ids that are not valid, or two spellings of one image with different labels.
+            InputErrors: invalid image ids, or two spellings of one image with different labels.
         """
         rows = TruthRows(source, FaultList())
         for image_id, names in objects.items():
@@ -420,7 +420,7 @@ class Truth:
         nothing, and equal images of another truth are equal.
 
         Args:
-            image_ids: canonical ids, which the truth knows.
+            image_ids: canonical ids, known to the oracle.
         """
         rows = self.oracle.find_rows(image_ids)
         keys = _cell_keys(self.vocabulary.labels)
@@ -453,7 +453,7 @@ class Truth:
 
     @property
     def without_truth(self) -> str | None:
-        """One sentence on labels of the vocabulary that the truth knows of no image; None where there are none."""
+        """One sentence on labels of the vocabulary that are known of no image; None where there are none."""
         known: list[bool] = np.any(self.states >= 0, axis=0).tolist()
         unknown = [label for label, some in zip(self.vocabulary.labels, known, strict=True) if not some]
         if not unknown:

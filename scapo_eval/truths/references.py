@@ -2,7 +2,7 @@
 
 A label that a reference names is present, and the share of the references that name it is its weight: what everybody
 mentions matters more than what one of five does. A label that no reference names is unknown, not absent, because people
-leave out most of what is in a picture. It becomes absent only where something says so: a reference that denies it ("an
+omit most of what is in a picture. It becomes absent only where something says so: a reference that denies it ("an
 empty street, no cars"), another truth, or ``unnamed="absent"``, which takes the references as complete.
 """
 
@@ -441,7 +441,7 @@ class Beside:
         """Returns what a Python function, or a verb, is given.
 
         Raises:
-            InputError: references or weights that are not valid; options that do not belong together.
+            InputError: invalid references or weights; options that do not belong together.
         """
         return cls(
             None if references is None else References.of(references),

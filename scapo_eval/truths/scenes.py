@@ -284,7 +284,7 @@ class _Reader:
         for name, number in (record.get("counts") or {}).items():
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
                 raise ValueError(
-                    f"a count must be a whole number of 0 or more, found {short_repr(number)} for '{name}'"
+                    f"a count must be a non-negative whole number, found {short_repr(number)} for '{name}'"
                 )
             label = self.label(name)
             if label is not None:

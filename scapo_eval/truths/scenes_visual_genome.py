@@ -106,7 +106,7 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
         files: by name.
 
     Raises:
-        InputErrors: pictures that are not valid, by their place in the array; InputError: not a JSON array.
+        InputErrors: invalid pictures, by their place in the array; InputError: not a JSON array.
     """
     sizes = _sizes(files[SIZES]) if SIZES in files else {}
     pictures: dict[int, _Picture] = {}

@@ -42,7 +42,7 @@ class TruthColumns:
             is not present is unknown then, and ``unknown`` is empty. None: any other cell is absent.
         names: the words that each label goes by, where the source names things freely: a vocabulary then finds its
             labels by its aliases. None: labels are joined with a vocabulary's by equality.
-        cells: :meth:`matrix`, where the file that holds it is mapped; read-only.
+        cells: :meth:`matrix`, if its file is mapped; read-only.
         repeated: records or rows of the file that repeat an earlier one.
     """
 
@@ -123,7 +123,7 @@ def columns_of_matrix(
         fitting = f"{len(image_ids)} images and {len(names)} labels"
         raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)
     if not len(image_ids):
-        raise InputError("the truth has no images", path=source)
+        raise InputError("the ground truth has no images", path=source)
     if matrix.dtype.kind not in "iub" or (matrix.size and not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1):
         raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=source)
     plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
@@ -208,7 +208,7 @@ def columns_of_cells(
         InputError: no images, or a label that appears twice.
     """
     if not len(image_ids):
-        raise InputError("the truth has no images", path=source)
+        raise InputError("the ground truth has no images", path=source)
     refuse_duplicates("label", labels, source)
     width = max(1, len(labels))
     present = sorted_unique(present)
@@ -288,7 +288,7 @@ class TruthRows:
         """
         self.faults.raise_if_any()
         if not self.rows:
-            raise InputError("the truth has no images", path=self.source)
+            raise InputError("the ground truth has no images", path=self.source)
         axis = tuple(dict.fromkeys(labels)) if labels is not None else tuple(sorted(set().union(*self.rows.values())))
         position = {label: k for k, label in enumerate(axis)}
         for image, present in self.rows.items():

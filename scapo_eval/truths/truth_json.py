@@ -128,7 +128,7 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
     A matrix is also told by its ``world``.
 
     Raises:
-        InputError: the truth has unknown cells, or the file cannot be written.
+        InputError: the ground truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
     document: dict[str, Any] = {"objects": truth.objects()}
@@ -144,7 +144,7 @@ def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
     """Writes lines of ``{"image_id", "objects"}``, the first with the axis of all, ``label_set``, and ``world``.
 
     Raises:
-        InputError: the truth has unknown cells, or the file cannot be written.
+        InputError: the ground truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
     axis: dict[str, Any] = {}

@@ -104,7 +104,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
         reason = "Open Images' class names are no truth; pass them with --classes to scapo-eval oracle open-images"
         raise InputError(reason, path=source)
     if first is None:
-        raise InputError("the truth has no images (a header and no row)", path=source)
+        raise InputError("the ground truth has no images (a header and no row)", path=source)
     image = next((key for key in (*IMAGE_KEYS, "img", "id") if key in columns), None)
     if image is not None and columns.isdisjoint(LABEL_KEYS):
         if listed := [key for key in OBJECT_KEYS if key in columns]:

@@ -53,7 +53,7 @@ class RatedText:
         system: who wrote it, where the set says.
         rival: another text of the same image: ratings then say by how much this one is better.
         spans: parts that people marked; None where nobody did.
-        references: of the image, where the set holds them.
+        references: of the image, if the set has them.
         line: of the file.
     """
 

@@ -168,7 +168,7 @@ def validate(
         truth, references, leave_out_self, unnamed, weights, vocabulary, claims: as for :func:`scapo_eval.score`.
             References that the set holds are used where none are given.
         half: only the images of one half, see :mod:`scapo_eval.validation.halves`.
-        without: systems whose texts are left out of the agreements; their means are shown all the same.
+        without: systems whose texts are omitted from the agreements; their means are shown all the same.
         ranges: dimension -> least and greatest rating, for own sets.
         resamples, seed: of the intervals.
 

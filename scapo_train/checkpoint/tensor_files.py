@@ -239,7 +239,7 @@ def _key(index: MetadataIndex) -> str:
 
 
 def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Returns the plain tensors that one is made of: itself, or, of eight-bit moments, codes and scales."""
+    """Returns the ordinary tensors of which one consists: itself, or, of eight-bit moments, codes and scales."""
     if not is_traceable_wrapper_subclass(tensor):
         return {key: tensor}
     names, _ = tensor.__tensor_flatten__()

@@ -40,7 +40,7 @@ def has_stacks(model: nn.Module) -> bool:
 
 
 def hub_layout(model: nn.Module, name: str, weight: Tensor) -> Tensor:
-    """Returns a weight as files on the hub hold it, and as vLLM reads it.
+    """Returns a weight in the layout of files on the hub, which vLLM reads.
 
     There a stack is (experts, inputs, outputs); transformers 5 keeps it as (experts, outputs, inputs), and saves it so.
 

@@ -121,7 +121,7 @@ class SharedPolicy(Policy):
         index = self.vlm.model.get_rope_index
         extra: dict[str, Any] = {}
         if "mm_token_type_ids" in inspect.signature(index).parameters:
-            # transformers 5: left out, positions would silently be those of plain text
+            # transformers 5: omitted, positions would silently be those of plain text
             extra["mm_token_type_ids"] = (ids == self.image_token).int()[None]
         positions, delta = index(ids[None], image_grid_thw=grids, **extra)
         return positions[:, 0], len(ids) + int(delta)

@@ -1,4 +1,4 @@
-"""Detects what goes wrong while training, in a step's metrics: reported once in the log, kept in ``metrics.jsonl``."""
+"""Detects problems of training in a step's metrics: reported once in the log, kept in ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class AlarmWatch:
 
 
 def repeats_sentence(text: str) -> bool:
-    """Returns whether a sentence of three words or more is there twice."""
+    """Returns whether a sentence with at least three words is there twice."""
     sentences = [" ".join(_WORD.findall(sentence.lower())) for sentence in _SENTENCE_END.split(text)]
     long = [sentence for sentence in sentences if sentence.count(" ") >= 2]
     return len(set(long)) < len(long)

@@ -1,4 +1,4 @@
-"""Out of memory: what it is told from, and what would need less, by the phase in which it happened."""
+"""Out of memory: how it is recognized, and what would need less, by the phase in which it happened."""
 
 from __future__ import annotations
 

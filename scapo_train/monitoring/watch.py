@@ -2,7 +2,7 @@
 
 Each process holds a connection to the first one. One that fails sends its reason and waits; one that is
 killed cannot, but its connection breaks. The first process prints the reason and lets all exit. Without
-this, the others would stand in a collective operation until its timeout, and then blame the network.
+this, the others would wait in a collective operation until its timeout, and then blame the network.
 """
 
 from __future__ import annotations

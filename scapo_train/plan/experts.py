@@ -74,7 +74,7 @@ def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lor
 
 
 class ExpertsMemory(Memory):
-    """The bytes that one GPU holds where experts stand in the place of the MLP."""
+    """The bytes that one GPU holds with experts in place of the MLP."""
 
     def _block(self, tokens: float) -> Peaks:
         model, lora = self.config.model, self.config.lora

@@ -32,7 +32,7 @@ class Seconds(GpuShare):
 
     @property
     def update_flops(self) -> float:
-        """FLOPs of forward and backward pass, recomputation left out; frozen weights have no gradient."""
+        """FLOPs of forward and backward pass, recomputation omitted; frozen weights have no gradient."""
         shape = self.shape
         tokens = self.rows * self.prompt_tokens + self.responses * (self.mean_response - 1)
         weights = 2 * tokens * shape.active * shape.layers + 2 * self.responses * self.mean_response * shape.embedding

@@ -175,7 +175,7 @@ class Shape:
         tied: whether the embedding is the output layer as well.
         vocabulary: number of tokens that the model knows.
         hidden: width of the hidden state.
-        inner: width of the MLP; 0 where experts stand in its place.
+        inner: width of the MLP; 0 with experts in its place.
         heads: number of query heads.
         kv_heads: number of key and value heads.
         head_dim: width of a head.

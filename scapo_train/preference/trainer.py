@@ -176,7 +176,7 @@ class PreferenceTrainer(Loop):
         """Ids of the preferred response and of the other, each with its end.
 
         Raises:
-            InputError: a text holds a token that stands for a picture, or ends a response.
+            InputError: a text contains a token that means a picture, or ends a response.
         """
         ends, never = self.policy.ends, self.policy.never
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]

@@ -96,7 +96,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
     "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
 }
-"""Name -> scheme, those of the chart first; ``{world}`` stands for the folder of the world's files."""
+"""Name -> scheme, those of the chart first; ``{world}`` means the folder of the world's files."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
 """The schemes of the chart; the others are run on demand."""

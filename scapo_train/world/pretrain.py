@@ -2,7 +2,7 @@
 
 First the vision tower learns, with a linear classifier of cells, what each cell looks like. Then it is frozen,
 every picture is encoded once, and the language model learns to write captions such as people would: some objects
-left out, some invented. A model of another world goes on from that of the plain one: where scenes do not differ in
+omitted, some invented. A model of another world continues from that of ``plain``: where scenes do not differ in
 their nouns it would learn to write, but not to look. The result is what alignment starts from, a describer that
 sees more than it says and says more than it sees.
 """
@@ -39,7 +39,7 @@ class Lessons:
 
     Attributes:
         see: number of steps of the vision tower, with ``pictures`` new pictures each.
-        speak: number of steps of the language model on pictures of the plain world.
+        speak: number of steps of the language model on pictures of the world ``plain``.
         move: number of further steps on pictures of another world.
         scenes: number of different pictures that captions are written about.
         pictures: number of pictures in a step.
@@ -67,7 +67,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
         folder: folder of the model; complete when it holds ``lessons.json``.
         lessons: how long it is taught.
         seed: seed of weights, pictures and captions.
-        plain: model of the plain world, which one of another world goes on from; None: the world is the plain one.
+        plain: model of the world ``plain``, from which one of another world continues; None: this is ``plain``.
     """
     random = np.random.default_rng([seed, 1 if plain is None else 3])
     if plain is None:

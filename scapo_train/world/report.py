@@ -62,7 +62,7 @@ class SchemeRow:
     measured: Sequence[Measured]
 
     def values(self, decoding: str, name: str, kernels: str | None = None) -> dict[int, float]:
-        """Seed -> percent (words: their number), the mean over kernels; seeds without a value are left out.
+        """Seed -> percent (words: their number), the mean over kernels; seeds without a value are omitted.
 
         Args:
             decoding: ``sampled`` or ``greedy``.

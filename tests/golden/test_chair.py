@@ -173,7 +173,7 @@ def test_double_words_are_the_scripts(script_vocabulary: dict[str, Any]) -> None
 
 
 def test_sentence_tokens_are_nltks(shared: Path, nltk_data: str) -> None:
-    """On real captions; sentences with what NLTK has changed since 3.8.1 are left out."""
+    """On real captions; sentences with what NLTK has changed since 3.8.1 are omitted."""
     import nltk
 
     changed = re.compile(r"[\u2012-\u2015]|\w'(?![mtsdn])\w\b")

@@ -116,7 +116,7 @@ def test_amber_plain_and_augmented_into_the_paper_s_table_4(
     assert found["comparisons"][2]["difference"] == -figures["metrics"]["recall"]["value"]  # it never says no
     assert "description in the prompt" in table.stderr
     reversed_order = cli("augmented", augmented, plain, *data, "--resamples", 0)
-    assert "put the plain answers first" in reversed_order.stderr
+    assert "put the answers without descriptions first" in reversed_order.stderr
 
 
 def test_prompts_reach_the_model_to_the_letter(ok: Cli, start: Start, tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
         (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "images not found"),
         (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),
         (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "file not found"),
-        (["augmented", "a.jsonl"], "give the plain answers, then augmented ones"),
+        (["augmented", "a.jsonl"], "give the answers without descriptions first, then augmented ones"),
     ):
         done = cli(*arguments)
         assert done.returncode == 2, done.stderr

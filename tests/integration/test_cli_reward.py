@@ -114,7 +114,7 @@ def test_reward_names_bad_input(world: Path, tmp_path: Path) -> None:
     assert f"{bad}:3: unknown image id '9'" in err
     out, err = run("reward", bad, *truth, "--skip-bad", "--on-unknown-image", "skip")
     assert len(records(out)) == 1
-    assert "1 faulty and 1 of unknown images left out" in err
+    assert "1 faulty and 1 of unknown images omitted" in err
     assert "|skip:2" in err
     _, err = run("reward", tmp_path / "none.jsonl", *truth, code=2)
     assert "file not found" in err

@@ -407,7 +407,7 @@ def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, 
     [
         (b'{"1": ["zebra", "sofa"]}', "no label of this truth is in the vocabulary 'mini'"),
         (b'{"1": ["couchs"]}', "did you mean 'couch' for 'couchs'?"),
-        (b"{}", "the truth has no images"),
+        (b"{}", "the ground truth has no images"),
         (b"", "the file is empty"),
         (b'{"1": ["dog"', "t:1: not valid JSON"),
         (b"PK\x03\x04" + bytes(50), "npz file"),

@@ -105,7 +105,7 @@ def test_the_python_block_runs(installed: Path, user: Path) -> None:
 
 def test_it_stands_on_the_help_page_and_beside_the_shipped_ones(installed: Path, user: Path) -> None:
     shown = run(installed, user, "--help")
-    assert "Benchmarks of other packages:\n  numerals " in shown
+    assert "Benchmarks from other packages:\n  numerals " in shown
     asked = {"_SCAPO_EVAL_COMPLETE": "bash_complete", "COMP_WORDS": "scapo-eval num", "COMP_CWORD": "1"}
     done = python(installed, user, "-m", "scapo_eval.cli.main", more=asked)
     assert done.stdout == "plain,numerals\n"
@@ -139,7 +139,7 @@ def test_a_package_that_cannot_be_loaded_is_named_and_hurts_nobody(installed: Pa
     done = python(Path(where), user, "-m", "scapo_eval.cli.main", "--help")
     assert done.returncode == 0
     assert "numerals" in done.stdout
-    assert "it is left out" in done.stderr
+    assert "it is omitted" in done.stderr
 
 
 FEW = {"pope": 4, "amber": 20, "phd": 11}

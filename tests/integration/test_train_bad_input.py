@@ -152,7 +152,7 @@ def test_a_missing_picture_in_the_middle_of_an_epoch_is_left_out_and_counted(
     (lab.folder / "images" / "7.png").write_bytes((lab.folder / "images" / "7.png").read_bytes()[:50])
     assert main(lab.run("run")) == 0
     said = capsys.readouterr().err
-    assert said.count("left out: ") == 2
+    assert said.count("omitted: ") == 2
     assert f"{lab.folder / 'images' / '3.png'}: file not found" in said
     counts = [line["prompts_left_out"] for line in metrics(lab)]
     assert counts == sorted(counts)
@@ -204,7 +204,7 @@ def test_images_that_the_truth_does_not_know_can_be_skipped(lab: Any, capsys: py
     with open(lab.folder / "train.jsonl", "a") as stream:
         stream.write('{"image": "1.png", "image_id": 777, "prompt": "Describe this image ."}\n')
     assert main(lab.run("run", "data.on_unknown_image=skip", "run.export=false")) == 0
-    assert "train.jsonl: 1 prompts left out: the truth does not know their images" in capsys.readouterr().err
+    assert "train.jsonl: 1 prompts omitted: their images are not in the ground truth" in capsys.readouterr().err
     assert json.loads((lab.folder / "run" / "card.json").read_text())["prompts"] == 12
 
 

@@ -292,7 +292,7 @@ def test_pictures_that_cannot_be_read_are_left_out_and_counted(
     few = (*described, "data.prompts_per_step=2", "run.steps=3", "run.evaluate_every=0", "run.samples=0")
     assert main(lab.run("run", *few, "preference.loss=mdpo")) == 0
     assert metrics(lab.folder / "run")[-1]["prompts_left_out"] == 2.0
-    assert capsys.readouterr().err.count("left out: ") >= 2
+    assert capsys.readouterr().err.count("omitted: ") >= 2
     assert main(lab.run("strict", *few, "data.max_bad=1")) == 2
     assert "cannot be read, with 1 others: more than data.max_bad = 1" in capsys.readouterr().err
     for k in (1, 2, 4, 6):

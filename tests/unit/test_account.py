@@ -286,4 +286,4 @@ def test_unusual_records_that_a_judge_or_pairs_read_are_said(
         said.append(capsys.readouterr().err)
     assert "r.jsonl: 1 of 5 records repeat an earlier one word for word" in said[0]
     assert "r.jsonl: 1 of 5 records have an empty text" in said[0]
-    assert "from 4 responses, 1 of unknown images left out" in said[1]
+    assert "from 4 responses, 1 of unknown images omitted" in said[1]

@@ -217,7 +217,7 @@ def test_images_that_do_not_load_are_excluded_never_absent(tmp_path: Path) -> No
         assert card["images"]["n"] == 3
         assert [each["image_id"] for each in card["images"]["excluded"]] == ["3"]
         assert "3" not in PresenceOracle.load(tmp_path / "m.npz").index
-        assert "1 images could not be loaded and are left out: 3." in (tmp_path / "m.npz.card.md").read_text()
+        assert "1 images could not be loaded and are omitted: 3." in (tmp_path / "m.npz.card.md").read_text()
         broken.write_bytes(whole)
         ask(store, judge)
         assert store.excluded == {}

@@ -175,7 +175,7 @@ def test_what_is_left_aside_is_counted() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"counts": {"dog": -1}}, "whole number of 0 or more, found -1 for 'dog'"),
+        ({"counts": {"dog": -1}}, "non-negative whole number, found -1 for 'dog'"),
         ({"counts": {"dog": "two"}}, "whole number"),
         ({"objects": None}, "'objects' must be a list"),
         ({"objects": ["dog"]}, "not a valid record"),

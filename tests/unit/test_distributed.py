@@ -188,7 +188,7 @@ def test_a_corrupt_file_is_named_or_left_out(folder: Path) -> None:
     )
     assert left.other_counts["bad_files"] == 2
     assert "|bad_files:2|" in str(left.signature)
-    [note] = [note for note in left.notes if "2 files could not be read and are left out" in note]
+    [note] = [note for note in left.notes if "2 files could not be read and are omitted" in note]
     assert "a.parquet" in note
     assert "c.jsonl.gz" in note
 

@@ -97,7 +97,7 @@ def test_batches_add_up_to_one_process(batches: int, reading: dict[str, Any]) ->
         {**said(each), "notes": [note for note in each.notes if note not in strangers]} for each in (run, one)
     )
     if batches:  # lines of a data set are those of its batches
-        here["notes"] = [note for note in here["notes"] if not note.startswith("left out: 6 answers to no known")]
+        here["notes"] = [note for note in here["notes"] if not note.startswith("omitted: 6 answers to no known")]
     assert here == there
 
 
@@ -259,7 +259,7 @@ def test_categories_and_numbers_of_pope() -> None:
     assert said(run)["evidence"] == said(one)["evidence"]
     assert run.other_counts == one.other_counts
     assert run.notes[0] == one.notes[0]
-    assert run.notes[0].endswith("answers left out: no question file for adversarial, random")
+    assert run.notes[0].endswith("answers omitted: no question file for adversarial, random")
     numbers = [[{"id": k, "response": "no"}] for k in (7, 20_000_007)]  # LLaVA's, of which the first tells nothing
     with pytest.raises(InputError, match="ids are counted through all categories and within one category in different"):
         made.run(merged([made.of_batches([pa.Table.from_pylist(each)]) for each in numbers]), "x", resampling=DRAWN)

@@ -56,8 +56,8 @@ def test_what_is_not_scored_is_counted_and_said() -> None:
     assert [item.said for item in run.graded if item.question.id == "3"] == ["yes"]  # the first answer counts
     assert run.notes == (
         "partial run: 41 of 60 questions answered (68.3 %)",
-        "left out: 1 answer to no known question (first: line 100, id '99')",
-        "left out: 1 repeated answer, a question's first answer counts (first: line 4, id '3')",
+        "omitted: 1 answer to no known question (first: line 100, id '99')",
+        "omitted: 1 repeated answer, a question's first answer counts (first: line 4, id '3')",
     )
 
 
@@ -228,8 +228,8 @@ class TestPope:
         both = [{"id": f"pope/{part}/{k}", "response": "Yes"} for part in ("random", "popular") for k in range(1, 7)]
         run = read_pope(write(tmp_path / "a.jsonl", both), read_pope_questions(files[1:2]), first_word)
         assert run.counts == {"unparsed": 0, "missing": 0, "duplicate": 0, "unknown": 6}
-        assert run.notes == ("6 answers left out: no question file for random",)
-        with pytest.raises(InputError, match="nothing to score: 6 answers left out"):
+        assert run.notes == ("6 answers omitted: no question file for random",)
+        with pytest.raises(InputError, match="nothing to score: 6 answers omitted"):
             read_pope(write(tmp_path / "b.jsonl", both[:6]), read_pope_questions(files[1:2]), first_word)
 
     def test_categories_of_the_users_own(self, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def offsets(text: str) -> list[int | None]:
 
 
 def slow_find(vocabulary: Vocabulary, text: str) -> Found:
-    """Every match by brute force, of the text as it is read; ignore phrases take part and are left out."""
+    """Every match by brute force, of the text as it is read; ignore phrases take part and are omitted."""
     text = plain_letters(shown(text))
     joined = without_breaks(text)
     if joined is None:

@@ -79,7 +79,7 @@ def test_unread_lists_are_counted_and_never_guessed(tmp_path: Path) -> None:
     assert run.values["chair_s"] == 2 / 3
     assert "|judge:J|prompt:ab12|" in run.signature
     assert "|unrated:1|" in run.signature
-    assert "1 captions left out: what the judge said of them could not be read" in run.notes
+    assert "1 captions omitted: what the judge said of them could not be read" in run.notes
     cut = scored(lines(tmp_path / "y.jsonl", ({**row, "unfinished": "dropped"} for row in ROWS)))
     assert "|unfinished:dropped|" in cut.signature
 

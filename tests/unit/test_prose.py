@@ -28,6 +28,10 @@ def test_the_pages_have_no_fault(prose: ModuleType) -> None:
     assert [str(fault) for fault in prose.faults()] == []
 
 
+def test_docstrings_and_messages_have_no_fault(prose: ModuleType) -> None:
+    assert [str(fault) for fault in prose.faults(code=True)] == []
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

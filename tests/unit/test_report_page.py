@@ -44,7 +44,7 @@ def test_bundle_holds_no_module_syntax_and_declares_before_it_uses() -> None:
 
 def test_every_part_is_in_the_page() -> None:
     page = bundle.texts(".html")
-    included = {name for text in page.values() for name in re.findall(r'\{% include "(\w+)" %\}', text)}
+    included = {name for text in page.values() for name in re.findall(r'\{% (?:include|from) "(\w+)"', text)}
     assert included == set(page) - {"page"}
     assert all(text in bundle.style() for text in bundle.texts(".css").values())
 

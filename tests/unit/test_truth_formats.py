@@ -265,7 +265,7 @@ def test_frames_say_what_tables_say(load: Any) -> None:
         ("image_id,label,present\n9,dog,0.5\n", "x:2: 'present' must be 1, 0 or -1 (unknown), not '0.5'"),
         ("image_id,label\n,dog\n", "x:2: image id is an empty string"),
         ("image_id,label,present\n9,dog,1\n9,dog,0\n", "image 9: 'dog' is given different states"),
-        ("image_id,label\n", "the truth has no images"),
+        ("image_id,label\n", "the ground truth has no images"),
         ("image_id,label\n1,dog,cat\n", "x:2: 3 cells under 2 columns"),
         (CLASSES, "Open Images' class names are no truth; pass them with --classes"),
         (json.dumps({"images": [{"id": 1}], "annotations": []}), "joined with its instances by scapo-eval oracle"),
@@ -377,7 +377,7 @@ def test_chair_joins_what_is_marked_and_what_is_mentioned(tmp_path: Path) -> Non
     assert joined.objects() == {"9": ["dining table", "dog", "person"], "12": []}
     assert joined.world == "closed"
     assert joined.labels == ("dog", "person", "dining table")
-    assert told == ["1 images without captions are left out", "1 images without instances are left out"]
+    assert told == ["1 images without captions are omitted", "1 images without instances are omitted"]
 
 
 def test_chair_join_faults(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Pers
     Lines without a verdict, and answers that the round has already, are passed over.
 
     Raises:
-        InputErrors: pairs that the round does not ask for, verdicts that are not valid, answers that contradict
+        InputErrors: pairs that the round does not ask for, invalid verdicts, answers that contradict
             earlier ones.
     """
     pairs = round_.draw.pairs

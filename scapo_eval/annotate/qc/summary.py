@@ -68,7 +68,7 @@ class _Sample:
 
 
 def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
-    """Returns the state of quality control, as ``qc/summary.json`` holds it.
+    """Returns the state of quality control, the content of ``qc/summary.json``.
 
     Args:
         store: the run.

@@ -222,7 +222,7 @@ class Amber:
         Args:
             found: the counts.
             name: of the system.
-            bad_files: files that were left out.
+            bad_files: omitted files.
             resampling: of the intervals.
         """
         questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]

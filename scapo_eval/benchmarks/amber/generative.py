@@ -9,7 +9,7 @@ from ...base.reprs import fields_in_short
 from .data import Description
 
 Near = Mapping[str, frozenset[str]]
-"""Word -> other words of the vocabulary that count as the same; words without any are left out."""
+"""Word -> other words of the vocabulary that count as the same; words without any are omitted."""
 
 
 @dataclass(frozen=True, slots=True)

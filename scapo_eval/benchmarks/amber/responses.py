@@ -49,7 +49,7 @@ class AmberResponse:
         line: line or array element of the file, from 1.
         number: the item's id.
         item: the item.
-        text: the answer; empty stands for the null that the official script takes for a wrong answer.
+        text: the answer; empty for the null that the official script takes for a wrong answer.
     """
 
     line: int
@@ -66,10 +66,10 @@ class Responses:
 
     Attributes:
         scored: the answers in the file's order.
-        duplicate: answers to an item answered before; left out, or (official reading) scored like any other.
-        unknown: answers whose id is not AMBER's; left out, or (official reading) scored as Python's negative
+        duplicate: answers to an item answered before; omitted, or (official reading) scored like any other.
+        unknown: answers whose id is not AMBER's; omitted, or (official reading) scored as Python's negative
             index makes of them.
-        skipped: faulty records that were left out.
+        skipped: faulty records that were omitted.
         notes: what a reader of the values should know.
         unfinished: descriptions whose last sentence was dropped; None where none was to be.
         model: who answered, where the records say so.

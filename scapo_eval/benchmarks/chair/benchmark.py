@@ -140,7 +140,7 @@ def chair(
         protocol: images, prompt and limits that the captions are checked against (``chair-opera``).
         profile: how captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's
             (extra ``nltk``); None: the protocol's, else the matcher.
-        native: whether the project's own reading stands beside a script's (``chair_s_native``); None: with a protocol.
+        native: whether to add the project's own reading to a script's (``chair_s_native``); None: with a protocol.
         synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.

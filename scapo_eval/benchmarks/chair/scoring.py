@@ -39,7 +39,7 @@ def _natively(formula: Formula) -> Formula:
 
 
 NATIVE = "_native"
-"""Ending of the metrics and counts of the project's own reading, where it stands beside a script's."""
+"""Ending of the metrics and counts of the project's own reading, if a script's reading is shown, too."""
 
 
 METRICS = MetricSet(

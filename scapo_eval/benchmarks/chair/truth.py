@@ -37,7 +37,7 @@ def joined_truth(
         instances: ``instances_*.json`` files (CHAIR: train and val).
         captions: ``captions_*.json`` files of the same images.
         profile: how captions are read; its objects are the labels.
-        warn: told of images that only one kind of file has; they are left out.
+        warn: told of images that only one kind of file has; they are omitted.
 
     Returns:
         The union of both kinds of objects per image, closed over the profile's objects.
@@ -66,7 +66,7 @@ def joined_truth(
     for files, others in ((objects, told), (told, objects)):
         if left_out := len(files.keys() - others.keys()):
             kind = "captions" if files is objects else "instances"
-            warn(f"{left_out:,} images without {kind} are left out")
+            warn(f"{left_out:,} images without {kind} are omitted")
     keys = [
         row * len(vocabulary.labels) + label for row, image in enumerate(both) for label in objects[image] | told[image]
     ]

@@ -15,7 +15,7 @@ const CHOICES = ["system", "first", "kind", "verdict", "outcome", "text"];
  * @param {CheckedClaim[]} claims
  * @returns {CheckedClaim[]}
  */
-export function distinct(claims) {
+function distinct(claims) {
   const first = new Map();
   for (const claim of claims) {
     const key = claim.kind + " " + claim.said;
@@ -30,7 +30,7 @@ export function distinct(claims) {
  * @param {CheckedCaption[]} captions
  * @param {string} kind empty for every kind
  */
-export function countOfKind(captions, kind) {
+function countOfKind(captions, kind) {
   if (!captions.length) return null;
   let wrong = 0,
     known = 0;
@@ -49,7 +49,7 @@ const shareFalse = (total) => ratioOf(total[0], total[1]);
  * @param {CheckedClaim[]} claims
  * @returns {{ text: string, over: CheckedClaim[], begins: CheckedClaim[] }[]}
  */
-export function partsOf(text, claims) {
+function partsOf(text, claims) {
   const cuts = [...new Set([0, text.length, ...claims.flatMap(({ start, end }) => [start, end])])].sort(
     (a, b) => a - b,
   );
