@@ -26,6 +26,16 @@ from .cues import ClaimCue, shipped_claim_cues
 
 _CUES = shipped_claim_cues()
 _SETS, _WORDS = _CUES.sets, _CUES.words
+_AGENTS = _SETS["agents"]
+_BEING = _SETS["being"]
+_ENDS = _SETS["ends"]
+_GUESSES = _SETS["guesses"]
+_ON_THE_WAY = _SETS["on_the_way"]
+_SHADES = _SETS["shades"]
+_ATTRIBUTES = _WORDS["attributes"]
+_COLLECTIONS = _WORDS["collections"]
+_COUNTS = _WORDS["counts"]
+_DOING = _WORDS["doing"]
 _STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in _CUES.phrases if words[0] == phrase[0]]
     for phrase, _, _ in _CUES.phrases
@@ -34,7 +44,6 @@ _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 _TO = ("to", "be")
 _TOKEN = re.compile(r"(\w+(?:-\w+)*|['’]s\b|[^\w\s*]|\n+)")
 _ASCII_TOKEN = re.compile(r"([a-z0-9_]+(?:-[a-z0-9_]+)*|'s\b|[^a-z0-9_\s*]|\n+)", re.ASCII)  # of lower case, faster
-_OPENING, _CLOSING = "\"“‘'", "\"”’'"
 _REACH = 14  # words between a thing and what a relation leads to, at most
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 _WRITTEN = 120  # characters of what is quoted, at most
@@ -156,10 +165,7 @@ class _Reading:
         self.led: dict[int, _Led] = {}
         self.quotes = '"' in text or "“" in text or "”" in text
         self.quoted = self._quoted()
-        self.anchors = [k for k, word in enumerate(self.words) if word in _ANCHORS]
-        if "-" in self.lowered:
-            dashed = (k for k, word in enumerate(self.words) if "-" in word and word.split("-")[0] in _ANCHORS)
-            self.anchors = sorted([*self.anchors, *dashed])
+        self.leads = self._leads()
         self.places = list(self._place_tokens())
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
@@ -231,24 +237,22 @@ class _Reading:
 
     def _before(self, k: int) -> Iterator[Claim]:
         """Yields the claims in a thing's noun phrase before its noun."""
-        attributes, counts = _WORDS["attributes"], _WORDS["counts"]
-        collections = _WORDS["collections"]
         j, skipped, hedged, last_attribute = self.things[k].first - 1, 0, False, -1
         floor = self.things[k - 1].last if k else -1
         while j > floor:
             word = self.words[j]
-            if word in attributes or self._color_parts(word):
-                cue, value = attributes.get(word) or attributes[self._color_parts(word)]
+            if word in _ATTRIBUTES or ("-" in word and self._color_parts(word)):
+                cue, value = _ATTRIBUTES.get(word) or _ATTRIBUTES[self._color_parts(word)]
                 begin = j
-                while cue.category == "color" and begin - 1 > floor and self.words[begin - 1] in _SETS["shades"]:
+                while cue.category == "color" and begin - 1 > floor and self.words[begin - 1] in _SHADES:
                     begin -= 1
                 yield self._claim("attribute", k, value, begin, j, cue, hedged=hedged)
                 last_attribute = j = begin
-            elif word in counts:
-                yield from self._count(k, j, counts[word])
+            elif word in _COUNTS:
+                yield from self._count(k, j, _COUNTS[word])
                 return
-            elif word == "of" and j - 1 > floor and self.words[j - 1] in collections:
-                yield from self._count(k, j - 1, collections[self.words[j - 1]], j)
+            elif word == "of" and j - 1 > floor and self.words[j - 1] in _COLLECTIONS:
+                yield from self._count(k, j - 1, _COLLECTIONS[self.words[j - 1]], j)
                 return
             elif word in ("and", "or", ","):
                 if last_attribute != j + 1 or not self._is_attribute(j - 1):
@@ -257,24 +261,24 @@ class _Reading:
                     hedged = True
             elif word in _SETS["others"]:
                 pass
-            elif word in _SETS["ends"] or not (word[0].isalnum()) or _is_verb(word):
+            elif word in _ENDS or not (word[0].isalnum()) or _is_verb(word):
                 return
-            elif word not in _SETS["shades"]:
+            elif word not in _SHADES:
                 skipped += 1
                 if skipped > _SKIPPED:
                     return
             j -= 1
 
     def _is_attribute(self, j: int) -> bool:
-        return j >= 0 and (self.ahead[j] in _WORDS["attributes"] or bool(self._color_parts(self.ahead[j])))
+        return j >= 0 and (self.ahead[j] in _ATTRIBUTES or bool(self._color_parts(self.ahead[j])))
 
     def _color_parts(self, word: str) -> str:
         """Returns the color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
         if "-" not in word:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
-        named = [part for part in parts if part not in _SETS["shades"]] or parts[-1:]
-        entry = _WORDS["attributes"].get(named[0]) if len(named) == 1 else None
+        named = [part for part in parts if part not in _SHADES] or parts[-1:]
+        entry = _ATTRIBUTES.get(named[0]) if len(named) == 1 else None
         return named[0] if entry and entry[0].category == "color" else ""
 
     def _count(self, k: int, j: int, entry: tuple[ClaimCue, str], last: int | None = None) -> Iterator[Claim]:
@@ -294,8 +298,8 @@ class _Reading:
             return
         if word.isdecimal() and before in ("#", "number", "no", "$", "."):
             return
-        if before in ("or", "to", "-", "–") and j > 1 and self.words[j - 2] in _WORDS["counts"]:
-            low = _WORDS["counts"][self.words[j - 2]][1]
+        if before in ("or", "to", "-", "–") and j > 1 and self.words[j - 2] in _COUNTS:
+            low = _COUNTS[self.words[j - 2]][1]
             value, j = f"{count_range(low)[0]}-{count_range(value)[0]}", j - 2
         elif value.isdecimal():
             if self._phrase_before(j, _SETS["at_least"]):
@@ -323,7 +327,6 @@ class _Reading:
 
     def _behind(self, k: int) -> Iterator[Claim]:
         """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
-        being, guesses = _SETS["being"], _SETS["guesses"]
         j = self.things[k].last + 1
         while j in self.over or self.ahead[j] == "visible":
             j = self.over.get(j, j) + 1
@@ -331,7 +334,7 @@ class _Reading:
         if comma:
             follows = self.ahead[j + 1]
             if follows not in (("which", "who", "that") if self.ahead[j] == "," else ()) and not (
-                follows in _WORDS["doing"] and follows.endswith(("ing", "ed"))
+                follows in _DOING and follows.endswith(("ing", "ed"))
             ):
                 return
             j += 1
@@ -340,21 +343,21 @@ class _Reading:
         verb, hedged, negated = False, False, False
         while True:
             word = self.ahead[j]
-            if word in being:
+            if word in _BEING:
                 verb = True
             elif word == "not" or word.endswith("n't"):
                 negated = True
-            elif not (word in _SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in guesses):
+            elif not (word in _SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in _GUESSES):
                 break
-            hedged |= word in guesses
+            hedged |= word in _GUESSES
             j += 1
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         subject = self.root[k] if (verb or comma) and not which else k
-        if self.ahead[j] in _WORDS["doing"] and j not in self.at and self.ahead[j + 1] != "out":
+        if self.ahead[j] in _DOING and j not in self.at and self.ahead[j + 1] != "out":
             yield from self._doings(subject, j, use)
         elif self.ahead[j] in ("made", "constructed") and self.ahead[j + 1] in ("of", "from", "out"):
             j += 2 + (self.ahead[j + 2] == "of")
-            entry = _WORDS["attributes"].get(self.ahead[j])
+            entry = _ATTRIBUTES.get(self.ahead[j])
             if entry and entry[0].category == "material" and j + 1 not in self.at:
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
         elif verb or self.ahead[j - 1] in _COLORED:
@@ -362,22 +365,22 @@ class _Reading:
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Yields a thing's actions, one after another: "resting or possibly sleeping"."""
-        while self.ahead[j] in _WORDS["doing"]:
-            cue, value = _WORDS["doing"][self.ahead[j]]
+        while self.ahead[j] in _DOING:
+            cue, value = _DOING[self.ahead[j]]
             if not self._is_of_others(k, j):
                 yield self._claim("attribute", k, value, j, j, cue, use=use)
             j += 1
             if self.ahead[j] not in ("and", "or"):
                 return
             j += 1
-            while self.ahead[j] in _SETS["guesses"] or self.ahead[j].endswith("ly"):
+            while self.ahead[j] in _GUESSES or self.ahead[j].endswith("ly"):
                 use = "hedged"
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
         """Returns whether a thing cannot do this ("a road running along"), or does it to another ("flying a kite")."""
-        motion = _WORDS["doing"][self.ahead[j]][1] in ("running", "flying")
-        agent = self.things[k].mention.label in _SETS["agents"]
+        motion = _DOING[self.ahead[j]][1] in ("running", "flying")
+        agent = self.things[k].mention.label in _AGENTS
         return motion and (self.ahead[j + 1] in ("a", "an", "the") if agent else self.ahead[j][:3] == "run")
 
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
@@ -387,12 +390,12 @@ class _Reading:
         j += article
         while True:
             begin = j
-            while self.ahead[j] in _SETS["shades"]:
+            while self.ahead[j] in _SHADES:
                 j += 1
             if not self._is_attribute(j) or (j in self.at and self.things[self.at[j]].first != j):
                 break
             word = self.words[j]
-            cue, value = _WORDS["attributes"].get(word) or _WORDS["attributes"][self._color_parts(word)]
+            cue, value = _ATTRIBUTES.get(word) or _ATTRIBUTES[self._color_parts(word)]
             begin = begin if cue.category == "color" else j
             claims.append(self._claim("attribute", k, value, begin, j, cue, use=use))
             j += 1
@@ -403,14 +406,12 @@ class _Reading:
             else:
                 break
         follows = self.ahead[j]
-        ends = (
-            follows == "" or not follows[0].isalnum() or follows in _SETS["ends"] or follows.endswith(("ly", "wards"))
-        )
+        ends = follows == "" or not follows[0].isalnum() or follows in _ENDS or follows.endswith(("ly", "wards"))
         if claims and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
             yield from claims
 
     def _past_shades(self, j: int) -> int:
-        while self.ahead[j] in _SETS["shades"]:
+        while self.ahead[j] in _SHADES:
             j += 1
         return j
 
@@ -488,7 +489,7 @@ class _Reading:
         """Returns the thing that a relation begins at: the one before it, or the one that leads to that."""
         root = self.root[k]
         if led.cue.agent:
-            near = led.how == "behind" and self.things[k].mention.label in _SETS["agents"]
+            near = led.how == "behind" and self.things[k].mention.label in _AGENTS
             return k if near else self._agent_before(root)
         if led.how == "comma":
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
@@ -500,7 +501,7 @@ class _Reading:
 
     def _agent_before(self, k: int) -> int | None:
         """Returns the nearest thing that can hold, wear and ride, from one back to the beginning of the sentence."""
-        while k >= 0 and self.things[k].mention.label not in _SETS["agents"]:
+        while k >= 0 and self.things[k].mention.label not in _AGENTS:
             gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
             if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
                 return None
@@ -519,7 +520,7 @@ class _Reading:
             phrase = self._phrase_at(j, stop) if word in _STARTING else None
             if phrase is not None:
                 cue, value, behind = phrase
-                if word in ("'s", "'") and (j > first or self.ahead[behind] in _SETS["ends"]):
+                if word in ("'s", "'") and (j > first or self.ahead[behind] in _ENDS):
                     return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
@@ -537,18 +538,18 @@ class _Reading:
                 comma = True
             elif word == "each" and comma and j == first + 1:
                 comma, which = False, True
-            elif word in _SETS["being"]:
+            elif word in _BEING:
                 verb, comma = True, False
-                use = "hedged" if word in _SETS["guesses"] else use
-            elif word in _SETS["guesses"]:
+                use = "hedged" if word in _GUESSES else use
+            elif word in _GUESSES:
                 use = "hedged"
             elif word == "not" or word.endswith("n't"):
                 use = "negated"
-            elif word in _WORDS["doing"] or (word in _WORDS["attributes"] and verb):
+            elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed = comma and not verb, True
-            elif word in _SETS["on_the_way"] or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
-                placed |= word in _SETS["on_the_way"]
+            elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+                placed |= word in _ON_THE_WAY
             elif not (word.endswith(("ing", "ed")) and len(word) > 4 and self._phrase_at(j + 1, stop)):
                 return None
             j += 1
@@ -568,7 +569,7 @@ class _Reading:
         while j < len(words):
             word = words[j]
             if word == "of":
-                if not j or (words[j - 1] not in _SETS["parts"] and words[j - 1] not in _WORDS["collections"]):
+                if not j or (words[j - 1] not in _SETS["parts"] and words[j - 1] not in _COLLECTIONS):
                     return False
             elif word in ("and", ",", "or"):
                 if not (
@@ -578,19 +579,19 @@ class _Reading:
             elif word in _SETS["articles"]:
                 if j and words[j - 1] not in ("of", "all", "both"):
                     return False
-            elif word in _SETS["ends"] or not word[0].isalnum() or (_is_verb(word) and not self._listed(word)):
+            elif word in _ENDS or not word[0].isalnum() or (_is_verb(word) and not self._listed(word)):
                 return False
             j += 1
         return len(words) <= _LONGEST
 
     def _listed(self, word: str) -> bool:
-        return word in _WORDS["attributes"] or word in _SETS["shades"] or bool(self._color_parts(word))
+        return word in _ATTRIBUTES or word in _SHADES or bool(self._color_parts(word))
 
     # ---- where in the picture
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
         """First and last token of each place in the picture, with its match and value."""
-        for match in self._matches(_PLACE, _PLACE_WORDS, 3) if self.anchors else ():
+        for match in self._matches(_PLACE):
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
             if match["of"] is None and self.text[end : end + 4].lower() == " of ":
@@ -603,23 +604,34 @@ class _Reading:
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
         """First and last token of what only says that a thing is in the picture: "in the scene"."""
-        for match in self._matches(_ITSELF, _ITSELF_WORDS, 2) if self.anchors else ():
+        for match in self._matches(_ITSELF):
             yield self._tokens_of(*match.span())
 
-    def _matches(self, pattern: re.Pattern[str], anchors: frozenset[str], reach: int) -> Iterator[re.Match[str]]:
-        """Yields the matches of a pattern that begin two to ``reach`` tokens before one of the words that each has.
+    def _leads(self) -> list[int]:
+        """Returns the tokens at which a place in the picture may begin: one before "the", with its noun behind that.
 
-        It is looked for from these words backwards: to search the whole text costs five times as much.
+        To look for the nouns and go back from them costs a fifth of searching the whole text.
         """
+        words, leads = self.words, list[int]()
+        anchors = [k for k, word in enumerate(words) if word in _ANCHORS]
+        if "-" in self.lowered:  # "the left-hand side"
+            dashed = (k for k, word in enumerate(words) if "-" in word and word.split("-")[0] in _ANCHORS)
+            anchors = sorted([*anchors, *dashed])
+        for k in anchors:
+            if k > 1 and words[k - 1] in ("the", "this"):
+                leads.append(k - 2)
+            elif k > 2 and words[k - 2] == "the":
+                leads.append(k - 3)
+        return leads
+
+    def _matches(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+        """Yields the matches of a pattern that begin at the leads, none inside another."""
         end = 0
-        for k in self.anchors:
-            if self.words[k].split("-")[0] in anchors:
-                for first in range(max(0, k - reach), k - 1):
-                    start = self.starts[first]
-                    if start >= end and (match := pattern.match(self.lowered, start)):
-                        end = match.end()
-                        yield match
-                        break
+        for lead in self.leads:
+            start = self.starts[lead]
+            if start >= end and (match := pattern.match(self.lowered, start)):
+                end = match.end()
+                yield match
 
     def _tokens_of(self, begin: int, end: int) -> tuple[int, int]:
         first = bisect_left(self.starts, begin)
@@ -642,7 +654,7 @@ class _Reading:
             while j < len(self.words) and j - last < _REACH and self.words[j] not in _SENTENCE_END:
                 if j in self.at:
                     return self.at[j]
-                of_many = self.words[j] == "of" and self.words[j - 1] in _WORDS["collections"]
+                of_many = self.words[j] == "of" and self.words[j - 1] in _COLLECTIONS
                 if not of_many and (
                     self.words[j] in _SETS["prepositions"] or (_is_verb(self.words[j]) and self.words[j] != "being")
                 ):
@@ -650,14 +662,14 @@ class _Reading:
                 j += 1
             return None
         j = first - 1
-        allowed = _SETS["being"] | _SETS["on_the_way"] | _WORDS["doing"].keys()
+        allowed = _BEING | _ON_THE_WAY | _DOING.keys()
         verb = False
         while j >= 0 and j not in self.at:
             word = self.words[j]
             known = word in allowed or word in ("which", "who", "that", "can") or word.endswith("ly")
             if word in _SETS["looking"] or not known:
                 return None
-            verb |= word in _SETS["being"]
+            verb |= word in _BEING
             j -= 1
         return (self.root[self.at[j]] if verb else self.at[j]) if j >= 0 else None
 
@@ -758,15 +770,15 @@ _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}
 _INVERTING = frozenset((",", "there", "is", "are", "'s", "was", "were"))
 _BARE = (
-    frozenset(word for word in _SETS["ends"] if word not in ("and", "or", "of") and word not in _WORDS["attributes"])
-    - _WORDS["counts"].keys()
+    frozenset(word for word in _ENDS if word not in ("and", "or", "of") and word not in _ATTRIBUTES)
+    - _COUNTS.keys()
     - _SETS["others"]
 )
 """Words right before a thing behind which nothing more is said of it."""
 _BEGINS = frozenset('.!?;:"”')
 _COLORED = frozenset(("painted", "colored"))
 _SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
-    _SETS["being"], _SETS["guesses"], _SETS["skipped"], _WORDS["doing"]
+    _BEING, _GUESSES, _SETS["skipped"], _DOING
 )
 """Words right behind a thing without which nothing there is said of it."""
 _OWNING = frozenset(("'s", "'"))
@@ -783,11 +795,10 @@ _PLACE = re.compile(
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
 )
-_PLACE_WORDS = frozenset(
-    ("left", "right", "background", "distance", "foreground", "center", "centre", "middle", "top", "bottom")
+_ANCHORS = frozenset(
+    "left right background distance foreground center centre middle top bottom image picture photo photograph frame "
+    "scene".split()
 )
-_ITSELF_WORDS = frozenset(("image", "picture", "photo", "photograph", "frame", "scene"))
-_ANCHORS = _PLACE_WORDS | _ITSELF_WORDS
 _ITSELF = re.compile(r"in(?<=\bin) (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
 _READING = frozenset("reads reading says saying spells labeled letters word words".split())
