@@ -10,7 +10,16 @@ from functools import partial
 
 
 class ScapoError(ValueError):
-    """Base of every error that is the user's to mend; the command line prints it and exits with 2."""
+    """Base of every error that is the user's to mend; the command line prints it and exits with 2.
+
+    Example:
+        >>> import scapo_eval
+        >>> try:
+        ...     scapo_eval.score("no_such_file.jsonl", truth={1: ["dog"]})
+        ... except scapo_eval.ScapoError as error:
+        ...     print(error)
+        no_such_file.jsonl: file not found
+    """
 
 
 _LONGEST = 2000  # characters of a message: what it quotes may be of any length
@@ -74,6 +83,14 @@ class InputErrors(ScapoError):
         total: how many there were, if more than ``errors`` holds.
         said: how many of them ``errors`` stands for, where one of it stands for several.
         remedy: last line of the message; empty for none.
+
+    Example:
+        >>> import scapo_eval
+        >>> try:
+        ...     scapo_eval.score([{"image_id": 1}, {"caption": "A dog."}], truth={1: ["dog"]})
+        ... except scapo_eval.InputErrors as errors:
+        ...     print(errors.total, [error.line for error in errors.errors])
+        2 [1, 2]
     """
 
     SHOWN = 20
@@ -160,6 +177,12 @@ class MissingExtra(ScapoError):
     Args:
         extra: name of the extra in pyproject.toml.
         needed_for: what the user asked for.
+
+    Example:
+        >>> import scapo_eval
+        >>> error = scapo_eval.MissingExtra("nltk", "the reading of OPERA's script")
+        >>> str(error).startswith("the reading of OPERA's script needs the extra 'nltk'")
+        True
     """
 
     def __init__(self, extra: str, needed_for: str) -> None:

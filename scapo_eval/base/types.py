@@ -33,6 +33,12 @@ class Mention:
         label: canonical label of the vocabulary.
         surface: the text itself, as written.
         use: what the caption does with it; only a ``claim`` says plainly that the thing is in the image.
+
+    Example:
+        >>> import scapo_eval
+        >>> [mention] = scapo_eval.AliasMatcher(scapo_eval.Vocabulary.load("coco80")).find("A puppy sleeps.")
+        >>> mention
+        Mention(start=2, end=7, label='dog', surface='puppy', use='claim')
     """
 
     start: int
@@ -44,7 +50,14 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Subsentence:
-    """One piece ``text[start:end]`` of a response; the pieces partition it."""
+    """One piece ``text[start:end]`` of a response; the pieces partition it.
+
+    Example:
+        >>> import scapo_eval
+        >>> text = "A dog sleeps here now. A cat is awake there."
+        >>> [text[piece.start : piece.end] for piece in scapo_eval.split_subsentences(text)]
+        ['A dog sleeps here now. ', 'A cat is awake there.']
+    """
 
     start: int
     end: int

@@ -356,7 +356,14 @@ class CaptionScorer(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class CaptionScores(Run):
-    """A run of captions, with its metrics as attributes."""
+    """A run of captions, with its metrics as attributes.
+
+    Example:
+        >>> import scapo_eval
+        >>> run = scapo_eval.score([{"image_id": 1, "caption": "A dog and a cat."}], truth={1: ["dog"]})
+        >>> run.hal_rate, run.cover_rate
+        (0.5, 1.0)
+    """
 
     @property
     def hal_rate(self) -> float | None:
@@ -486,18 +493,24 @@ def score_captions(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory; :func:`scapo_eval.score` takes files, too.
+    """Returns Cap. Score, Hal. and Cover Rate and CHAIR of records; :func:`scapo_eval.score` takes files, too.
 
     Args:
         records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
         vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
         oracle: a PresenceOracle, a file, or None for inline ``objects``.
-        skip_unknown_images: leave captions of images unknown to the oracle out and count them.
+        skip_unknown_images: omit captions of images unknown to the oracle, and count them.
         claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
         resamples, seed: of the intervals.
 
     Raises:
         InputErrors: faulty records, named by position.
+
+    Example:
+        >>> import scapo_eval
+        >>> record = {"image_id": 1, "caption": "A dog and a cat.", "objects": ["dog"]}
+        >>> round(scapo_eval.score_captions([record]).cap_score, 3)
+        0.667
     """
     return score_file(
         Records("records", list(records)),
@@ -642,7 +655,7 @@ def score(
     any_ids: bool = False,
     strict: bool = False,
 ) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+    """Returns Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
     Args:
         captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).

@@ -42,6 +42,17 @@ class CountedBenchmark(Benchmark):
         plain_numbers: metrics that are not fractions.
         at_most: pairs of columns, of which the first cannot exceed the second.
         version: of the way of counting, for the signature; runs of two versions are not compared.
+
+    Example:
+        >>> from scapo_eval import CountedBenchmark, ratio
+        >>> numerals = CountedBenchmark(
+        ...     name="numerals",
+        ...     count=lambda record: {"words": len(record["caption"].split()), "digits": record["caption"].count("2")},
+        ...     columns=("words", "digits"),
+        ...     formulas={"digit_rate": ratio("digits", "words")},
+        ... )
+        >>> numerals.count({"caption": "2 dogs and 2 cats"})
+        {'words': 5, 'digits': 2}
     """
 
     count: Callable[..., Mapping[str, int]]

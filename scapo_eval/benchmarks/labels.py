@@ -249,7 +249,7 @@ class AbsentClaims:
     images: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """With ``share``, of ``claimed`` that is ``absent``, and its Wilson interval ``low``, ``high``."""
+        """Returns the fields with ``share``, absent of claimed, and its Wilson interval ``low``, ``high``."""
         low, high = wilson(self.absent, self.claimed)
         counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}
         share = self.absent / self.claimed if self.claimed else None

@@ -338,6 +338,16 @@ def phd(
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
+
+    Example:
+        >>> import scapo_eval
+        >>> asked = {"mode": "base", "task": "object"}
+        >>> answers = [
+        ...     {"id": "1", **asked, "question": "Is there a dog?", "label": "yes", "response": "Yes."},
+        ...     {"id": "2", **asked, "question": "Is there a cat?", "label": "no", "response": "Yes."},
+        ... ]
+        >>> scapo_eval.phd(answers).values["base_accuracy"]
+        0.5
     """
     [run] = _score(
         Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),

@@ -209,7 +209,7 @@ def pope(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """POPE: accuracy, precision, recall, F1 and yes ratio, overall and per category.
+    """Returns POPE's accuracy, precision, recall, F1 and yes ratio, overall and per category.
 
     Args:
         answers: records of ``id`` and ``response``, or a file of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
@@ -218,6 +218,15 @@ def pope(
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
+
+    Example:
+        >>> import scapo_eval
+        >>> answers = [
+        ...     {"id": "pope/random/1", "image": 1, "question": "Is there a dog?", "label": "yes", "response": "Yes."},
+        ...     {"id": "pope/random/2", "image": 1, "question": "Is there a cat?", "label": "no", "response": "Yes."},
+        ... ]
+        >>> scapo_eval.pope(answers).values["yes_ratio"]
+        1.0
     """
     [run] = BENCHMARK.scored(
         Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),

@@ -213,7 +213,7 @@ class _HashTable:
     """A hash table of the entries 1, 2...; 0 stands for none.
 
     Args:
-        slots: (1 + entries,) of each entry, the first of no meaning.
+        slots: (1 + entries,) of each entry, the first is unused.
     """
 
     def __init__(self, slots: Ints) -> None:

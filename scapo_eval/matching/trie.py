@@ -37,7 +37,7 @@ class AliasTrie:
         joins: join -> its number, from 0.
         labels: (nodes,) id of the label whose alias ends at a node, IGNORED or NO_END.
         before, join, word: (nodes,) where the edge to a node begins, and by which join and word it leads there; the
-            first of no meaning.
+            first is unused.
         depth: (nodes,) words on the way to a node.
     """
 

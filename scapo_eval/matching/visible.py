@@ -125,7 +125,7 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 
 @cache
 def disguises() -> str:
-    """Returns the characters without one of which no text is disguised."""
+    """Returns the characters of which every disguised text has at least one."""
     variants, alike, _ = _plain()
     no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))

@@ -67,6 +67,11 @@ class Option:
         choices: its values.
         repeated: whether it may be given several times, for a tuple.
         at_least: the smallest number; it is a whole number then.
+
+    Example:
+        >>> from scapo_eval import Option
+        >>> Option(help="Least length of a caption.", at_least=1).at_least
+        1
     """
 
     help: str

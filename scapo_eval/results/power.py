@@ -73,6 +73,14 @@ def power(
 
     Raises:
         InputError: fewer than 30 images in the pilot, no counts per image, an unknown metric, numbers below 0.
+
+    Example:
+        >>> import scapo_eval
+        >>> truth = {k: ["dog"] for k in range(60)}
+        >>> rows = [{"image_id": k, "caption": "A dog." if k % 3 else "A dog and a cat."} for k in truth]
+        >>> [found] = scapo_eval.power(scapo_eval.score(rows, truth=truth), difference=0.05, metrics=["hal_rate"])
+        >>> found.images_needed
+        511
     """
     if isinstance(pilot, (str, Path)):
         runs = load_results(pilot)

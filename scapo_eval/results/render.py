@@ -340,8 +340,9 @@ def _cells(
 def _best(
     systems: Sequence[Mapping[str, Any]], rows: Mapping[str, ComparisonRow], metric: str, higher: bool | None
 ) -> str:
-    """Returns the system with the best value, if it is tested better than the baseline (the baseline: than every
-    other).
+    """Returns the system with the best value if it is significantly better than the baseline.
+
+    The baseline must be significantly better than every other system.
     """
     values = {
         system["name"]: system["metrics"][metric]["value"]

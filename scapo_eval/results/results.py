@@ -293,6 +293,18 @@ class Results:
         comparisons: one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
         verdicts: one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
         sliced: the systems by the values of a column, see :class:`scapo_eval.results.slices.Sliced`; None: not asked.
+
+    Example:
+        >>> import scapo_eval
+        >>> truth = {k: ["dog"] for k in range(40)}
+        >>> rows = {"base": "A dog and a cat.", "ours": "A dog."}
+        >>> runs = [
+        ...     scapo_eval.score([{"image_id": k, "caption": text} for k in truth], truth=truth, name=name)
+        ...     for name, text in rows.items()
+        ... ]
+        >>> results = scapo_eval.compare(runs)
+        >>> [run.name for run in results.runs], results.comparisons[0]["metric"]
+        (['base', 'ours'], 'hal_rate')
     """
 
     runs: tuple[Run, ...]
@@ -409,6 +421,15 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
     Raises:
         NotResults: a file of another kind.
         InputError: damaged, or without the counts per image.
+
+    Example:
+        >>> import scapo_eval, tempfile
+        >>> run = scapo_eval.score([{"image_id": 1, "caption": "A dog and a cat."}], truth={1: ["dog"]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     scapo_eval.compare([run]).save(f"{folder}/results.json")
+        ...     [loaded] = scapo_eval.load_results(f"{folder}/results.json")
+        >>> loaded.values["hal_rate"]
+        0.5
     """
     source = Source.of(path)
     path = source.name

@@ -166,7 +166,7 @@ def resampled_totals(
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
 ) -> NDArray[Any]:
-    """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its values of."""
+    """(resamples, columns) summed counts of resamples of the images: the input of :func:`bootstrap`."""
     if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
     return _drawn(*_row_types(table.rows), resamples=resamples, seed=seed)

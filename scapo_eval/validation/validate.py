@@ -155,7 +155,7 @@ def validate(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> Validation:
-    """Holds metrics against human judgements.
+    """Compares metrics with human judgements.
 
     Args:
         judgements: a file or records of ratings, pairs or marked parts, see
@@ -175,6 +175,17 @@ def validate(
     Raises:
         InputErrors, InputError: faults by file and line; ratings that are constant, missing or out of range; too few.
         MissingExtra: n-gram metrics without their package.
+
+    Example:
+        >>> import scapo_eval
+        >>> texts = ["A dog and a cat." if k % 3 else "A dog." for k in range(60)]
+        >>> rated = [
+        ...     {"id": str(k), "image_id": k, "caption": text, "rating": 2 if "cat" in text else 3}
+        ...     for k, text in enumerate(texts)
+        ... ]
+        >>> checked = scapo_eval.validate(rated, truth={k: ["dog"] for k in range(60)}, metrics=["hal_rate"])
+        >>> round(checked.value("hal_rate", "rating", "pearson"), 6)
+        1.0
     """
     check_choice("claims", claims, READINGS)
     if half is not None:

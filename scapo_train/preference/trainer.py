@@ -190,7 +190,7 @@ class PreferenceTrainer(Loop):
         return responses
 
     def _others(self, step: int) -> dict[int, int]:
-        """For each own pair of a step the next of the step, else of all, that is about another picture."""
+        """Returns for each of this rank's pairs the next pair about another picture, of the step if possible."""
         if self.config.preference.loss != "symmpo" or step >= self.steps:
             return {}
         indices, others = self.indices(step), {}

@@ -427,7 +427,7 @@ def amber(
     skip_bad: bool = False,
     drop_unfinished: bool = False,
 ) -> Run:
-    """AMBER's generative and discriminative metrics.
+    """Returns AMBER's generative and discriminative metrics.
 
     Args:
         responses: records of ``id`` and ``response``.
@@ -441,6 +441,14 @@ def amber(
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
         MissingExtra: parity mode without NLTK.
+
+    Example:
+        >>> import scapo_eval
+        >>> from scapo_eval.benchmarks.amber.data import AmberData, Query
+        >>> data = AmberData((Query("state", "yes"), Query("state", "no")), (), frozenset(), None, "two questions")
+        >>> answers = [{"id": 1, "response": "Yes."}, {"id": 2, "response": "Yes."}]
+        >>> scapo_eval.amber(answers, data=data).values["accuracy"]
+        0.5
     """
     systems = Systems.of(responses, name, "responses", drawn(resamples, seed, bootstrap))
     systems.count()

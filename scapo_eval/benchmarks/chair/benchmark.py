@@ -132,7 +132,7 @@ def chair(
     any_ids: bool = False,
     strict: bool = False,
 ) -> Run:
-    """CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
+    """Returns CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
 
     Args:
         captions: records of ``image_id`` and ``caption``.
