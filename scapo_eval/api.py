@@ -65,7 +65,7 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Returns the Python function of a benchmark, shipped or from another package; also ``scapo_eval.NAME``.
+    """Returns the Python function of a benchmark, shipped or from another package, as ``scapo_eval.NAME`` does.
 
     Args:
         name: of the benchmark (``score`` is that of ``capscore``).

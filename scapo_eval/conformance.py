@@ -44,7 +44,7 @@ class CheckResult(NamedTuple):
 
     Attributes:
         tokens, wrong: how many tokens were compared, and how many got another credit.
-        loss: of the library, and what it must be; None where no loss was computed.
+        loss: of the library, and what it must be; None if no loss was computed.
         what: what of the library ran.
     """
 

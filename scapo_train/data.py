@@ -306,7 +306,7 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: s
 
 
 class Prompts:
-    """Prepares prompts for the model; those of the next call are made while the present step computes.
+    """Prepares prompts for the model; the next call's are prepared while the current step runs.
 
     Args:
         sources: lines of the prompts file.

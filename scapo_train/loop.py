@@ -191,7 +191,7 @@ class Loop(ABC):
         """Reads what is trained on, before the model is loaded."""
 
     def load_models(self) -> Models:
-        """Loads the policy, and the reference where there is one."""
+        """Loads the policy, and the reference if there is one."""
         config = self.config
         read = partial(load_policy, config.model, self.temperature, self.process_group)
         processor, policy = processor_of(config.model), read(lora=config.lora, seed=config.run.seed)

@@ -17,7 +17,7 @@ from .monitoring.alarms import repeats_ngram, repeats_sentence
 from .update import UpdateResult
 
 Metrics = dict[str, float | None]
-"""Name -> value; None where it is not defined."""
+"""Name -> value; None if it is not defined."""
 
 
 def response_sums(

@@ -34,7 +34,7 @@ class MicroBatch:
         batch: the rows as tensors.
         owners: indices of the responses in the batch, in the order of its targets; empty in a micro-batch that
             only lets a rank take part in the others' collective operations.
-        sampled: (N,) log-probabilities by the sampling engine, where that is not the policy itself.
+        sampled: (N,) log-probabilities by the sampling engine, if that is not the policy itself.
         old: (N,) log-probabilities by the policy before its first update, where it makes several.
         reference: (N,) log-probabilities by the reference model, where the loss has a KL term.
     """
@@ -82,7 +82,7 @@ class Updater:
         config: settings of the training run.
         policy: the model that is trained.
         reference: the frozen model of the KL term (a policy with adapters itself, which is the model without them);
-            None where the loss has none.
+            None if the loss has none.
         optimizer: of the policy's trainable parameters.
         process_group: this process and the others of the training run.
         steps: number of steps of the training run, for the learning rate's schedule.

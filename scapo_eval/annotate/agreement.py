@@ -36,7 +36,7 @@ class RunAgreement:
         images: number of images with a cell that both runs judged.
         cells: number of cells that both runs judged.
         differ: number of these cells on which the two verdicts differ.
-        shares: metric of ``DISAGREEMENT`` -> its value (None where its denominator is 0) and its bootstrap interval
+        shares: metric of ``DISAGREEMENT`` -> its value (None if its denominator is 0) and its bootstrap interval
             over images.
         labels: per label (name, cells, cells present in the first run only, in the second only), the label with the
             most differences first.

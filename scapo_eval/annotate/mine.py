@@ -79,7 +79,7 @@ class LabelConfusion:
             such a rollout.
         claim_rate_absent: the same of images where it is judged absent.
         with_label: the label that is judged present in most of the disputed images, beyond what its frequency
-            explains (what this one may be confused with); empty where no label is present in half of them.
+            explains (what this one may be confused with); empty if no label is present in half of them.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""One pass of a judge over cells: calls in, verdicts in the store out. ``coarse`` and ``refine`` share it.
+"""Runs one pass of a judge over cells: makes the calls and stores the verdicts. ``coarse`` and ``refine`` share it.
 
 Calls go out in blocks, image by image, so that a server can cache an image's prefix. Every answer is in the run's
 journal as it arrives, and a block's verdicts are in the store when the block is complete; a killed pass repeats only
@@ -58,8 +58,8 @@ class Forecast:
         total: number of calls in the whole pass.
         made: number of the answered calls that the engine answered now (the others came from the journal).
         seconds: time that the engine took for them.
-        prompt_tokens: mean number of prompt tokens of a call; 0 where the engine does not count.
-        completion_tokens: mean number of completion tokens of a call; 0 where the engine does not count.
+        prompt_tokens: mean number of prompt tokens of a call; 0 if the engine does not count.
+        completion_tokens: mean number of completion tokens of a call; 0 if the engine does not count.
     """
 
     done: int

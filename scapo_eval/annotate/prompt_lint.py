@@ -42,7 +42,7 @@ class PromptFinding:
         prompt: id of the prompt.
         label: the label whose aliases are concerned.
         aliases: the aliases, as the vocabulary writes them.
-        text: the sentence of the prompt that is at fault, empty where the prompt does not mention the aliases.
+        text: the sentence of the prompt that is at fault, empty if the prompt does not mention the aliases.
     """
 
     kind: str

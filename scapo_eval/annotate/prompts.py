@@ -206,7 +206,7 @@ class LabelPrompt:
         return Request((*self._before, Turn("user", self.user, (image,))), sampling, self.schema)
 
     def read(self, text: str) -> tuple[int, ...] | None:
-        """Returns the verdicts (1 or 0) on every label, in order; None where the answer does not hold exactly these."""
+        """Returns the verdicts (1 or 0) on every label, in order; None if the answer does not hold exactly these."""
         return read_verdicts(text, self.labels)
 
     def document(self) -> dict[str, Any]:

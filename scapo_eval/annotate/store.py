@@ -295,7 +295,7 @@ class Store:
             stream.write(dump_json(row) + b"\n")
 
     def lines(self, name: str, form: Any = dict[str, Any]) -> list[Any]:
-        """Returns the lines of one of the folder's JSON Lines files, empty where the file does not exist.
+        """Returns the lines of one of the folder's JSON Lines files, empty if the file does not exist.
 
         Half a line at the end, which a killed process leaves, is ignored, and cut off if the run is open for writing.
 

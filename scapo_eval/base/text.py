@@ -135,7 +135,7 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
     """Returns the text in NFC with, per NFC character, the span of the original characters it came from.
 
     Returns:
-        ``(nfc, starts, ends)``, or None where the text is in NFC already.
+        ``(nfc, starts, ends)``, or None if the text is in NFC already.
     """
     if unicodedata.is_normalized("NFC", text):
         return None

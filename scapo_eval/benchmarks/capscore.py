@@ -67,11 +67,11 @@ WEIGHTED_COLUMNS = ("covered_weight", "truth_weight", "absent")
 nothing says what is."""
 
 WORD_COLUMNS = ("named_words", "covered_words", "word_captions", "among_references")
-"""With references: shares of content words, in millionths; 1 where the caption has them; 1 where it is itself one of
+"""With references: shares of content words, in millionths; 1 if the caption has them; 1 if it is itself one of
 the references."""
 
 PEOPLE_COLUMNS = ("people", "people_captions")
-"""With ``cap_people``: the score in millionths; 1 where the caption has one."""
+"""With ``cap_people``: the score in millionths; 1 if the caption has one."""
 
 DOPA_VOCABULARY = "dopa160"
 
@@ -234,7 +234,7 @@ def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Weig
 
 
 def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Fractions in millionths, so that they add up exactly in any order; 0 where they have no value."""
+    """Fractions in millionths, so that they add up exactly in any order; 0 if they have no value."""
     return np.rint(np.nan_to_num(values) * UNIT).astype(np.int64)
 
 
@@ -496,7 +496,7 @@ def score_captions(
     """Returns Cap. Score, Hal. and Cover Rate and CHAIR of records; :func:`scapo_eval.score` takes files, too.
 
     Args:
-        records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
+        records: mappings with ``image_id`` and ``caption`` (and ``objects`` if there is no oracle).
         vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
         oracle: a PresenceOracle, a file, or None for inline ``objects``.
         skip_unknown_images: omit captions of images unknown to the oracle, and count them.
@@ -658,7 +658,7 @@ def score(
     """Returns Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
     Args:
-        captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).
+        captions: records of ``image_id`` and ``caption`` (and ``objects`` if there is no truth).
         truth: what is in the images; None takes the references, or every record's ``objects``.
         vocabulary: labels and their aliases: an object, a shipped name or a file. None: coco80, with references and no
             truth open400.
@@ -681,7 +681,7 @@ def score(
         skip_bad: leave faulty records out and count them, in place of an error.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         any_fingerprint: accept a matrix that was made for another vocabulary.
-        drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
+        drop_unfinished: drop the last sentence of a caption if it has no end (cut off by a token limit).
         any_ids: score captions that seem to belong to other images than their ids say, as shifted ones do.
         strict: refuse what is unusual in the account (repeated, empty, cut off captions, uneven numbers of them).
 

@@ -31,7 +31,7 @@ class CountedBenchmark(Benchmark):
     """A benchmark whose records are counted one by one.
 
     Records are those of any file with fields (JSON Lines, JSON, CSV, TSV, xlsx, parquet), or of a program. Intervals
-    and tests resample images (``image_id``, ``image``...); without them records, by their ``id`` where they have one.
+    and tests resample images (``image_id``, ``image``...); without them records, by their ``id`` if they have one.
 
     Attributes:
         count: a record -> column -> count, a non-negative whole number; columns that it omits are 0. Its keyword

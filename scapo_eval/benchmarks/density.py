@@ -140,7 +140,7 @@ def score_density(
         warn: told of damage that does not prevent reading.
 
     Returns:
-        One run per annotation and rule, named by the vocabulary, and by the rule where there are several.
+        One run per annotation and rule, named by the vocabulary, and by the rule if there are several.
 
     Raises:
         InputErrors, InputError: faults by file and line.

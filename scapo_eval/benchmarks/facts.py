@@ -59,13 +59,13 @@ class JudgedDescription:
 
     Attributes:
         line: line (or array element, or file) it was read from, from 1.
-        image: the image's name, else the description's id, None where there is neither.
-        claims: its atomic claims, None where they could not be read.
+        image: the image's name, else the description's id, None if there is neither.
+        claims: its atomic claims, None if they could not be read.
         descriptive: whether each claim describes the image, rather than infers or comments.
-        true: whether each claim is true, None where that could not be read.
+        true: whether each claim is true, None if that could not be read.
         trials: verdicts with matches; empty without reference claims, or where either could not be read.
         references: the reference claims, None without them.
-        answers: yes, no or unsaid for each reference claim, None where that was not asked or could not be read.
+        answers: yes, no or unsaid for each reference claim, None if that was not asked or could not be read.
         judging: judge, verifier, prompts, and what the claims were verified against, as far as they are known.
         unread: whether a verdict could not be read.
     """

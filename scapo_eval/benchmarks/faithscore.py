@@ -46,7 +46,7 @@ class Facts:
 
     Attributes:
         line: line (or array element) of the file, from 1.
-        image: the image's name, else the answer's id, None where the file has neither.
+        image: the image's name, else the answer's id, None if the file has neither.
         facts: how many the judge found.
         verified: how many of them hold.
         setting: how the answer was asked for (``conversation``, ``detailed``...), None for none.

@@ -23,8 +23,8 @@ class Judging:
     """The origin of verdicts: all of it decides their values, so runs that differ in it are not compared.
 
     Attributes:
-        judge: name of the judging model; None where a file does not tell.
-        verifier: name of the model that checks what the judge lists, where there is one.
+        judge: name of the judging model; None if a file does not tell.
+        verifier: name of the model that checks what the judge lists, if there is one.
         prompt: hash of the prompts.
         sampling: settings of sampling that are not the defaults, or ``default``.
         against: what claims are verified against.

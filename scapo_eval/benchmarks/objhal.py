@@ -90,7 +90,7 @@ class ObjHalScorer(ChairScorer):
         return replace(block, counts=np.hstack([block.counts, named]))
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """CHAIR's evidence, and the judge's own list where there is one."""
+        """CHAIR's evidence, and the judge's own list if there is one."""
         for record in super().records(block):
             listed = self.profile.lists[record["caption"]] if isinstance(self.profile, Listed) else None
             yield record if listed is None else {**record, "extracted": list(listed)}
@@ -216,7 +216,7 @@ def listed_objects(
         block: what it scored.
 
     Yields:
-        ``(image id, caption, names)`` per caption; a name's verdict is None where it is no object of the profile, or
+        ``(image id, caption, names)`` per caption; a name's verdict is None if it is no object of the profile, or
         the truth does not know.
     """
     profile, truth = scorer.profile, scorer.truths[0]

@@ -10,7 +10,7 @@ the other halves, and what the score is blind to. It is deterministic and needs 
 - *repetition*: ``1 / (1 + words said again / words of a reference)``.
 - *brevity*: 1, below :data:`SHORT` of the references' length falling with the number of words.
 - *faithful*: ``1 - absent labels / (claimed labels + 1)``, where a truth says what is absent.
-- *cover*: ``(covered labels + 1) / (present labels + 1)``, where there are no references.
+- *cover*: ``(covered labels + 1) / (present labels + 1)``, if there are no references.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ CARDS = {
 
 
 def card_of(*, references: bool, truth: bool) -> Card:
-    """Returns the card for what there is to hold a caption against."""
+    """Returns the card for the available references and ground truth."""
     return CARDS["+".join([*(["references"] if references else []), *(["truth"] if truth else [])])]
 
 
@@ -79,7 +79,7 @@ class WordScores(NamedTuple):
     Attributes:
         named: of the caption's content words, by rarity: the share that a reference has.
         covered: of the references' content words, by rarity and share of references: the share that the caption has.
-        repetition: 1 where no word is said again, towards 0 the more are.
+        repetition: 1 if no word is said again, towards 0 the more are.
         brevity: 1 for a caption that is not much shorter than the references, towards 0 the shorter it is.
     """
 
@@ -90,13 +90,13 @@ class WordScores(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """F-score of the two, recall counting BETA times as much; 0 where one is 0."""
+        """F-score of the two, recall counting BETA times as much; 0 if one is 0."""
         total = BETA**2 * self.named + self.covered
         return (1 + BETA**2) * self.named * self.covered / total if total else 0.0
 
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """Returns a caption against the references of its image; None where these have no content word.
+    """Returns a caption against the references of its image; None if these have no content word.
 
     Args:
         words: of all images' references.
@@ -137,7 +137,7 @@ def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArra
         terms: (n,) fractions of every term of the card.
 
     Returns:
-        (n,) scores in [0, 1]; NaN where a term has no value.
+        (n,) scores in [0, 1]; NaN if a term has no value.
     """
     product = np.ones(())
     for term, power in card.powers.items():

@@ -76,7 +76,7 @@ class ProtocolFacts:
     """The facts of a file or a run that are compared with a protocol.
 
     Attributes:
-        image_ids: canonical ids of its images, None where it names none.
+        image_ids: canonical ids of its images, None if it names none.
         records: number of captions or answers.
         prompts: what was asked, where known.
         max_new_tokens: limit of the texts' length, where known.
@@ -116,9 +116,9 @@ class Protocol:
         title: what it is, in a line.
         benchmarks: metric sets that can follow it.
         records: numbers of captions or answers that it may have, None where unknown.
-        image_ids: canonical ids of its images, sorted; None where they are not known.
+        image_ids: canonical ids of its images, sorted; None if they are not known.
         counted: the count of a run that is its number of records; None: all.
-        prompts: the prompts that were used, none where they are not known or differ per image.
+        prompts: the prompts that were used, none if they are not known or differ per image.
         decoding: ``max_new_tokens``, where published.
         post_processing: what is done to the texts before they are scored.
         truth: what the truth is.
@@ -212,7 +212,7 @@ class Protocol:
 
     @property
     def images_hash(self) -> str | None:
-        """Hash of the image ids, as ``ids`` in a signature; None where they are not known."""
+        """Hash of the image ids, as ``ids`` in a signature; None if they are not known."""
         return None if self.image_ids is None else digest(self.image_ids)
 
     @property
@@ -324,7 +324,7 @@ class Protocol:
 
         Args:
             run: any run of one of its benchmarks.
-            given: the captions that were scored, for prompt and limit; None where they are not at hand.
+            given: the captions that were scored, for prompt and limit; None if they are not at hand.
             off_protocol: go on where the run differs; its signature then says ``NAME@HASH,off``.
 
         Raises:
@@ -407,7 +407,7 @@ def read_sample(given: Given) -> ProtocolFacts:
 
 
 def _limit(card: str) -> int | None:
-    """``max_tokens`` of a run card, None where there is none."""
+    """``max_tokens`` of a run card, None if there is none."""
     if not Path(card).is_file():
         return None
     content = read_json(card)

@@ -44,7 +44,7 @@ def answers_to(
 
 
 def benchmark_of(answer: Answer) -> str | None:
-    """Name of a benchmark, as far as the record itself tells; None where it does not.
+    """Name of a benchmark, as far as the record itself tells; None if it does not.
 
     It tells by its ``benchmark`` (``NAME`` and ``name_split`` are that of ``name``, too), its id (``name/...``), or by
     what the benchmark itself recognizes (its modes, the wording of its questions).

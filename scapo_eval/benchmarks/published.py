@@ -23,7 +23,7 @@ def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) 
     Args:
         run: that was checked against the protocol.
         protocol: whose images it has.
-        sample: what the captions tell of themselves; None where they are not at hand.
+        sample: what the captions tell of themselves; None if they are not at hand.
     """
     return "; ".join(_parts(run, protocol, sample or ProtocolFacts(None, 0))) + "."
 

@@ -20,7 +20,7 @@ from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 @dataclass(frozen=True)
 class RewardScorer(Scorer):
-    """Rewards responses; their counts are 1 each, and 1 where a response is empty.
+    """Rewards responses; their counts are 1 each, and 1 if a response is empty.
 
     Attributes:
         reward: of the responses.

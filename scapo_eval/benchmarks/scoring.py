@@ -46,7 +46,7 @@ class ScoringOptions:
         on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
         any_fingerprint: accept a matrix that was made for another vocabulary.
         workers: processes that parse and match; None: this one.
-        drop_unfinished: drop the last sentence of a text where it has no end
+        drop_unfinished: drop the last sentence of a text if it has no end
             (:mod:`scapo_eval.segmenting.unfinished`).
         strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
         any_ids: score captions that belong to other images than their ids say, as far as their claims tell
@@ -176,9 +176,9 @@ class ScoredBlock:
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
         n_captions: number of captions.
-        said: what the account says of the captions; None where it was not asked for.
+        said: what the account says of the captions; None if it was not asked for.
         by_image: whether rows are summed: one for each image, not one for each caption.
-        claims: (mentions,) caption and label of each mention of the first truth's labels; None where none counts.
+        claims: (mentions,) caption and label of each mention of the first truth's labels; None if none counts.
     """
 
     captions: Captions
@@ -271,7 +271,7 @@ class Tally:
         skipped: omitted faulty records.
         unknown_images: captions of unknown images omitted.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
-        unfinished: captions whose last sentence was dropped; None where none was to be.
+        unfinished: captions whose last sentence was dropped; None if none was to be.
         bad_files: files that could not be read and were omitted, each with its fault.
         account: what became of every record.
         prompts: what the captions say that they were asked for with.
@@ -322,7 +322,7 @@ class Tally:
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
-    """Returns one sentence that names the files omitted, where there are any."""
+    """Returns one sentence that names the files omitted, if there are any."""
     if not bad_files:
         return []
     shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
@@ -570,7 +570,7 @@ class Work:
 
     Attributes:
         scorer: what is counted.
-        drop_unfinished: whether the last sentence goes where it has no end.
+        drop_unfinished: whether the last sentence goes if it has no end.
         evidence: whether texts and mentions are wanted back from another process.
         number: of a text, for the account; None: nobody wants one.
     """

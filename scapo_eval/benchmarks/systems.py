@@ -49,7 +49,7 @@ class Systems:
     """The systems to score; the first one is the baseline of the others.
 
     Attributes:
-        given: name of each system, None where its file gives it, and its file or records.
+        given: name of each system, None if its file gives it, and its file or records.
         resampling: how intervals are drawn.
         warn: told of damage that does not prevent reading.
         reading: context around the scoring of one system, which shows how far it is.
@@ -288,7 +288,7 @@ def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None =
     Args:
         run: of the records.
         counts: of them.
-        size: bytes of their file; 0 where they were in memory or counted on a cluster.
+        size: bytes of their file; 0 if they were in memory or counted on a cluster.
         crc32: of those bytes.
     """
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))

@@ -95,7 +95,7 @@ def no_recall(c: Cells) -> Floats:
 
 
 def f1(c: Cells) -> Floats:
-    """Harmonic mean of precision and recall, 0 where nothing is right."""
+    """Harmonic mean of precision and recall, 0 if nothing is right."""
     return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.yes_unparsed)
 
 
@@ -118,7 +118,7 @@ FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
 
 
 def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
-    """Returns a formula of several groups' counts, pooled; no value where there is no group."""
+    """Returns a formula of several groups' counts, pooled; no value if there is no group."""
 
     def measure(sums: Sums) -> Floats:
         zero = np.zeros(np.shape(next(iter(sums.values()))))
@@ -130,7 +130,7 @@ def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
 
 
 def mean(formulas: Sequence[Formula]) -> Formula:
-    """Returns the unweighted mean of formulas; no value where one of them has none, or where there are none."""
+    """Returns the unweighted mean of formulas; no value where one of them has none, or if there are none."""
 
     def measure(sums: Sums) -> Floats:
         if not formulas:
@@ -477,7 +477,7 @@ def yesno(
     """Accuracy, precision, recall, F1 and yes ratio of any yes/no answers.
 
     Args:
-        answers: records of ``id`` and ``response`` (and ``label`` where there are no questions).
+        answers: records of ``id`` and ``response`` (and ``label`` if there are no questions).
         questions: records of ``id`` and ``label``, or files of them; None takes the answers' own labels.
         parser: whose rule reads yes or no out of an answer, one of :data:`scapo_eval.readers.parsers.PARSERS`.
         yes, no: further words for them (``oui``, ``non``...).

@@ -512,7 +512,7 @@ class _Reading:
         """Reads the words between two things, from the first token to before the last.
 
         Returns:
-            The relation, its subject not yet known; None where the words are none.
+            The relation, its subject not yet known; None if the words are none.
         """
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:

@@ -135,7 +135,7 @@ def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:
-    """Returns the first file among the words of a command line, and what it is; None where that cannot be told.
+    """Returns the first file among the words of a command line, and what it is; None if that cannot be told.
 
     Args:
         words: of the command line.

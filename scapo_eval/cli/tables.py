@@ -24,7 +24,7 @@ LONG_NAME = 12
 
 DIFFERENT = "≠"
 COUNTS = ("unknown", "skipped", "unknown_images", "unparsed", "missing", "duplicate", "dropped")
-"""Counts that a reader of the values should see, where there are any."""
+"""Counts that a reader of the values should see, if there are any."""
 
 
 def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet, *, resamples: int) -> None:
@@ -94,7 +94,7 @@ class _Table:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Long names of systems -> the letters that stand for them where there is no room."""
+        """Long names of systems -> the letters that stand for them if there is no room."""
         letters = [*ascii_uppercase, *(f"{a}{b}" for a in ascii_uppercase for b in ascii_uppercase)]
         if all(cell_len(name) <= LONG_NAME for name in self.systems) or len(self.systems) > len(letters):
             return {name: name for name in self.systems}

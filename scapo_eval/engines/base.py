@@ -134,13 +134,13 @@ class Completion:
     """A model's answer to a request, or the reason why there is none.
 
     Attributes:
-        text: text of the completion without white space around it, which engines differ in; empty where there is an
+        text: text of the completion without white space around it, which engines differ in; empty if there is an
             error.
         finish: why it ended: ``stop``, ``length`` (cut at ``max_tokens``) or another word of the server's; None if
             unknown.
         prompt_tokens: number of tokens of prompt and images, None if unknown.
         completion_tokens: number of tokens of the completion, None if unknown.
-        error: why there is no completion, None where there is one.
+        error: why there is no completion, None if there is one.
     """
 
     text: str = ""

@@ -438,7 +438,7 @@ class _TokenBucket:
 
 
 def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> float:
-    """Seconds that a Retry-After header (seconds, or a date) asks for; 0 where it is neither."""
+    """Seconds that a Retry-After header (seconds, or a date) asks for; 0 if it is neither."""
     try:
         seconds = float(retry_after)
     except ValueError:

@@ -22,7 +22,7 @@ _CHUNK = 256  # requests handed over at once: vLLM schedules among them, and the
 
 
 class VllmEngine:
-    """Runs a model by vLLM's offline engine.
+    """Runs a model with vLLM's offline engine.
 
     Args:
         model: name of the model on the hub, or its folder.

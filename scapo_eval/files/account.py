@@ -33,7 +33,7 @@ class IdAgreement:
     Attributes:
         confirmed: share of a sample of captions' claims that are true of the image.
         chance: the same with the captions among the images at random.
-        z: how many standard deviations of chance lie between; 0 where all captions claim the same.
+        z: how many standard deviations of chance lie between; 0 if all captions claim the same.
     """
 
     confirmed: float
@@ -51,7 +51,7 @@ class Account:
     """The records of one input of captions or responses.
 
     Attributes:
-        bytes: read of it, as they lie on disk or came through a pipe; 0 where it was in memory.
+        bytes: read of it, as they lie on disk or came through a pipe; 0 if it was in memory.
         lines: read; of a table or an array its rows.
         records: read, of whatever became of them.
         skipped: faulty ones that were omitted.

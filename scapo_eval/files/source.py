@@ -374,7 +374,7 @@ class _Bytes(Protocol):
     """The bytes of a source, packed or not."""
 
     digest: _Digest | None
-    """Of its bytes; None where nobody wants it."""
+    """Of its bytes; None if nobody wants it."""
 
     @property
     def taken(self) -> int:

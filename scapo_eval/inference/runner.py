@@ -35,7 +35,7 @@ class RequestCounts:
         repeated: number of requests made again because a verdict could not be read.
         reused: number of these requests whose completion the journal already had, or an equal request brought.
         failed: number of items without a completion.
-        unread: number of items whose verdict could not be read, in however many tries.
+        unread: number of items whose verdict could not be read, even after retries.
         empty: number of completions without a word (kept, because the model chose to say nothing).
         cut: number of completions that ended at the token limit.
         prompt_tokens: number of prompt tokens of all completions, as far as the engine counts.
@@ -248,7 +248,7 @@ def write_rows(
 
     Args:
         output: path of the file, which appears when it is complete.
-        rows: each item's row, and its error (None where it did not fail).
+        rows: each item's row, and its error (None if it did not fail).
         share: the shard's part of the work, for ``OUTPUT.shard.json``; None: this is all of it.
     """
     failed: list[dict[str, Any]] = []

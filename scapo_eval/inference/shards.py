@@ -149,7 +149,7 @@ class Share(Generic[Item]):
 
         Args:
             output: path of the shard's output.
-            made: per row, in order, the CRC-32 of its line in the output, None where it is in the file of failures; as
+            made: per row, in order, the CRC-32 of its line in the output, None if it is in the file of failures; as
                 many rows for each item.
         """
         per_item = len(made) // len(self.items) if self.items else 1

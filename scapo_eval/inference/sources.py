@@ -209,7 +209,7 @@ def _of_list(file: Source, folder: ImageFolder | None) -> Iterator[ImageFile]:
 
 
 def _coco_images(source: Source) -> list[Any] | None:
-    """COCO's list of images; None where the file is none of COCO's."""
+    """COCO's list of images; None if the file is none of COCO's."""
     head = source.head.lstrip()
     if head[:1] != b"{" or (b'"images"' not in head and b'"annotations"' not in head and b'"info"' not in head):
         return None

@@ -85,7 +85,7 @@ class CaptionCounter:
         return scored
 
     def values(self, counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Metric -> value of all captions, as ``scapo-eval chair`` gives it; NaN where it has none."""
+        """Metric -> value of all captions, as ``scapo-eval chair`` gives it; NaN if it has none."""
         columns = self.scorer.columns
         summed = np.array([sum(count[name] for count in counts) for name in columns], dtype=np.float64)
         return {name: float(value) for name, value in self.scorer.metric_set.score(summed).items()}

@@ -90,7 +90,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         self.skipped += scored.unknown_images
 
     def compute(self) -> dict[str, torch.Tensor]:
-        """Metric -> its value as a fraction, a tensor of no dimension; NaN where it has none."""
+        """Metric -> its value as a fraction, a tensor of no dimension; NaN if it has none."""
         values = self.metric_set.score(self.counts.cpu().numpy())
         return {name: torch.tensor(float(value), device=self.counts.device) for name, value in values.items()}
 

@@ -154,7 +154,7 @@ class TemplateUse:
     Attributes:
         rule: the rule that it belongs to.
         template: as written.
-        matched: the words that it matched, in lower case -> how often; empty where it matched nothing.
+        matched: the words that it matched, in lower case -> how often; empty if it matched nothing.
     """
 
     rule: IgnoreRule

@@ -67,7 +67,7 @@ class AliasMatcher:
         self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
-        """Returns every mention of one caption in text order, with what the caption does with it.
+        """Returns every mention of one caption in text order, and how the caption uses it.
 
         Args:
             text: any string, lone surrogates and NUL included.

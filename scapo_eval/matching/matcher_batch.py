@@ -225,7 +225,7 @@ class _HashTable:
         self._next[order[np.flatnonzero(again) - 1]] = order[again]
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
-        """Returns the entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 where there is
+        """Returns the entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 if there is
         none.
         """
         entries: Ints = _gather(self._first, slots)
@@ -410,7 +410,7 @@ class _TrieTables:
         return tails
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
-        """Vocabulary word of the words at some positions, 0 where there is none. Exact: compared in full."""
+        """Vocabulary word of the words at some positions, 0 if there is none. Exact: compared in full."""
         head = text.head[at]
 
         def is_same(rows: Any, word: Ints) -> NDArray[np.bool_]:
@@ -478,14 +478,14 @@ class _TrieTables:
         return begin[kept], last[kept], label[kept]
 
     def _edge_after(self, node: Ints, join: Ints, word: Ints) -> Ints:
-        """Edge from each node by a join (-1: by none) and a word, 0 where there is none."""
+        """Edge from each node by a join (-1: by none) and a word, 0 if there is none."""
         key = self._edge(node, join, word)
         edge = self._by_edge.find(_hash(key), lambda rows, edge: self._edge_keys[edge] == key[rows])
         edge[join < 0] = 0
         return edge
 
     def _join(self, byte: NDArray[np.uint8], left: Ints, right: Ints) -> Ints:
-        """Join id of the text between two neighboring words, -1 where no alias has such a join."""
+        """Join id of the text between two neighboring words, -1 if no alias has such a join."""
         first = byte[left]
         longer = right - left > 1
         join = np.where(longer, -1, self._join_of_byte[first])

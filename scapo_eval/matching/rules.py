@@ -31,7 +31,7 @@ CLASSES = ("brand", "color", "depiction", "idiom", "material", "modifier", "othe
 """What the word does in place of naming its thing."""
 
 Names = Literal["", "first", "last"]
-"""The end of a phrase whose thing it is; empty where it names nothing."""
+"""The end of a phrase whose thing it is; empty if it names nothing."""
 
 LIMIT = 20_000
 """Phrases that one template may stand for."""

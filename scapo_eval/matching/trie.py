@@ -127,7 +127,7 @@ class _Words(NamedTuple):
         body: the text as it is read (see ``visible.py``), in NFC.
         spans: of its words.
         words: folded.
-        nfc_map: the way back to the original; None where the two are the same.
+        nfc_map: the way back to the original; None if the two are the same.
     """
 
     body: str

@@ -36,7 +36,7 @@ class LabelInfo:
     Attributes:
         definition: what counts and what does not, for judges and annotators.
         group: a coarse class (``person``, ``vehicle``, ``scene region``...).
-        coco: the COCO-80 categories that it belongs to; empty where there is none.
+        coco: the COCO-80 categories that it belongs to; empty if there is none.
     """
 
     definition: str = ""

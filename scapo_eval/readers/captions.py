@@ -123,11 +123,11 @@ class Captions:
 
     Attributes:
         image_ids: canonical ids; captions: texts; numbers: line numbers, all of one length.
-        ids: the explicit ``id`` of each, None where there is none.
-        objects: inline truth of each, None where there is none.
-        models: who wrote each, None where the record does not say.
+        ids: the explicit ``id`` of each, None if there is none.
+        objects: inline truth of each, None if there is none.
+        models: who wrote each, None if the record does not say.
         lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
-        cut: how many of the records say that a limit cut them off; None where none says how it ended.
+        cut: how many of the records say that a limit cut them off; None if none says how it ended.
         prompts: what they were asked for with, as far as the records say: texts, and limits (``max_tokens=512``).
     """
 

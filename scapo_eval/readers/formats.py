@@ -51,7 +51,7 @@ class ForeignCaption:
         caption: the model's text.
         model: who wrote it, where the file says so.
         prompt: what was asked, where the file says so.
-        id: explicit id of the caption, where it has one.
+        id: explicit id of the caption, if it has one.
         objects: inline truth, where the caption carries it.
     """
 
@@ -75,8 +75,8 @@ class Format:
         name: short fixed name.
         title: what a message calls it.
         matches: tells it from the first record's keys (and the container).
-        answer: reads one record as an answer; None where the layout holds none.
-        captions: reads one record as captions; None where it holds none.
+        answer: reads one record as an answer; None if the layout holds none.
+        captions: reads one record as captions; None if it holds none.
         kind: what kind of file has it; of a layout that may hold captions and answers, what it is called otherwise.
     """
 
@@ -731,7 +731,7 @@ class KnownFile:
     Attributes:
         kind: what it holds.
         title: what a message calls it.
-        layout: its layout and rows, where it is one of :data:`FORMATS`.
+        layout: its layout and rows, if it is one of :data:`FORMATS`.
     """
 
     kind: Kind

@@ -16,7 +16,7 @@ from ..base.errors import InputError
 
 YesNo = Literal["yes", "no"]
 Parser = Callable[[str], "YesNo | None"]
-"""Response -> what it says, None where that cannot be told."""
+"""Response -> what it says, None if that cannot be told."""
 
 WORDS: Mapping[str, YesNo] = {"yes": "yes", "no": "no", "نعم": "yes", "لا": "no"}
 """English, and Arabic for the Arabic editions of PhD; other languages by ``parser(..., yes=, no=)``."""
@@ -135,5 +135,5 @@ def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = (
 
 
 def parse_label(value: str) -> YesNo | None:
-    """Returns a truth label in any usual spelling (``yes``, ``No``), None where it is neither."""
+    """Returns a truth label in any usual spelling (``yes``, ``No``), None if it is neither."""
     return _exactly(value.strip().casefold(), "yes", "no")

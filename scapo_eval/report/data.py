@@ -63,7 +63,7 @@ class CaptionEvidence:
         uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
-        slices: value of each caption in the column by which the report is sliced; None where it is not.
+        slices: value of each caption in the column by which the report is sliced; None if it is not.
     """
 
     scores: CaptionScores
@@ -203,7 +203,7 @@ class TrainingLog:
 
     Attributes:
         name: name of the training run.
-        columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
+        columns: quantity -> its value at each logged step, None if it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
         alarms: what went wrong, in order of step.
         settings: ``section.key`` -> its value as the run's settings file writes it.
@@ -533,7 +533,7 @@ class SurfaceForm:
         surface: the word.
         label: position of the label in the vocabulary.
         mentions: how often it occurs.
-        hallucinated: of these, in images without the label.
+        hallucinated: number of these mentions in images without the label.
         unknown: of these, in images where the truth does not know it.
         unclaimed: of these, where the caption does something else than to claim it (denies it, guesses, likens...).
     """

@@ -83,7 +83,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         report: what to show.
         title: title of the page.
         images: image id -> address of its picture, see :func:`image_files` and :func:`thumbnails`.
-        state: what the inputs are like, for a page that is served and follows them; None for a file.
+        state: fingerprint of the inputs, for a served page that follows them; None for a file.
 
     Raises:
         MissingExtra: jinja2 is not installed.

@@ -259,7 +259,7 @@ def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
 
 
 def _name_points(figure: Any, axes: Any, plane: Plane, style: Style) -> bool:
-    """Writes every name beside its point; writes none and returns False where there is no room for all of them."""
+    """Writes every name beside its point; writes none and returns False if there is no room for all of them."""
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()  # the layout, which decides where the points are

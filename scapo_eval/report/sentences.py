@@ -77,7 +77,7 @@ class Sentence:
 
 
 def spoken_metrics(metric_set: MetricSet) -> list[str]:
-    """Returns the metrics that a sentence speaks of: a benchmark's headline, and Cap. Score where it has one."""
+    """Returns the metrics that a sentence speaks of: a benchmark's headline, and Cap. Score if it has one."""
     names = headline(metric_set)
     if CAP_SCORE in metric_set.formulas and CAP_SCORE not in names:
         at = 1 + max((names.index(name) for name in component_rates(metric_set) if name in names), default=-1)
@@ -101,7 +101,7 @@ def sentence(
         metric_set: the metrics.
         length: comparison of their caption lengths (words), where there are captions.
         same_images: whether both were scored on exactly the same images.
-        verdict: the joint test of "better in one, worse in none", where there is one.
+        verdict: the joint test of "better in one, worse in none", if there is one.
         named: what a metric is called, with its reader where that is the project's own.
     """
     row_of = {row["metric"]: row for row in rows}

@@ -119,7 +119,7 @@ class Benchmark:
         help: what its verb's help page says: what it does, and what FILES are.
         metric_set: column names of a table of counts -> its metrics; runs may differ in their parts. None: its runs
             have the metrics of other benchmarks.
-        metric_names: metric -> its name for people, where it is not one that benchmarks share.
+        metric_names: metric -> its name for people, if it is not one that benchmarks share.
         name_of: names for people that follow a rule: metric -> name, or None.
         meanings: metric -> what is counted, for the legend of a table; a share unless it says otherwise.
         canonical: metric -> its id in the registry of Every Eval Ever, where it is the same quantity; other metrics are
@@ -132,7 +132,7 @@ class Benchmark:
             keyword parameters are the options. No runs: it has done something else, and nothing is shown.
         files: what the files are called on the help page and in Python, as a parameter.
         takes: kinds of files (:mod:`scapo_eval.readers.kinds`) that they are.
-        metavar: how they are given, where it is not as ``FILES...``.
+        metavar: how they are given, if it is not as ``FILES...``.
         files_needed: whether there must be some; without, the options say what is done.
         listed: option of question files, of which the shell puts further ones (``--questions a.json b.json``) among
             the FILES.
@@ -147,11 +147,11 @@ class Benchmark:
         engine: how it is counted on a cluster; None: in one process only.
         one_process: what is counted in one process, for a message.
         advice: options -> a line worth knowing beside the results, or None.
-        asked: what its question files are, for messages; empty where it has none to ask a model.
+        asked: what its question files are, for messages; empty if it has none to ask a model.
         recognizes: whether an answer that does not name its benchmark belongs here by its mode or question.
-        recognizes_file: what a file of answers looks like, for messages; None where it is not of this benchmark.
+        recognizes_file: what a file of answers looks like, for messages; None if it is not of this benchmark.
         prompts: question file and its first record -> ``(line, record)`` for every prompt, the record with ``id``,
-            ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None where the file is not
+            ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None if the file is not
             of this benchmark.
         augmented: how plain and description-augmented answers are scored alike, see
             :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
@@ -262,7 +262,7 @@ def benchmark(name: str) -> Benchmark:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    """Returns the record of a benchmark, None where there is none of this name."""
+    """Returns the record of a benchmark, None if there is none of this name."""
     return benchmark(name) if has_benchmark(name) else None
 
 

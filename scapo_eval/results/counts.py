@@ -22,7 +22,7 @@ class CountTable:
         image_ids: canonical image ids, sorted.
         rows: (images, columns) int64.
         cells: (images,) uint64 number for the states of each image's cells, see
-            :meth:`scapo_eval.truths.oracle.Truth.prints`; None where there is no truth of images, or nobody kept it.
+            :meth:`scapo_eval.truths.oracle.Truth.prints`; None if there is no truth of images, or nobody kept it.
     """
 
     columns: tuple[str, ...]

@@ -163,8 +163,8 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
 def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yields one record per answer or caption, from the evidence that a scoring verb wrote.
 
-    An answer is scored 1 where it is right. A caption is scored by what its aggregate counts: 1 where it has a
-    hallucinated mention (``chair_s``); it is correct where it has none.
+    An answer is scored 1 if it is right. A caption is scored by what its aggregate counts: 1 if it has a
+    hallucinated mention (``chair_s``); it is correct if it has none.
 
     Args:
         document: of :func:`every_eval_ever`, of the same run.

@@ -61,7 +61,7 @@ class HarnessValue:
         value: a fraction where ``plain`` is false, else the harness's own scale.
         printed: the harness's own number.
         plain: not a fraction.
-        stderr: standard error on the scale of ``value``, None where the file has none.
+        stderr: standard error on the scale of ``value``, None if the file has none.
     """
 
     value: float
@@ -88,9 +88,9 @@ class HandedOver:
     Attributes:
         path: the file.
         tool: ``lmms-eval`` or ``vlmevalkit``.
-        model: who was measured, None where the file does not say.
+        model: who was measured, None if the file does not say.
         values: metric -> value; names of no known benchmark are ``task/metric``.
-        n: answers behind them, None where the file does not say.
+        n: answers behind them, None if the file does not say.
         details: further fields of the signature.
     """
 

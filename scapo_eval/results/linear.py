@@ -35,9 +35,9 @@ class Linear:
 
     Attributes:
         names: M metrics.
-        values: (M,) value; NaN where there is none.
+        values: (M,) value; NaN if there is none.
         numerators, volumes: (n, M), whose sums make the value.
-        trials: (M,) independent trials per unit of volume if nothing were clustered; 0 where that has no meaning.
+        trials: (M,) independent trials per unit of volume if nothing were clustered; 0 if that has no meaning.
         fraction: (M,) whether the value is a share in [0, 1].
     """
 

@@ -21,7 +21,7 @@ Sums = Mapping[str, Floats]
 """Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
 
 Formula = Callable[[Sums], Floats]
-"""Summed counts -> value of the same shape; NaN where there is none."""
+"""Summed counts -> value of the same shape; NaN if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class MetricSet:
             counts: (..., columns) sums, integer or float.
 
         Returns:
-            Metric -> array of shape (...), NaN where it has no value.
+            Metric -> array of shape (...), NaN if it has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
@@ -138,7 +138,7 @@ def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
 
 
 def harmonic_mean(a: Floats, b: Floats) -> Floats:
-    """Harmonic mean of two fractions; 0 where both are 0 or one is 0, NaN where one has no value."""
+    """Harmonic mean of two fractions; 0 where both are 0 or one is 0, NaN if one has no value."""
     total = np.asarray(a + b, dtype=np.float64)
     out: Floats = np.where(np.isnan(total), np.nan, 0.0)
     np.divide(2.0 * a * b, total, out=out, where=total > 0)

@@ -119,7 +119,7 @@ _READERS = {
 
 
 def reading_of(signature: str) -> str:
-    """Against which truth captions were scored and who read them, for a header; empty where none were matched."""
+    """Against which truth captions were scored and who read them, for a header; empty if none were matched."""
     if (reader := reader_of(signature)) is None:
         return ""
     fields = dict(field.partition(":")[::2] for field in signature.split("|")[1:])

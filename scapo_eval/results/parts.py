@@ -26,7 +26,7 @@ class Parts:
     Attributes:
         column: its name.
         image_ids: image of each row.
-        values: text, number or truth value of each row; None where a record has none.
+        values: text, number or truth value of each row; None if a record has none.
         rows: (rows, columns) counts.
     """
 

@@ -22,7 +22,7 @@ _FEATURES = 6
 
 
 def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> Floats:
-    """(M,) two-sided p-values ``(hits + 1) / (R + 1)``; NaN where one of the systems has no value.
+    """(M,) two-sided p-values ``(hits + 1) / (R + 1)``; NaN if one of the systems has no value.
 
     A swapped sample that leaves a system without any volume counts as a hit: nothing is dropped.
 

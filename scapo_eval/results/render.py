@@ -43,7 +43,7 @@ class Scored(Protocol):
 
 
 def number(value: float | None, plain: bool = False, digits: int | None = None, sign: bool = False) -> str:
-    """Returns a value for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
+    """Returns a value for people: percent with one decimal, a plain number with two, ``n/a`` if there is none."""
     if value is None:
         return "n/a"
     text = (
@@ -59,7 +59,7 @@ def stars(row: ComparisonRow) -> str:
 
 
 def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
-    """Returns whether the test says that the system is better (worse: False) than the baseline; None where it says
+    """Returns whether the test says that the system is better (worse: False) than the baseline; None if it says
     nothing.
     """
     if higher is None or not stars(row) or row["difference"] is None:
@@ -88,7 +88,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
-    """Returns the tests behind p-values, in words; empty where nothing was tested."""
+    """Returns the tests behind p-values, in words; empty if nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
     return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
@@ -104,7 +104,7 @@ class Column:
     Attributes:
         heading: heading of the column.
         group: heading over several neighboring columns, empty for none.
-        better: whether higher is better; None where neither direction is.
+        better: whether higher is better; None if neither direction is.
         plain: whether the values are not fractions and are shown as they are, not in percent.
         digits: number of digits after the decimal point.
     """
@@ -121,7 +121,7 @@ class Cell:
     """One value of a table.
 
     Attributes:
-        value: None where there is none.
+        value: None if there is none.
         low, high: its interval, where it is shown.
         stars: significance of the difference to the baseline.
         best: whether it is the best of its column and tested so.

@@ -53,7 +53,7 @@ class Resampling:
         bootstrap: of ``percentile`` intervals: ``multinomial``, or ``poisson`` (adds up over machines,
             :mod:`scapo_eval.results.poisson`); None: ``poisson`` above 200,000 images.
         interval: ``wilson``, or ``percentile`` for those of the bootstrap, see :mod:`scapo_eval.results.stats`.
-        test: of the comparison that a run stands in; None where it stands alone.
+        test: of the comparison that a run stands in; None if it stands alone.
     """
 
     resamples: int = DEFAULT_RESAMPLES
@@ -95,8 +95,8 @@ class MetricValue:
     """One metric of a run.
 
     Attributes:
-        value: a fraction, or a plain number where the metric set says so; None where it has no value.
-        low, high: bounds of its bootstrap interval by image; None where there is none.
+        value: a fraction, or a plain number where the metric set says so; None if it has no value.
+        low, high: bounds of its bootstrap interval by image; None if there is none.
         printed: the official script's own digits, where there is a parity mode.
     """
 
@@ -121,9 +121,9 @@ class Run:
         printed: the official script's own digits, where there is a parity mode.
         notes: whatever a reader of the values should know, one sentence each.
         resampling: how intervals are drawn.
-        account: what became of every record of the file; None where nobody kept one.
+        account: what became of every record of the file; None if nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
-        parts: the counts by the values of a column; None where none was asked for.
+        parts: the counts by the values of a column; None if none was asked for.
 
     Example:
         >>> import scapo_eval
@@ -171,7 +171,7 @@ class Run:
 
     @cached_property
     def values(self) -> Mapping[str, float | None]:
-        """Metric -> value, None where it has none."""
+        """Metric -> value, None if it has none."""
         if self.finished is not None:
             return {name: metric.value for name, metric in self.metrics.items()}
         return values(self.metric_set, self.table)
@@ -211,7 +211,7 @@ class Run:
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the run as one of ``systems`` in the results object, fractions unrounded, None where there is no
+        """Returns the run as one of ``systems`` in the results object, fractions unrounded, None if there is no
         value.
         """
         metrics: dict[str, dict[str, Any]] = {}
@@ -241,7 +241,7 @@ class Run:
     def per_image(self) -> list[dict[str, Any]]:
         """Returns one record per image: ``image_id``, its counts, and every metric of this image alone.
 
-        A metric is None where the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
+        A metric is None if the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
         """
         of_images = self.metric_set.score(self.table.rows)
         values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]
@@ -336,7 +336,7 @@ class Results:
         return document if self.sliced is None else {**document, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
-        """Yields one record per system and metric, with the columns of :meth:`to_pandas`; None where there is
+        """Yields one record per system and metric, with the columns of :meth:`to_pandas`; None if there is
         no value.
         """
         comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}

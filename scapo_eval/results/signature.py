@@ -91,7 +91,7 @@ class Signature:
         """With the fields of the intervals: ``bs`` resamples, ``seed``, ``interval``, and ``ci``, ``bootstrap``,
         ``test``, ``drawn`` where there is something to say.
 
-        ``drawn`` is the version that drew the intervals, where it is not the one that made the counts. A signature
+        ``drawn`` is the version that drew the intervals, if it is not the one that made the counts. A signature
         without ``interval`` is of a version that knew percentiles alone.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}

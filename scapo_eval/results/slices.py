@@ -40,7 +40,7 @@ class Sliced:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Sliced | None:
-        """Returns the runs by the column that all of them were scored by; None where there is none.
+        """Returns the runs by the column that all of them were scored by; None if there is none.
 
         Raises:
             InputError: the column has too many values.

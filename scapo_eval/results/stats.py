@@ -69,15 +69,15 @@ class Comparison:
 
     Attributes:
         metric: its name.
-        system_value: the system's value on the shared images; None where it has none.
+        system_value: the system's value on the shared images; None if it has none.
         baseline_value: the baseline's value on them.
-        difference: system minus baseline; None where one of them has no value.
+        difference: system minus baseline; None if one of them has no value.
         interval: of the difference.
         p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
-        test: how the p-value was found, None where there is none.
+        test: how the p-value was found, None if there is none.
         n_images: number of shared images.
         standard_error: of the difference, if the two were equal.
-        detectable: the smallest difference that a sample like this shows with a power of 80 %; None where it shows
+        detectable: the smallest difference that a sample like this shows with a power of 80 %; None if it shows
             none.
         p_equivalence: that the two differ by less than a margin, by two one-sided tests; None without a margin.
         n_differing: number of shared images on which the counts behind the metric differ.
@@ -98,7 +98,7 @@ class Comparison:
 
 
 def bootstrap_of(n_images: int) -> Bootstrap:
-    """Returns the bootstrap for a number of images, unless one is asked for."""
+    """Returns the requested bootstrap, or the default one for this number of images."""
     return "poisson" if n_images > POISSON_ABOVE else "multinomial"
 
 
@@ -122,7 +122,7 @@ def confidence_intervals(
         seed, confidence, kind: as in :func:`bootstrap`.
 
     Returns:
-        Metric -> Interval; bounds are None where the metric has no value, or a plain number no spread.
+        Metric -> Interval; bounds are None if the metric has no value, or a plain number no spread.
     """
     if method == "percentile":
         return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
@@ -151,7 +151,7 @@ def bootstrap(
         kind: of bootstrap; None: by the number of images, see :func:`bootstrap_of`.
 
     Returns:
-        Metric -> Interval; bounds are None where the metric has no value, or where a resample has none: an interval of
+        Metric -> Interval; bounds are None if the metric has no value, or where a resample has none: an interval of
         the other resamples would be too narrow.
     """
     values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
@@ -320,7 +320,7 @@ def mcnemar(only_system: int, only_baseline: int) -> float:
         only_baseline: items that only the baseline has right.
 
     Returns:
-        p-value; 1.0 where the two never disagree.
+        p-value; 1.0 if the two never disagree.
     """
     n = only_system + only_baseline
     tail = term = 1
@@ -413,7 +413,7 @@ def _minus(x: float | None, y: float | None) -> float | None:
 
 
 def _p_value(null: Floats, observed: Floats) -> float | None:
-    """Two-sided; a resample without a value counts as a hit, an observed difference without one has no p-value."""
+    """Two-sided. A resample without a value counts as extreme; without an observed difference there is no p-value."""
     if np.isnan(observed) or not len(null):
         return None
     hits = int(np.count_nonzero(~(np.abs(null) < abs(float(observed)) - 1e-12)))
@@ -453,5 +453,5 @@ def _number(value: Floats) -> float | None:
 
 
 def values(metrics: MetricSet, table: CountTable) -> Mapping[str, float | None]:
-    """Metric -> value over the whole table, None where it has none."""
+    """Metric -> value over the whole table, None if it has none."""
     return {name: _number(value) for name, value in metrics.score(table.total).items()}

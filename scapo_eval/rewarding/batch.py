@@ -45,7 +45,7 @@ def advantages_for_batch(
     Args:
         image_ids: image id of each of the B responses, in any spelling.
         token_ids: (B, T) padded ids (array or tensor), or B lists of ids: generated tokens only, or with their
-            prompts where ``mask`` tells them apart.
+            prompts if ``mask`` marks the generated tokens.
         tokenizer: see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
         reward: the reward that scores the responses.
         mask: (B, T), true where a token was generated. Needed only where padding is not a special

@@ -886,7 +886,7 @@ class _Claims(NamedTuple):
     Attributes:
         piece, label: (claims,) in the order of the text.
         state: (claims,) 1, 0 or -1: present, absent, unknown.
-        probability: (claims,) that it is present, -1 where that is unknown; None where states are known for certain.
+        probability: (claims,) that it is present, -1 if that is unknown; None where states are known for certain.
         first: (claims,) whether no earlier piece of its response holds the label.
     """
 
@@ -932,7 +932,7 @@ class _Claims(NamedTuple):
 
     @property
     def known_probability(self) -> NDArray[np.float64]:
-        """(claims,) that it is present; -1 where that is unknown."""
+        """(claims,) that it is present; -1 if that is unknown."""
         return self.state.astype(np.float64) if self.probability is None else self.probability
 
     @property

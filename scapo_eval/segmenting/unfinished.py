@@ -10,7 +10,7 @@ _END = re.compile(r"[.!?…。！？][\s\"'”’»)\]}*_`]*\Z")
 
 
 def without_unfinished(text: str) -> str:
-    """Returns the text up to the last end of a sentence, as papers with a short ``max_new_tokens`` score it.
+    """Returns the text up to the end of its last complete sentence, as papers with a short ``max_new_tokens`` score it.
 
     A text whose last sentence has an end stays as it is, and so does one in which no sentence has ended: nothing would
     be left of it. Sentences are those of the rule ``sentence`` (docs/specification.md#subsentences).

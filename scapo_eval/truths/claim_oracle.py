@@ -356,7 +356,7 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns how many things of a label there are, and whether that is all of them; empty where nothing is said."""
+    """Returns how many things of a label there are, and whether that is all of them; empty if nothing is said."""
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:

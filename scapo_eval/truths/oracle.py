@@ -239,7 +239,7 @@ class PresenceOracle(TruthColumns):
         return self._onto(self.columns_in(vocabulary), vocabulary.labels)
 
     def columns_in(self, vocabulary: Vocabulary) -> list[int]:
-        """Per label of this truth its position in the vocabulary, -1 where that has none."""
+        """Per label of this truth its position in the vocabulary, -1 if that has none."""
         ids = vocabulary.label_ids
         if self.names is None:
             return [ids.get(label, -1) for label in self.labels]
@@ -439,7 +439,7 @@ class Truth:
 
     @property
     def warning(self) -> str | None:
-        """One sentence on truth labels that the vocabulary lacks; None where there are none."""
+        """One sentence on truth labels that the vocabulary lacks; None if there are none."""
         occurring = {label: n for label, n in self.dropped.items() if n}
         if not occurring:
             return None
@@ -453,7 +453,7 @@ class Truth:
 
     @property
     def without_truth(self) -> str | None:
-        """One sentence on labels of the vocabulary that are known of no image; None where there are none."""
+        """One sentence on labels of the vocabulary that are known of no image; None if there are none."""
         known: list[bool] = np.any(self.states >= 0, axis=0).tolist()
         unknown = [label for label, some in zip(self.vocabulary.labels, known, strict=True) if not some]
         if not unknown:

@@ -9,7 +9,7 @@ A reward takes an :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fast wa
 - :class:`JudgedOracle`: a judge that is asked about each cell once, with a journal of its answers.
 
 A value is 1 (present), 0 (absent), between them the probability that the label is present (rewards are then
-expected ones), and -1, NaN or None where it is not known.
+expected ones), and -1, NaN or None if it is not known.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class TableOracle:
 
     Attributes:
         images, labels: canonical id -> row, label -> column.
-        table: (images, labels) float64, -1 where a value is not known.
+        table: (images, labels) float64, -1 if a value is not known.
         source: name for messages.
     """
 

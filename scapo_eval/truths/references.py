@@ -248,10 +248,10 @@ class WeightedTruth(Truth):
     """A truth whose labels have weights.
 
     Attributes:
-        weights: (rows, labels) int32 in millionths, 0 where a label is not present. The first rows are the oracle's
+        weights: (rows, labels) int32 in millionths, 0 if a label is not present. The first rows are the oracle's
             images; further ones are images as they are to a caption that is one of their references.
         weighting: what the weights are, for the signature.
-        words: the references' words; None where the weights do not come from references.
+        words: the references' words; None if the weights do not come from references.
         unnamed: what a label is that no reference names.
         joined: whether another truth says what is absent.
         own: (image, caption as compared) -> row of the image without that reference.
@@ -312,7 +312,7 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """Returns a truth from references, joined with another one where there is one.
+    """Returns a truth from references, joined with another one if there is one.
 
     Args:
         references: of the images.
@@ -371,8 +371,7 @@ def reference_truth(
 def given_weights(
     weights: Readable, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False
 ) -> WeightedTruth:
-    """Returns a truth with weights of a file: COCO's instances weigh a label by the area of its objects, JSON says
-    weights.
+    """Returns a ground truth with label weights from a file: areas of COCO's objects, or the weights of a JSON file.
 
     Args:
         weights: COCO's ``instances_*.json`` (a label weighs the share of the image that its objects cover, at most 1),
@@ -403,7 +402,7 @@ def given_weights(
 
 
 DEFAULT_VOCABULARY, REFERENCE_VOCABULARY = "coco80", "open400"
-"""Whose labels count where nothing is said: COCO's against a truth, many more against references alone."""
+"""Whose labels count if nothing is said: COCO's against a truth, many more against references alone."""
 
 
 @dataclass(frozen=True)
@@ -451,13 +450,13 @@ class Beside:
         )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
-        """Returns the vocabulary where none is given."""
+        """Returns the vocabulary if none is given."""
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
         self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
-        """Returns the truth together with what is beside it; the truth itself where nothing is.
+        """Returns the truth together with what is beside it; the truth itself if nothing is.
 
         Args:
             oracle: the truth, None without.

@@ -65,7 +65,7 @@ class SceneGraph(NamedTuple):
     """One picture.
 
     Attributes:
-        width, height: pixels, 0 where they are not given.
+        width, height: pixels, 0 if they are not given.
         things: in it.
         relations: thing, words, thing.
         counts: exact numbers by label.

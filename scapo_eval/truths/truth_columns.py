@@ -247,7 +247,7 @@ class TruthRows:
         """Takes one row; an image may come again with the same labels only.
 
         Args:
-            line: 1-based line of the row, None where there are no lines.
+            line: 1-based line of the row, None if there are no lines.
             image_id: in any spelling.
             objects: its labels, a list of strings.
         """

@@ -27,7 +27,7 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
     """Reads the arrays ``matrix``, ``image_ids``, ``labels``; ``vocabulary_fingerprint`` and ``world`` may be missing.
 
     Args:
-        stream: the file; where it is one of this machine, a matrix that is not compressed is mapped.
+        stream: the file; if it is one of this machine, a matrix that is not compressed is mapped.
         source: name for messages.
 
     Raises:

@@ -67,8 +67,8 @@ class Pairing:
     """A metric's values and people's ratings of the same items.
 
     Attributes:
-        values: (items,) of the metric, greater is better; NaN where it has none.
-        ratings: (items,) of people, greater is better; NaN where one is missing.
+        values: (items,) of the metric, greater is better; NaN if it has none.
+        ratings: (items,) of people, greater is better; NaN if one is missing.
         sample: of the images.
         pairs: whether an item is a pair of texts, values and ratings saying by how much the first is better.
     """
@@ -100,7 +100,7 @@ class Pairing:
         return "pearson", "kendall_b", "kendall_c", "pairwise"
 
     def resampled(self, statistic: Statistic) -> Floats:
-        """(1 + resamples,) value of a statistic: of all items, then of each resample; NaN where it has none."""
+        """(1 + resamples,) value of a statistic: of all items, then of each resample; NaN if it has none."""
         weights = self.sample.weights()
         if statistic in ("kendall_b", "kendall_c", "auc") and self.sample.n_images > MOST_IMAGES:
             weights = weights[:1]

@@ -47,12 +47,12 @@ class RatedText:
 
     Attributes:
         id: by which scores from elsewhere are joined.
-        image: canonical id of the image (or of the item itself, where none is named): what is resampled.
+        image: canonical id of the image (or of the item itself, if none is named): what is resampled.
         caption: the text.
-        ratings: dimension -> rating; None where it is missing.
+        ratings: dimension -> rating; None if it is missing.
         system: who wrote it, where the set says.
         rival: another text of the same image: ratings then say by how much this one is better.
-        spans: parts that people marked; None where nobody did.
+        spans: parts that people marked; None if nobody did.
         references: of the image, if the set has them.
         line: of the file.
     """
@@ -154,7 +154,7 @@ class Judgements:
         return any(item.spans is not None for item in self.items)
 
     def rating(self, dimension: str) -> NDArray[np.float64]:
-        """(items,) ratings of a dimension, NaN where one is missing.
+        """(items,) ratings of a dimension, NaN if one is missing.
 
         Raises:
             InputError: unknown dimension, fewer than MIN_ITEMS ratings, or all of them alike.

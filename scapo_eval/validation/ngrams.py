@@ -21,7 +21,7 @@ NGRAMS = ("cider_d", "bleu_4", "rouge_l")
 def ngram_scores(
     metric: str, images: Sequence[str], captions: Sequence[str], references: Mapping[str, Sequence[str]]
 ) -> NDArray[np.float64]:
-    """(n,) scores of captions; NaN where the image has no references.
+    """(n,) scores of captions; NaN if the image has no references.
 
     Args:
         metric: one of NGRAMS.

@@ -26,7 +26,7 @@ from .spans import SPAN_METRICS, SPAN_SHARE, span_claims, span_counts
 from .values import Measures, Texts, read_scores
 
 DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cover_words", "cap_people", "length")
-"""Metrics that are shown where none is named, as far as there is what they need."""
+"""Metrics that are shown if none is named, as far as there is what they need."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Agreement:
 
     Attributes:
         metric, rating, statistic: what agrees with what, and how it is measured.
-        value: of it; None where it has none.
+        value: of it; None if it has none.
         low, high: of its 95 % interval by image.
-        n, n_images: items that have both, and their images.
+        n, n_images: number of items with both values, and of their images.
     """
 
     metric: str
@@ -81,7 +81,7 @@ class SystemMeans:
     Attributes:
         system: its name.
         n: texts.
-        means: rating or metric -> mean, None where it has none.
+        means: rating or metric -> mean, None if it has none.
     """
 
     system: str
@@ -113,7 +113,7 @@ class Validation:
         return f"<Validation {self.judgements.name}: {len(self.agreements)} agreements>"
 
     def value(self, metric: str, rating: str, statistic: str) -> float | None:
-        """Returns one value (KeyError where there is none of this name)."""
+        """Returns one value (KeyError if there is none of this name)."""
         for agreement in self.agreements:
             if (agreement.metric, agreement.rating, agreement.statistic) == (metric, rating, statistic):
                 return agreement.value

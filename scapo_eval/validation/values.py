@@ -105,7 +105,7 @@ class Measures:
 
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
-    """Values with those of captions that claim nothing, of which nothing is wrong, where it is known what is absent."""
+    """Values with those of captions that claim nothing, of which nothing is wrong, if it is known what is absent."""
     silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
     if name in ("hal_rate", "chair_i", "chair_s"):
         return np.where(silent, 0.0, values)
@@ -131,7 +131,7 @@ def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> N
         key: the field of the score.
 
     Returns:
-        (items,) scores, NaN where there is none.
+        (items,) scores, NaN if there is none.
 
     Raises:
         InputErrors: faults by line; InputError: ids that match no item, or no item has a score.

@@ -189,7 +189,7 @@ def takes_groups(query: Tensor) -> bool:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Softmax attention; causal where there is no mask."""
+    """Softmax attention; causal if there is no mask."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and mask is not None and not takes_groups(query):
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)

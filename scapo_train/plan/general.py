@@ -35,7 +35,7 @@ class Peaks:
 
     Attributes:
         forward: peak of a forward pass that keeps what the backward pass needs.
-        kept: what is there after it.
+        kept: memory that is still allocated after it.
         backward: peak of the backward pass, from the last hidden state on.
         inference: peak of a forward pass without gradient, without what autocast makes of weights.
     """
@@ -116,7 +116,7 @@ def _peaks(
 
 
 def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora: Lora) -> tuple[Any, Any]:
-    """Returns a model and its decoder without weights, with adapters where there are any, in the formats of a training
+    """Returns a model and its decoder without weights, with adapters if there are any, in the formats of a training
     run.
 
     Args:

@@ -38,7 +38,7 @@ GPUS = {
     "RTX4090": Gpu(23.5 * GIB, 165e12, 1.01e12, 25e9),
     "RTX5090": Gpu(31.4 * GIB, 209e12, 1.79e12, 50e9),
 }
-"""NVIDIA's data sheets (SXM where there are several); L40S and the RTX cards talk over PCIe."""
+"""NVIDIA's data sheets (SXM if there are several); L40S and the RTX cards talk over PCIe."""
 
 GPUS_PER_MACHINE = 8
 NETWORK = 50e9
@@ -52,7 +52,7 @@ def matrix_rate(device_name: str) -> float | None:
 
 
 def parse_gpus(text: str) -> tuple[int, str]:
-    """``8xH100`` as (8, "H100"); without a number it is one.
+    """Parses ``8xH100`` as (8, "H100"); the number defaults to 1.
 
     Raises:
         InputError: another form, or a kind that is not in :data:`GPUS`.

@@ -246,7 +246,7 @@ class GpuShare:
         stack_adapters: of these, those of experts.
         trained: number of parameters that the optimizer changes.
         prompts: prompts of a step.
-        responses: responses of a step.
+        responses: number of responses per step.
         pictures: pictures of a step.
         mean_response: tokens of a response on average.
         passes: the forward and backward pass with responses of full length, and with average ones.

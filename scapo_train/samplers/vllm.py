@@ -364,7 +364,7 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """Returns the largest difference of pixels; infinite where there are more of them in one, 0 where there are
+    """Returns the largest difference of pixels; infinite where there are more of them in one, 0 if there are
     none.
     """
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))

@@ -20,7 +20,7 @@ PIECE_KL = 0.1
 
 
 def hal_spoken(sampled: Sampled) -> Advantages:
-    """GRPO with 1 - Hal. Rate of the response, which is worth 0 where it claims nothing."""
+    """GRPO with 1 - Hal. Rate of the response, which is worth 0 if it claims nothing."""
     columns = sampled.columns
     claimed = np.maximum(columns.generated, 1)
     rewards = np.where(columns.generated > 0, 1 - columns.hallucinated / claimed, 0.0)
@@ -102,7 +102,7 @@ def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
 
 
 def _less_others(advantages: Sequence[NDArray[np.float32]], group: int) -> Advantages:
-    """Less the mean over the tokens of the other responses of the group; 0 where there are none."""
+    """Less the mean over the tokens of the other responses of the group; 0 if there are none."""
     sums = np.array([advantage.sum(dtype=np.float64) for advantage in advantages]).reshape(-1, group)
     counts = np.array([len(advantage) for advantage in advantages], dtype=np.float64).reshape(-1, group)
     others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)

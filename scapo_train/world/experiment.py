@@ -150,7 +150,7 @@ class Rates:
         words: mean number of words per caption.
         fluency: share of sentences that the world's grammar could have written.
         repeats: share of captions that say a sentence twice.
-        cut: share of captions that the limit on tokens ended; None where it is not known.
+        cut: share of captions that the limit on tokens ended; None if it is not known.
     """
 
     hal_rate: float | None
@@ -298,7 +298,7 @@ def finished(run: Path, steps: int) -> bool:
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """Returns the lines of a run's ``metrics.jsonl``; none where there is no such file."""
+    """Returns the lines of a run's ``metrics.jsonl``; none if there is no such file."""
     path = run / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 

@@ -88,7 +88,7 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def fluency(texts: Sequence[str]) -> float | None:
-    """Share of complete sentences that the grammar could have written; None where there is none."""
+    """Share of complete sentences that the grammar could have written; None if there is none."""
     sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
     return sum(map(bool, map(_GRAMMAR.fullmatch, sentences))) / len(sentences) if sentences else None
 

@@ -141,7 +141,7 @@ def table(rows: Sequence[SchemeRow]) -> str:
 
 
 def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
-    """Markdown: each line less the line ``to``, within seeds and kernels; empty where there is nothing to compare."""
+    """Markdown: each line less the line ``to``, within seeds and kernels; empty if there is nothing to compare."""
     base = next((outcome for outcome in rows if outcome.name == to), None)
     lines = []
     for outcome in rows[1:]:
@@ -170,7 +170,7 @@ def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) ->
 
 
 def kernels_table(rows: Sequence[SchemeRow]) -> str:
-    """Markdown: lines that ran with all kernels, and how far these and seeds spread; empty where all ran with the same.
+    """Markdown: lines that ran with all kernels, and how far these and seeds spread; empty if all ran with the same.
 
     Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
     with the same kernels, pooled over these.

@@ -62,7 +62,7 @@ PROMPTS, BATCHES = 8, 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with half the width of its 95 % interval; None where it cannot be estimated."""
+    """A value with half the width of its 95 % interval; None if it cannot be estimated."""
 
     value: float | None
     margin: float | None = None
@@ -112,7 +112,7 @@ def noise_product(gram: Floats) -> float:
 
 
 def squared_snr(gram: Floats) -> float:
-    """Squared length of the mean over the trace of the covariance; not a number where there is no noise."""
+    """Squared length of the mean over the trace of the covariance; not a number if there is no noise."""
     noise = noise_product(gram)
     return mean_product(gram) / noise if noise > 0 else float("nan")
 

@@ -105,7 +105,7 @@ def pooled_wrong_cells(
         alpha: probability, at most, that the interval misses; half on either side.
 
     Returns:
-        Bounds; None where a label has cells and none was checked.
+        Bounds; None if a label has cells and none was checked.
     """
     strata = [(cells, checked) for cells, checked in strata if cells]
     if any(not checked for _, checked in strata):

@@ -58,7 +58,7 @@ class Draw:
     Attributes:
         number: number of the round, from 1.
         seed: seed of the draw.
-        labels: columns of the labels that were drawn from, in the order of asking; empty where the round asks for
+        labels: columns of the labels that were drawn from, in the order of asking; empty if the round asks for
             undecided cells.
         full: whether these are all labels; only then the round gives bounds for the whole matrix.
         matrix: (images, labels) the verdicts at the time of the draw; excluded images are -1.

@@ -219,7 +219,7 @@ def summary_path(store: Store) -> Path:
 
 
 def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
-    """Returns the command that asks the judge again about labels; None where there are no labels."""
+    """Returns the command that asks the judge again about labels; None if there are no labels."""
     if not labels:
         return None
     return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"

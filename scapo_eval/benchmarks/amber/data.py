@@ -79,7 +79,7 @@ class AmberData:
         items: item of id k at position k - 1.
         words: the closed vocabulary, sorted.
         safe: words that are never counted as hallucinated.
-        images: canonical image id of each item; None where the queries are not there.
+        images: canonical image id of each item; None if the queries are not there.
         fingerprint: of annotations, associations and safe words.
     """
 

@@ -71,7 +71,7 @@ class Responses:
             index makes of them.
         skipped: faulty records that were omitted.
         notes: what a reader of the values should know.
-        unfinished: descriptions whose last sentence was dropped; None where none was to be.
+        unfinished: descriptions whose last sentence was dropped; None if none was to be.
         model: who answered, where the records say so.
     """
 
