@@ -323,7 +323,11 @@ def _discourse_cuts(
     before = base[of]
     same = np.flatnonzero(of[1:] == of[:-1]) + 1
     before[same] = at[same - 1]
-    good = (words[at] > words[before]) & (words[(base + widths)[of]] > words[at])
+    last_end = base + widths
+    goes_on = words[last_end[of]] > words[at]
+    prose_end = last_end.copy()  # behind a sentence mark without a word after it nothing is asked
+    np.minimum.at(prose_end, of[~goes_on], at[~goes_on])
+    good = goes_on & (words[at] > words[before])
     at, of = at[good], of[good]
     # clauses: of the sentence around each mark
     marks, mark_of = cut[~sentence], owner[~sentence]
@@ -331,8 +335,8 @@ def _discourse_cuts(
     stops = np.append(begins[1:], len(joined))
     place = np.searchsorted(begins, marks, side="right") - 1
     begin = begins[place]
-    end = np.minimum(stops[place], (base + widths)[mark_of])
-    keep = words[marks] > words[begin]
+    end = np.minimum(stops[place], last_end[mark_of])
+    keep = (words[marks] > words[begin]) & (marks <= prose_end[mark_of])
     marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
     long_enough = (words[marks] - words[begin] >= MIN_WORDS) & (words[end] - words[marks] >= MIN_WORDS)
     keep = np.isin(begin, begin[long_enough])
