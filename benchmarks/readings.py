@@ -1,6 +1,7 @@
-"""How often the uses of mentions are read wrongly in 60 hard responses (benchmarks/gold/README.md, "Hard responses").
+"""How often the uses of mentions are read wrongly in hard responses (benchmarks/gold/README.md, "Hard responses").
 
-    python benchmarks/readings.py
+    python benchmarks/readings.py                 # the 60 with which the rules were made
+    python benchmarks/readings.py --held-out      # 60 later ones
 
 Prints the share of the marked mentions that are read wrongly, and each of them.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +19,7 @@ from scapo_eval import AliasMatcher, Mention, Vocabulary
 from scapo_eval.matching.uses import LEFT_OUT
 
 GOLD = Path(__file__).resolve().parent / "gold" / "hard.jsonl"
+HELD_OUT = GOLD.with_name("hard_held_out.jsonl")
 _MARK = re.compile(r"\[\[([^\[\]|]*)(?:\|(\w+)(?::([^\]]*))?)?\]\]")
 
 
@@ -64,10 +67,10 @@ def read_as(mark: Marked, mentions: list[Mention]) -> str:
     return "none"
 
 
-def wrongly_read() -> tuple[int, list[Wrong]]:
-    """How many mentions are marked, and those that are read wrongly."""
+def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
+    """Returns how many mentions are marked, and those that are read wrongly."""
     matcher, n, wrong = AliasMatcher(Vocabulary.load("coco80")), 0, list[Wrong]()
-    for text, marks in read_hard():
+    for text, marks in read_hard(path):
         mentions = matcher.find(text)
         for mark in marks:
             read = read_as(mark, mentions)
@@ -79,7 +82,7 @@ def wrongly_read() -> tuple[int, list[Wrong]]:
 
 
 if __name__ == "__main__":
-    n, wrong = wrongly_read()
+    n, wrong = wrongly_read(HELD_OUT if "--held-out" in sys.argv else GOLD)
     print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%}")
     for text, mark, read in wrong:
         around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]

@@ -218,6 +218,8 @@ class Credit:
         reward: reward of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
         form: whether baselines share SCAPO's normalizer, clip and KL, or take their published ones.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
+        robust: start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks; settings of this section
+            that are not the defaults take precedence.
         r_g: reward of a piece with a new correct object.
         r_rep: reward of a piece that only repeats; negative: it costs.
         r_h: penalty of a hallucinated object.
@@ -246,6 +248,7 @@ class Credit:
     reward: Literal["", "hal", "cap"] = ""
     form: Form = "paper"
     ablation: Literal["", "additive", "full_repeat", "no_reg"] = ""
+    robust: bool = False
     r_g: float = 1.0
     r_rep: float = 0.0
     r_h: float = 1.0
@@ -278,6 +281,9 @@ class Credit:
         settings["kinds"] = kinds_of(",".join(self.kinds))
         settings["rule"] = "object" if self.scheme == "object" else self.rule
         settings["level"] = self.reward if self.per_response else "subsentence"
+        if self.robust:
+            usual = RewardConfig()
+            return RewardConfig.robust(**{k: value for k, value in settings.items() if value != getattr(usual, k)})
         return RewardConfig.ablation(self.ablation, **settings) if self.ablation else RewardConfig(**settings)
 
 
@@ -607,6 +613,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
     if credit.per_response and credit.ablation:
         reasons.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
+    if credit.robust and (credit.per_response or credit.ablation or credit.scheme == "object"):
+        reasons.append('credit.robust is of the rewards of pieces: no credit.ablation, credit.scheme = "scapo" or own')
     if credit.per_response and credit.reference_floor:
         reasons.append(f'credit.reference_floor is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.reference_floor and not config.loss.kl:

@@ -82,7 +82,7 @@ class InputErrors(ScapoError):
         errors: the faults in reading order.
         total: how many there were, if more than ``errors`` holds.
         said: how many of them ``errors`` stands for, where one of it stands for several.
-        remedy: last line of the message; empty for none.
+        remedy: end of the message, a line of its own behind several; empty for none.
 
     Example:
         >>> import scapo_eval
@@ -105,7 +105,7 @@ class InputErrors(ScapoError):
         if self.total > self.said:
             lines.append(f"... and {self.total - self.said} more errors ({self.total} in total)")
         self.remedy = remedy
-        super().__init__("\n".join([*lines, remedy] if remedy else lines))
+        super().__init__(("; " if len(lines) == 1 else "\n").join([*lines, remedy] if remedy else lines))
 
     def __reduce__(self) -> tuple[type[InputErrors], tuple[list[InputError], int, int, str]]:
         return type(self), (self.errors, self.total, self.said, self.remedy)
@@ -165,7 +165,7 @@ class FaultList:
         """Raises InputErrors when faults were collected.
 
         Args:
-            remedy: last line of the message.
+            remedy: end of the message.
         """
         if self._first:
             raise InputErrors(self.errors, self.total, sum(self.records), remedy)

@@ -74,6 +74,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "object": Scheme("object level", ("credit.scheme=object",)),
     "eos_last": Scheme("SCAPO, eos last", ("credit.eos=last",)),
     "stop": Scheme("SCAPO, stop group", ("credit.stop=group",)),
+    "robust": Scheme("SCAPO, robust", ("credit.robust=true",)),
     "sparse": Scheme("SCAPO, sparse truth", ("data.oracle={world}/truth_sparse.json",)),
     "hal_spoken": Scheme("response, 1 - Hal., silence 0", _own("hal_spoken")),
     "baseline": Scheme("SCAPO, baseline", _own("baseline")),

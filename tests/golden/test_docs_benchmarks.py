@@ -119,6 +119,6 @@ def test_commands_of_the_page(commands: str, folder: Path, shared: Path, request
 
 def test_the_page_has_every_benchmark() -> None:
     verbs = {line.split()[1] for block in BLOCKS for line in block.splitlines() if line.startswith("scapo-eval ")}
-    others = {"import", "compare", "judge", "protocol"}
+    others = {"import", "compare", "judge", "protocol", "report"}
     scored = {VERB_OF.get(name, name) for name in SUMMARIES}
     assert verbs == {*scored, *others} - {"score", "density", "augmented"}  # docs/inference.md has the last

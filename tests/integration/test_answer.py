@@ -427,7 +427,7 @@ def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
         (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "images not found"),
         (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),
         (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "file not found"),
-        (["augmented", "a.jsonl"], "give the answers without descriptions first, then augmented ones"),
+        (["augmented", "a.jsonl"], "give the answers without descriptions first, then the augmented ones"),
     ):
         done = cli(*arguments)
         assert done.returncode == 2, done.stderr

@@ -208,6 +208,7 @@ def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_re
         {"scheme": "dapo", "reward": "cap", "form": "original", "overlong": 5},
         {"scheme": "dr_grpo", "reward": "cap", "form": "original"},
         {"ablation": "additive"},
+        {"robust": True},
         {"ablation": "full_repeat", "eos": "last"},
         {"ablation": "no_reg", "eos": "own", "truncated": "mask"},
     ],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 import unicodedata
+import zipfile
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -20,6 +23,7 @@ from scapo_eval.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+PROGRAM = ROOT / "tests" / "programs" / "page_blocks.py"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md")])
 TUTORIALS = sorted((DOCS / "tutorial").glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -137,26 +141,25 @@ def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
     exec(compile(own, str(page), "exec"), {})  # the README's: test_docs_python.py
 
 
-def test_the_blocks_of_the_reward_page_run(user: Path) -> None:
-    """With what the page leaves to the reader."""
-    pandas = pytest.importorskip("pandas")
+def test_the_blocks_of_the_reward_pages_run(user: Path) -> None:
+    pytest.importorskip("pandas")
     pytest.importorskip("tokenizers")
-    tokenizer = runpy.run_path(str(ROOT / "examples" / "plain_loop.py"))["small_tokenizer"]()
-    response = "A dog sits. A cat sleeps."
-    vocabulary = scapo_eval.Vocabulary.load("dopa160")
-    truth = scapo_eval.PresenceOracle.from_objects({"1": ["dog"]}, labels=vocabulary.labels).restricted_to(vocabulary)
-    for name in ("dopa.npz", "dopa_train.npz"):
-        truth.save(name)
-    names: dict[str, Any] = {
-        "vocabulary": vocabulary, "image_id": "1", "tokenizer": tokenizer,
-        "generated_ids": tokenizer.encode(response).ids, "data_frame": pandas.DataFrame({"dog": [1]}, index=["1"]),
-        "score": lambda image, label: 0.5, "ask_the_judge": lambda image, labels: [1] * len(labels),
-    }  # fmt: skip
-    for number, (language, source) in enumerate(FENCE.findall((DOCS / "reward.md").read_text(encoding="utf-8"))):
-        if language == "python":
-            exec(compile(source, f"reward.md, block {number}", "exec"), names)
-    assert len(names["advantages"]) == len(names["generated_ids"])
-    assert names["results"][0].parts[0].reward == 1.0
+    runpy.run_path(str(PROGRAM))["run_blocks"]()
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_reward_pages_run_from_the_wheel(user: Path) -> None:
+    """In a folder without the repository; only the wheel's files are importable as scapo_eval."""
+    pytest.importorskip("pandas")
+    pytest.importorskip("tokenizers")
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check", "-w", ".", str(ROOT)]
+    subprocess.run(pip, check=True, capture_output=True)
+    [wheel] = user.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall("wheel")
+    environment = {**os.environ, "PYTHONPATH": str(user / "wheel")}
+    done = subprocess.run([sys.executable, str(PROGRAM)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(user / "wheel" / "scapo_eval")
 
 
 def test_the_signature_of_the_scores_page_is_that_of_its_command() -> None:

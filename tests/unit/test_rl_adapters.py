@@ -240,6 +240,19 @@ def test_skyrl_s_generator_rewards_every_token_and_the_estimator_keeps_it(
             asyncio.run(generator.generate({**batch, "env_extras": extras}))
 
 
+def test_the_lines_of_the_page_wrap_skyrl_s_generator(
+    adapter: Callable[..., Any], world: dict[str, str], tokenizer: Any
+) -> None:
+    skyrl(adapter)
+    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+    [block] = [part for part in page.split("```python\n")[1:] if "ScapoGenerator" in part.split("```")[0]]
+    block = block.split("```")[0].replace('"truth.npz", "dopa160"', repr((world["truth"], world["vocabulary"]))[1:-1])
+    own = SimpleNamespace()
+    names: dict[str, Any] = {"BasePPOExp": type("BasePPOExp", (), {"get_generator": lambda *_: own})}
+    exec(block, names)
+    assert names["Experiment"]().get_generator(None, tokenizer, None).generator is own
+
+
 # ---- slime ----
 
 

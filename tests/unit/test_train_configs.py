@@ -147,6 +147,10 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
             'credit.ablation is of the rewards of pieces; "dapo" rewards responses',
         ),
         (
+            "[credit]\nrobust = true\nablation = 'no_reg'",
+            "credit.robust is of the rewards of pieces: no",
+        ),
+        (
             "[credit]\nscheme = 'grpo'\nreward = 'cap'\n[rollout]\ngroup = 1",
             'credit.scheme = "grpo" compares responses: rollout.group must be 2 or more',
         ),

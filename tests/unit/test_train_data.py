@@ -52,7 +52,7 @@ def test_faulty_lines_are_named_together(tmp_path: Path) -> None:
         read_prompts(file, oracle=oracle)
     lines = str(caught.value).splitlines()
     assert [line.split(":")[1] for line in lines] == ["2", "4", "5"]
-    assert "'prompt' must be a string" in lines[0]
+    assert "'prompt' must be a non-empty string" in lines[0]
     assert "'4'" in lines[2]
 
 

@@ -1,9 +1,8 @@
 // The Claims page: the claims of each description with a judge's verdicts, systems side by side.
 
-import { address } from "./address.js";
 import { byId, el } from "./dom.js";
+import { filteredPage } from "./filters.js";
 import { percent, signed, wellFormed } from "./format.js";
-import { addPage, remember, shown } from "./pages.js";
 import { byInfluence, matches, paired, ratioOf } from "./paired.js";
 import { systemMark } from "./systems.js";
 
@@ -138,26 +137,5 @@ export function claimsPage(systems) {
     );
   }
 
-  const changed = () => {
-    filter();
-    remember(
-      Object.fromEntries(
-        SETTINGS.map((name) => [name, name === "system" && f.system.selectedIndex === 0 ? "" : f[name].value]),
-      ),
-    );
-  };
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", changed);
-  form.addEventListener("reset", () => setTimeout(changed));
-  byId("claims-more").addEventListener("click", more);
-  const arrive = () => {
-    for (const name of SETTINGS) {
-      const value = address().get(name) || "";
-      if (name === "text" || [...f[name].options].some((option) => option.value === value)) f[name].value = value;
-      else f[name].selectedIndex = 0;
-    }
-    filter();
-  };
-  addPage("claims", { arrive });
-  if (shown === "claims") arrive();
+  filteredPage("claims", SETTINGS, filter, more);
 }

@@ -1,9 +1,8 @@
 // The Claims by kind page: captions with their claims of every kind marked, and what the scenes say of each.
 
-import { address } from "./address.js";
 import { byId, el } from "./dom.js";
+import { filteredPage } from "./filters.js";
 import { percent, signed, wellFormed } from "./format.js";
-import { addPage, remember, shown } from "./pages.js";
 import { OUTCOMES, byInfluence, matches, paired, ratioOf } from "./paired.js";
 import { systemMark } from "./systems.js";
 
@@ -207,26 +206,5 @@ export function kindsPage(data, pictures) {
     );
   }
 
-  const changed = () => {
-    filter();
-    remember(
-      Object.fromEntries(
-        CHOICES.map((name) => [name, name === "system" && f.system.selectedIndex === 0 ? "" : f[name].value]),
-      ),
-    );
-  };
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", changed);
-  form.addEventListener("reset", () => setTimeout(changed));
-  byId("kinds-more").addEventListener("click", more);
-  const arrive = () => {
-    for (const name of CHOICES) {
-      const value = address().get(name) || "";
-      if (name === "text" || [...f[name].options].some((option) => option.value === value)) f[name].value = value;
-      else f[name].selectedIndex = 0;
-    }
-    filter();
-  };
-  addPage("kinds", { arrive });
-  if (shown === "kinds") arrive();
+  filteredPage("kinds", CHOICES, filter, more);
 }

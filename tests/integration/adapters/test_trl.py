@@ -418,3 +418,17 @@ def test_trl_s_loss_takes_the_golden_step(
     loss.backward()
     assert float(loss.detach()) == pytest.approx(golden_step["loss"], rel=0, abs=1e-6)
     torch.testing.assert_close(policy.grad, golden_step["gradient"], rtol=0, atol=1e-6)
+
+
+def test_the_lines_of_the_page_make_a_trainer(
+    model: Any, dataset: Dataset, reward: SubsentenceReward, tokenizer: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    tokenizer.save_pretrained(tmp_path / "model")
+    page = (Path(__file__).parents[3] / "docs" / "integrations.md").read_text(encoding="utf-8")
+    [block] = [part for part in page.split("```python\n")[1:] if "ScapoTrainer" in part.split("```")[0]]
+    names: dict[str, Any] = {"reward": reward, "data": dataset}
+    block = block.split("```")[0].replace("Qwen/Qwen2.5-VL-7B-Instruct", str(tmp_path / "model"))
+    exec(block.replace("scapo_config()", "scapo_config(use_cpu=True, bf16=False)"), names)  # there is no GPU here
+    assert isinstance(names["trainer"], adapter.ScapoTrainer)

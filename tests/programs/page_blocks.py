@@ -1,0 +1,55 @@
+"""Runs the Python blocks of docs/reward.md and docs/integrations.md, in a folder of the user's and in order.
+
+It adds what the pages leave to the reader. Blocks that begin a training run of another library are run against that
+library: tests/integration/adapters. Prints the folder of scapo_eval.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FENCE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+ELSEWHERE = ("scapo_eval.integrations.trl", "scapo_eval.integrations.skyrl")
+RESPONSE = "A dog sits. A cat sleeps."
+
+
+def run_blocks() -> None:
+    """Runs them, and checks what they leave behind."""
+    import pandas
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    import scapo_eval
+
+    words = dict.fromkeys(re.findall(r"\w+|\.", RESPONSE))
+    tokenizer = Tokenizer(models.WordLevel({word: k for k, word in enumerate([*words, "?"])}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    vocabulary = scapo_eval.Vocabulary.load("dopa160")
+    truth = scapo_eval.PresenceOracle.from_objects({"1": ["dog"]}, labels=vocabulary.labels).restricted_to(vocabulary)
+    for name in ("dopa.npz", "dopa_train.npz"):
+        truth.save(name)
+    ids = tokenizer.encode(RESPONSE).ids
+    names: dict[str, Any] = {
+        "vocabulary": vocabulary, "image_id": "1", "tokenizer": tokenizer, "generated_ids": ids,
+        "data_frame": pandas.DataFrame({"dog": [1]}, index=["1"]),
+        "score": lambda image, label: 0.5, "ask_the_judge": lambda image, labels: [1] * len(labels),
+    }  # fmt: skip
+    ran = 0
+    for page, given in (("reward.md", {}), ("integrations.md", {"image_ids": ["1", "1"], "token_ids": [ids, ids]})):
+        names |= given
+        for number, source in enumerate(FENCE.findall((DOCS / page).read_text(encoding="utf-8"))):
+            if not any(module in source for module in ELSEWHERE):
+                exec(compile(source, f"{page}, block {number}", "exec"), names)
+                ran += 1
+    assert ran >= 8, ran
+    assert names["advantages"].shape == (2, len(ids))
+    assert names["results"][0].parts[0].reward == 1.0
+
+
+if __name__ == "__main__":
+    run_blocks()
+    import scapo_eval
+
+    print(Path(scapo_eval.__file__).parent)
