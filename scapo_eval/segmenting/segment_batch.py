@@ -305,8 +305,8 @@ def _discourse_cuts(
     keep = cut < (base + widths)[owner]
     for k in [k for k, text in enumerate(simple) if _QUOTE_MARKS.search(text) is not None]:
         first, last = np.searchsorted(owner, [k, k + 1])
-        for begin, end in quotes_of(texts[k]):
-            keep[first:last] &= (cut[first:last] <= base[k] + begin) | (cut[first:last] >= base[k] + end)
+        for opening, closing in quotes_of(texts[k]):
+            keep[first:last] &= (cut[first:last] <= base[k] + opening) | (cut[first:last] >= base[k] + closing)
     unclear: list[int] = []
     if mentions is not None:
         inside = keep & _inside_mention(owner, cut - base[owner], mentions, lengths)
