@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from .punctuation import CLOSERS, DASHES, LINE_ENDS, MIN_WORDS, Urls, closes
@@ -137,7 +138,7 @@ class Chunk(NamedTuple):
 
 def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
     """``(offset, ends a sentence)`` of every cut strictly inside the text, none inside a mention."""
-    quotes, parted = _Spans([match.span() for match in _QUOTE.finditer(text)]), _Spans(mentions)
+    quotes, parted = _Spans(quotes_of(text)), _Spans(mentions)
     urls, lowered = Urls(text), _lowered(text)
     cuts: list[tuple[int, bool]] = []
     for begin, prose, end in _blocks(text):
@@ -163,6 +164,23 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
         if clauses:
             cuts += _clause_cuts(lowered, sentence, end, clauses)
     return cuts
+
+
+def quotes_of(text: str) -> list[tuple[int, int]]:
+    """Returns the spans of brackets and quotations, in which nothing is cut."""
+    return [match.span() for match in _QUOTE.finditer(text)]
+
+
+@lru_cache(maxsize=16384)
+def clause_offsets(sentence: str, offsets: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns where one sentence is cut into clauses; remembers the latest 16,384 sentences.
+
+    Args:
+        sentence: its text.
+        offsets: behind each of its clause marks and their white space, rising.
+    """
+    marks = [(offset, sentence[:offset].rstrip().rstrip(CLOSERS)[-1:]) for offset in offsets]
+    return tuple(offset for offset, _ in _clause_cuts(_lowered(sentence), 0, len(sentence), marks))
 
 
 def has_words(piece: str) -> bool:

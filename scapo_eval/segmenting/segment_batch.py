@@ -5,6 +5,7 @@ The rest it asks the definition in ``segment.py`` about, which it equals on ever
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns, SpanColumns
 from ..base.errors import InputError
 from ..base.types import Rule
+from .discourse import clause_offsets, quotes_of
 from .punctuation import ABBREVIATIONS, CLOSERS, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
 from .segment import check_rule, cuts_of
 
@@ -63,6 +65,8 @@ _ABBREVIATION_KEYS = {
     n: np.array([int.from_bytes(w.encode(), "little") for w in _ALL_ABBREVIATIONS if len(w) == n], dtype=np.uint64)
     for n in sorted({len(w) for w in _ALL_ABBREVIATIONS})
 }
+_QUOTE_MARKS = re.compile(r"[(\"`]")
+_QUOTED_END = re.compile(r"[.!?][\"'`)\]}*_]")  # a closed quotation may go on in its sentence
 _PAD = b"\0" * 8
 _LONG = 1500  # characters of a single text from which on arrays are faster
 
@@ -174,9 +178,17 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(text, offset)`` of every cut, sorted."""
-    simple, slow = _simplified(texts) if rule != "discourse" else ([], list(range(len(texts))))
+    simple, slow = _simplified(texts)
+    if rule == "discourse":
+        lined = [k for k, text in enumerate(simple) if not _has_plain_lines(text)]
+        for k in lined:
+            simple[k] = ""
+        slow = sorted({*slow, *lined})
     if len(slow) == len(texts):
         owner = offset = np.zeros(0, dtype=np.int64)
+    elif rule == "discourse":
+        owner, offset, unclear = _discourse_cuts(simple, texts, lengths, mentions)
+        slow = sorted({*slow, *unclear})
     else:
         owner, offset = _plain_cuts(simple, texts, lengths, rule, mentions)
     if not slow:
@@ -258,6 +270,91 @@ def _plain_cuts(
     if not keep.all():
         cut, owner, begin = cut[keep], owner[keep], begin[keep]
     return owner, cut - begin
+
+
+def _has_plain_lines(text: str) -> bool:
+    """Returns whether every line is a paragraph of whole sentences, so that each begins a block of ``discourse``."""
+    if "\r" in text or _QUOTED_END.search(text) is not None:
+        return False
+    if "\n" not in text:
+        return True
+    lines = [line.strip() for line in text.split("\n")]
+    lines = [line for line in lines if line]
+    return (
+        all(line[0].isalpha() for line in lines)
+        and all(line[-1] in ".!?" and line[-2].isalnum() for line in lines[:-1])
+        and bool(lines)
+        and lines[-1][-1] not in ":*_"
+        and not text[0].isspace()
+    )
+
+
+def _discourse_cuts(
+    simple: Sequence[str], texts: Sequence[str], lengths: NDArray[np.int64], mentions: MentionColumns | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
+    """``(text, offset)`` of every cut of the simplified texts by ``discourse``, sorted; texts left to the definition.
+
+    Marks and the bounds of sentences come from arrays; words are read only where a sentence has a clause mark with
+    enough words on both sides.
+    """
+    joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
+    widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
+    base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
+    cut, sentence = _byte_boundaries(joined, base, texts)
+    owner = np.searchsorted(base, cut, side="right") - 1
+    keep = cut < (base + widths)[owner]
+    for k in [k for k, text in enumerate(simple) if _QUOTE_MARKS.search(text) is not None]:
+        first, last = np.searchsorted(owner, [k, k + 1])
+        for opening, closing in quotes_of(texts[k]):
+            keep[first:last] &= (cut[first:last] <= base[k] + opening) | (cut[first:last] >= base[k] + closing)
+    unclear: list[int] = []
+    if mentions is not None:
+        inside = keep & _inside_mention(owner, cut - base[owner], mentions, lengths)
+        unclear = np.unique(owner[inside]).tolist()
+        keep &= ~np.isin(owner, unclear)
+    cut, sentence, owner = cut[keep], sentence[keep], owner[keep]
+
+    solid = _ALNUM[np.frombuffer(joined, dtype=np.uint8)]
+    words = np.zeros(len(joined) + 1, dtype=np.int32)  # words[k]: runs of letters and digits that begin before byte k
+    np.cumsum(solid[1:] & ~solid[:-1], out=words[2:])
+    # sentences: a word in each and behind it
+    ends = np.flatnonzero(sentence)
+    at, of = cut[ends], owner[ends]
+    before = base[of]
+    same = np.flatnonzero(of[1:] == of[:-1]) + 1
+    before[same] = at[same - 1]
+    last_end = base + widths
+    goes_on = words[last_end[of]] > words[at]
+    prose_end = last_end.copy()  # behind a sentence mark without a word after it nothing is asked
+    np.minimum.at(prose_end, of[~goes_on], at[~goes_on])
+    good = goes_on & (words[at] > words[before])
+    at, of = at[good], of[good]
+    # clauses: of the sentence around each mark
+    marks, mark_of = cut[~sentence], owner[~sentence]
+    begins = np.sort(np.concatenate([base, at]))
+    stops = np.append(begins[1:], len(joined))
+    place = np.searchsorted(begins, marks, side="right") - 1
+    begin = begins[place]
+    end = np.minimum(stops[place], last_end[mark_of])
+    keep = (words[marks] > words[begin]) & (marks <= prose_end[mark_of])
+    marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
+    long_enough = (words[marks] - words[begin] >= MIN_WORDS) & (words[end] - words[marks] >= MIN_WORDS)
+    keep = np.isin(begin, begin[long_enough])
+    marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
+    firsts = np.flatnonzero(np.append(True, begin[1:] != begin[:-1])) if len(begin) else np.zeros(0, dtype=np.int64)
+    bounds = [*firsts.tolist(), len(begin)]
+    relative = (marks - begin).tolist()
+    text_of, start = mark_of[firsts].tolist(), base[mark_of[firsts]]
+    froms, untils = (begin[firsts] - start).tolist(), (end[firsts] - start).tolist()
+    found, found_of = [], []
+    for i, (k, low, high) in enumerate(zip(text_of, froms, untils, strict=True)):
+        offsets = clause_offsets(texts[k][low:high], tuple(relative[bounds[i] : bounds[i + 1]]))
+        found += [low + offset for offset in offsets]
+        found_of += [k] * len(offsets)
+    owner = np.concatenate([of, np.array(found_of, dtype=np.int64)])
+    offset = np.concatenate([at - base[of], np.array(found, dtype=np.int64)])
+    order = np.lexsort((offset, owner))
+    return owner[order], offset[order], unclear
 
 
 def _inside_mention(

@@ -85,6 +85,26 @@ def test_where_it_cuts() -> None:
     ]
 
 
+PROSE = [
+    "The dog is small, with a red collar around its neck. The cat, the car, and the dog are all outside. It naps.",
+    "The dog is running across the lawn, chasing a small red ball.\n\nThe cat is on the roof, which is very old.",
+    'He reads a sign that says "one, two, three four five, six seven" and the dog is waiting, looking at the cat.',
+    "The lid (round, which is odd, and red) is made of wood, and the dog is looking for its bowl.",
+    "The cat sleeps on the sofa, and the dog is waiting at the door\u2014it is not far. Then. !",
+    'etc.,  !looking at the cat:  \u2014,  etc.looking at the cat is on the sofa ?  *," !',
+    'A cat says "no, the dog is here." and the dog, with a long red coat, is on the lawn of the house.',
+    "The cat is on a hot\ndog, which is very odd, and the dog is waiting at the door.",
+]
+
+
+def test_batch_of_prose_is_cut_like_each_text() -> None:
+    batch = PROSE * 2  # the second time from memory
+    spans = split_batch(batch, "discourse", MATCHER.find_batch(batch))
+    expected = [split_subsentences(text, "discourse", MATCHER.find(text)) for text in batch]
+    assert spans.end.tolist() == [piece.end for of_text in expected for piece in of_text]
+    assert np.diff(spans.indptr).max() > 2
+
+
 MARKDOWN = ["# ", "## A dog", "|", "| a | dog |", "|---|---|", "```", "```json", "**", "- ", "1. ", "> ", "\n", "\n\n"]
 WORDS = ["a dog", "hot\ndog", "the cat", "is", "which is", "with a", "looking at", "and", "while", "there are", "it's"]
 MARKS = [", ", ". ", ": ", "; ", " \u2014 ", "\u2014", "! ", "\uff0c", "\u3002", "(", ") ", '"', "\u201c", "\u201d"]
