@@ -36,7 +36,7 @@ def compare(
         resamples, seed, bootstrap: of all intervals and tests; None takes the first run's.
 
     Raises:
-        InputError: no runs, runs of different benchmarks, or scored in different ways.
+        InputError: if there are no runs, or if runs belong to different benchmarks or were scored in different ways.
 
     Example:
         >>> import scapo_eval
@@ -74,7 +74,7 @@ def function(name: str) -> Callable[..., Any]:
         Answers, captions or what else it scores -> a :class:`~scapo_eval.Run`; its help says the options.
 
     Raises:
-        InputError: unknown benchmark, or one that only sets files side by side.
+        InputError: for an unknown benchmark, or one that only sets files side by side.
     """
     made = function_of(benchmark("capscore" if name == "score" else name))
     if made is None:

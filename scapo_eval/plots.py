@@ -22,7 +22,7 @@ __all__ = ["Style", "differences", "faithscore", "frontier", "training"]
 
 
 def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
-    """Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
+    """Draws Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
 
     Args:
         results: of one benchmark that has both rates (captions, for example).
@@ -30,8 +30,8 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
         style: fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
 
     Raises:
-        InputError: the benchmark has no such rates, or a field of the style is not a valid one.
-        MissingExtra: matplotlib is not installed.
+        InputError: if the benchmark has no such rates, or a field of the style is not valid.
+        MissingExtra: if matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
@@ -39,7 +39,7 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
 
 
 def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
-    """Differences to the baseline with their intervals, ranked; filled where the test shows one.
+    """Draws differences to the baseline with their intervals, ranked; filled where the test shows one.
 
     Args:
         results: of at least two systems.
@@ -47,23 +47,23 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
         style: fields of :class:`Style`.
 
     Raises:
-        InputError: there are no differences, or a metric is not found.
-        MissingExtra: matplotlib is not installed.
+        InputError: if there are no differences, or a metric is not found.
+        MissingExtra: if matplotlib is not installed.
     """
     figure: Figure = plots.differences(results, metrics, Style(**style))
     return figure
 
 
 def faithscore(results: Results | Run, **style: Any) -> Figure:
-    """FaithScore against Avg. Facts, a panel per generation setting.
+    """Draws FaithScore against Avg. Facts, a panel per generation setting.
 
     Args:
         results: of :func:`scapo_eval.faithscore`, of one system or several.
         style: fields of :class:`Style`.
 
     Raises:
-        InputError: the results are of another benchmark.
-        MissingExtra: matplotlib is not installed.
+        InputError: if the results are of another benchmark.
+        MissingExtra: if matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.faithscore(group, Style(**style))
@@ -79,8 +79,8 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
         style: fields of :class:`Style`.
 
     Raises:
-        InputError: a folder is not a training run's.
-        MissingExtra: matplotlib is not installed.
+        InputError: if a folder is not a training run's.
+        MissingExtra: if matplotlib is not installed.
     """
     figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
     return figure

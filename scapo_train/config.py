@@ -411,7 +411,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         overrides: ``section.key=value``, the value as TOML or as a bare word.
 
     Raises:
-        InputError: what is wrong, with the file and the key; several at once: InputErrors.
+        InputError: for any fault, with the file and the key; several at once: InputErrors.
     """
     path = Path(source)
     if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
@@ -459,7 +459,7 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
 def _against_published(
     config: Config, published: dict[str, Any], given: dict[str, Any], source: str | None
 ) -> list[InputError]:
-    """Settings of the loss that were given and are not those of the scheme's published form."""
+    """Returns the settings of the loss that were given and are not those of the scheme's published form."""
     scheme = config.credit.scheme
     if not published:
         return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
@@ -483,7 +483,7 @@ def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
     """Returns the tables of a TOML file.
 
     Raises:
-        InputError: not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
+        InputError: if it is not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
     """
     try:
         return tomllib.loads(data.decode("utf-8"))
@@ -539,7 +539,7 @@ def _typed(value: Any, hint: Any) -> Any:
     """Returns the value as the hint wants it.
 
     Raises:
-        ValueError: it is of another type, or none of the choices.
+        ValueError: if it is of another type, or none of the choices.
     """
     origin = typing.get_origin(hint)
     if origin is Literal:
@@ -663,7 +663,7 @@ def required(config: Config, source: str | None = None, names: Sequence[str] = R
         names: those settings.
 
     Raises:
-        InputErrors: some of them are empty.
+        InputErrors: if some of them are empty.
     """
     missing = [
         InputError(f"{name} is not set: --set {name}=...", path=source)

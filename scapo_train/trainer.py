@@ -89,7 +89,7 @@ class Trainer(Loop):
         }
 
     def state(self) -> dict[str, Any]:
-        """With what the alarms have seen."""
+        """Returns the state with what the alarms have seen."""
         return {**super().state(), "alarms": self.alarms.state()}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -36,8 +36,8 @@ class RunAgreement:
         images: number of images with a cell that both runs judged.
         cells: number of cells that both runs judged.
         differ: number of these cells on which the two verdicts differ.
-        shares: metric of ``DISAGREEMENT`` -> its value (None where its denominator is 0) and its bootstrap interval
-            over images.
+        shares: metric of ``DISAGREEMENT`` -> its value (None if its denominator is 0) and its bootstrap interval over
+            images.
         labels: per label (name, cells, cells present in the first run only, in the second only), the label with the
             most differences first.
     """
@@ -59,7 +59,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
         seed: seed of the bootstrap.
 
     Raises:
-        InputError: no cell was judged in both runs.
+        InputError: if no cell was judged in both runs.
     """
     a, b, images, labels = _joined(first, second)
     both = (a != UNKNOWN) & (b != UNKNOWN)

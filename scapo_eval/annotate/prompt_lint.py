@@ -42,7 +42,7 @@ class PromptFinding:
         prompt: id of the prompt.
         label: the label whose aliases are concerned.
         aliases: the aliases, as the vocabulary writes them.
-        text: the sentence of the prompt that is at fault, empty where the prompt does not mention the aliases.
+        text: the sentence of the prompt that is at fault, empty if the prompt does not mention the aliases.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class _Sentence:
 
 
 def lint(prompts: Iterable[LabelPrompt], vocabulary: Vocabulary) -> list[PromptFinding]:
-    """Everything in the prompts that contradicts the vocabulary's aliases.
+    """Returns everything in the prompts that contradicts the vocabulary's aliases.
 
     Args:
         prompts: the prompts, filled in for their labels.
@@ -137,7 +137,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _named(text: str, label: str, matcher: AliasMatcher) -> set[str]:
-    """Folded aliases of the label that a text names, singular and plural alike."""
+    """Returns the folded aliases of the label that a text names, singular and plural alike."""
     surfaces = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
     return {
         _folded(alias)

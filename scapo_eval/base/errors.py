@@ -27,7 +27,7 @@ class InputError(ScapoError):
     Args:
         reason: what is wrong, in words that say how to mend it.
         path: file (or ``<stdin>``, or any name of a source) where the fault lies; None if there is none.
-        line: 1-based line number, None where a file has no lines.
+        line: 1-based line number, None if a file has no lines.
 
     Example:
         >>> import scapo_eval

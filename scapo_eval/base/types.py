@@ -57,16 +57,16 @@ class Answer:
     Attributes:
         id: the question's id as written there, numbers as their decimal digits; what answers are joined by.
         response: the model's own words.
-        image: file name or id of the image, None where the file does not say.
+        image: file name or id of the image, None if the file does not say.
         question: the question's text.
-        label: ``yes`` or ``no``, None where the file holds no truth.
+        label: ``yes`` or ``no``, None if the file holds no truth.
         benchmark: name of the benchmark whose question it answers.
         category: ``adversarial``, ``popular``, ``random``...
         mode: how it was asked: ``base``, ``sec``, ``icc``, ``ccs``.
         task: what it asks about: ``object``, ``attribute``...
         model: who answered.
         agrees: whether a judge found that it says the same as the answer about the original figure (HallusionBench's
-            ``same``), None where none was asked.
+            ``same``), None if none was asked.
         line: 1-based line (or array element, or row) of the file.
     """
 
@@ -88,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval; both bounds are None where the metric has no value."""
+    """A confidence interval; both bounds are None if the metric has no value."""
 
     low: float | None
     high: float | None

@@ -93,7 +93,7 @@ class Fit:
 
         Returns:
             None for fewer than LEAST captions with a claim, and where all images have the same of what is claimed;
-            None where no order fits far better.
+            None if no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
         if not sample or not len(truth.vocabulary.labels):
@@ -349,7 +349,7 @@ def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreemen
         any_ids: go on where another order fits far better.
 
     Raises:
-        InputError: another order fits far better.
+        InputError: if another order fits far better.
     """
     if not isinstance(truth, Truth):  # of probabilities
         return None

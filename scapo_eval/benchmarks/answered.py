@@ -26,13 +26,13 @@ class AnsweredQuestion:
 
     Attributes:
         key: what the answers of several systems are joined by.
-        image: id of the image, None where the file names none.
-        part: category of the question, empty where there is none.
-        question: its text, empty where the file does not tell it.
+        image: id of the image, None if the file names none.
+        part: category of the question, empty if there is none.
+        question: its text, empty if the file does not tell it.
         truth: the true answer.
         content: what is in the image, as a judge was told.
         verdict: what the answer comes to, in words.
-        right: whether that is right, None where nobody can tell.
+        right: whether that is right, None if nobody can tell.
         response: the answer's own words.
         description: the description in the prompt, empty without one.
         judgment: the judge's own words.
@@ -64,7 +64,7 @@ READING: Mapping[str, Option] = {
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:
-    """Per answer: which question it answers, what it says, and whether that is right."""
+    """Returns for each answer which question it answers, what it says, and whether that is right."""
     for item in items:
         question = item.question
         record: dict[str, Any] = {

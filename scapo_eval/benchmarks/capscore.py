@@ -80,16 +80,16 @@ INLINE = "inline objects"
 
 
 def cap_score(hal_rate: float, cover_rate: float) -> float:
-    """Harmonic mean of ``1 - hal_rate`` and ``cover_rate`` (paper, Eq. 5).
+    """Returns the harmonic mean of ``1 - hal_rate`` and ``cover_rate`` (paper, Eq. 5).
 
     Args:
         hal_rate, cover_rate: fractions in [0, 1].
 
     Returns:
-        The score in [0, 1]; 0.0 where both terms are 0.
+        The score in [0, 1]; 0.0 if both terms are 0.
 
     Raises:
-        ValueError: a rate outside [0, 1].
+        ValueError: for a rate outside [0, 1].
 
     Example:
         >>> import scapo_eval
@@ -225,7 +225,9 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
 
 def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
-    """(n, 3) counts of each caption, in the order of WEIGHTED_COLUMNS; arguments as for :func:`caption_counts`."""
+    """Returns the (n, 3) counts of each caption, in the order of WEIGHTED_COLUMNS; arguments as for
+    :func:`caption_counts`.
+    """
     claimed = np.zeros((len(mentions), len(truth.vocabulary.labels)), dtype=bool)
     claimed[mentions.caption, mentions.label_id] = True
     weights, states = truth.weights[rows], truth.states[rows]
@@ -234,7 +236,7 @@ def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Weig
 
 
 def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Fractions in millionths, so that they add up exactly in any order; 0 where they have no value."""
+    """Fractions in millionths, so that they add up exactly in any order; 0 if they have no value."""
     return np.rint(np.nan_to_num(values) * UNIT).astype(np.int64)
 
 
@@ -284,7 +286,7 @@ class CaptionScorer(Scorer):
         return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
 
     def prepare(self) -> None:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``prepare``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         super().prepare()
         _ = self.matchers
 
@@ -294,7 +296,9 @@ class CaptionScorer(Scorer):
         return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per truth."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per
+        truth.
+        """
         texts = captions.captions
         mentions = [matcher.find_batch(texts) for matcher in self.matchers]
         rows = [t.rows_of(captions.image_ids, texts, r) for t, r in zip(self.truths, rows, strict=True)]
@@ -307,7 +311,7 @@ class CaptionScorer(Scorer):
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Iterator[NDArray[np.int64]]:
-        """Counts of weights, words and ``cap_people``, where they are wanted."""
+        """Yields the counts of weights, words and ``cap_people``, where they are wanted."""
         truth = self.truths[0]
         if isinstance(truth, WeightedTruth):
             yield weight_counts(mentions, rows, truth)
@@ -331,7 +335,7 @@ class CaptionScorer(Scorer):
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
+        """Yields the evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
         truth, mentions = self.truths[0], block.evidence[0]
         labels = truth.vocabulary.labels
         columns = self.columns[: len(self.columns) - (len(self.truths) - 1) * (len(COLUMNS) - 1)]
@@ -413,7 +417,7 @@ def score_file(
         on_progress: called with the number of raw bytes of each block that has been scored.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     source = display_name(path)
@@ -486,10 +490,11 @@ def score_captions(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory; :func:`scapo_eval.score` takes files, too.
+    """Computes Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory; :func:`scapo_eval.score` accepts files,
+    too.
 
     Args:
-        records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
+        records: mappings with ``image_id`` and ``caption`` (and ``objects`` if there is no oracle).
         vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
         oracle: a PresenceOracle, a file, or None for inline ``objects``.
         skip_unknown_images: leave captions of images unknown to the oracle out and count them.
@@ -497,7 +502,7 @@ def score_captions(
         resamples, seed: of the intervals.
 
     Raises:
-        InputErrors: faulty records, named by position.
+        InputErrors: for faulty records, named by position.
     """
     return score_file(
         Records("records", list(records)),
@@ -642,10 +647,10 @@ def score(
     any_ids: bool = False,
     strict: bool = False,
 ) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+    """Computes Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
     Args:
-        captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).
+        captions: records of ``image_id`` and ``caption`` (and ``objects`` if there is no truth).
         truth: what is in the images; None takes the references, or every record's ``objects``.
         vocabulary: labels and their aliases: an object, a shipped name or a file. None: coco80, with references and no
             truth open400.
@@ -668,12 +673,12 @@ def score(
         skip_bad: leave faulty records out and count them, in place of an error.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         any_fingerprint: accept a matrix that was made for another vocabulary.
-        drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
+        drop_unfinished: drop the last sentence of a caption if it has no end (cut off by a token limit).
         any_ids: score captions that seem to belong to other images than their ids say, as shifted ones do.
         strict: refuse what is unusual in the account (repeated, empty, cut off captions, uneven numbers of them).
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
 
     Example:
         >>> import scapo_eval

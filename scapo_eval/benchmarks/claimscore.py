@@ -113,7 +113,9 @@ class ClaimScorer(Scorer):
         return ClaimOracle(truth.vocabulary, truth.oracle, self.scenes)
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is claims and their states."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is claims and their
+        states.
+        """
         mentions = self.matcher.find_batch(captions.captions)
         present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
         left_out = LEFT_OUT[self.claims]
@@ -197,7 +199,7 @@ def score_claims(
         on_progress: called with the number of raw bytes of each block.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     source, file = display_name(path), path if isinstance(path, Records) else Source.of(path)

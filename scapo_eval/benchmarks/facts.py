@@ -59,13 +59,13 @@ class JudgedDescription:
 
     Attributes:
         line: line (or array element, or file) it was read from, from 1.
-        image: the image's name, else the description's id, None where there is neither.
-        claims: its atomic claims, None where they could not be read.
+        image: the image's name, else the description's id, None if there is neither.
+        claims: its atomic claims, None if they could not be read.
         descriptive: whether each claim describes the image, rather than infers or comments.
-        true: whether each claim is true, None where that could not be read.
+        true: whether each claim is true, None if that could not be read.
         trials: verdicts with matches; empty without reference claims, or where either could not be read.
         references: the reference claims, None without them.
-        answers: yes, no or unsaid for each reference claim, None where that was not asked or could not be read.
+        answers: yes, no or unsaid for each reference claim, None if that was not asked or could not be read.
         judging: judge, verifier, prompts, and what the claims were verified against, as far as they are known.
         unread: whether a verdict could not be read.
     """
@@ -94,7 +94,7 @@ class DescriptionScores:
 
 
 def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
-    """DCScore's precision, recall and F1.
+    """Returns DCScore's precision, recall and F1.
 
     A true claim that states a reference claim counts 1 / k where k claims (true or not, counted or not) state the same
     one; a true claim that no reference claim says counts 1, and as one more reference claim. The reference script
@@ -234,7 +234,7 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedD
         warn: told of damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: no verdicts, lists of different lengths, repeated ids.
+        InputError, InputErrors: for missing verdicts, lists of different lengths or repeated ids.
     """
     name = display_name(path)
     faults = FaultList()
@@ -324,7 +324,7 @@ def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescri
 
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
-    """DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
+    """Returns DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
     by_claim: dict[str, list[bool]] = {}
     for verdict in verdicts:
         by_claim.setdefault(verdict["fact"], []).append(bool(verdict["verification"]))

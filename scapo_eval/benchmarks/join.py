@@ -67,7 +67,7 @@ class JoinedAnswers:
     def counts(self) -> dict[str, int]:
         """``unparsed`` (says neither yes nor no), ``missing`` (not answered), ``duplicate``, ``unknown``.
 
-        ``bad_files`` where there are some.
+        ``bad_files`` if there are some.
         """
         counts = {
             "unparsed": sum(item.said is None for item in self.graded),
@@ -91,7 +91,7 @@ class Matches:
         differing: part -> how many of them ask something else, and the first of them with that question.
         n_strangers: answers to no question.
         strangers: the first of them, or all.
-        answers: the answers to questions themselves; empty where only counts are wanted.
+        answers: the answers to questions themselves; empty if only counts are wanted.
     """
 
     question: list[int] = field(default_factory=list)
@@ -149,7 +149,7 @@ def join(
         notes: further ones for the run.
 
     Raises:
-        InputError: no answers, most belong to no question, or many of one part ask something else.
+        InputError: if there are no answers, most belong to no question, or many of one part ask another question.
     """
     matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
     return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)
@@ -224,7 +224,7 @@ def join_keyed(
     source: str,
     benchmark: str | None = None,
 ) -> JoinedAnswers:
-    """:func:`join` of answers as a benchmark keys them."""
+    """Returns the result of :func:`join` for answers as a benchmark keys them."""
     index = Index(questions)
     part = keyed(answers, index, source)
     matches = match(part.answers, index, parse, benchmark=benchmark, key=part.key)

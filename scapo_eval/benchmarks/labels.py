@@ -159,7 +159,7 @@ def score_labels(
         on_progress: called with the number of raw bytes of each block that has been scored.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     summed: list[LabelCounts] = []
 
@@ -185,7 +185,7 @@ def score_labels(
 
 
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
-    """Counts and rates of each label, as columns.
+    """Returns the counts and rates of each label, as columns.
 
     ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
     ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
@@ -210,7 +210,7 @@ def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str,
 
 
 def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
-    """Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
+    """Returns Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
     return score_interval(hits / n, n) if n else (None, None)
 
 
@@ -249,7 +249,9 @@ class AbsentClaims:
     images: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """With ``share``, of ``claimed`` that is ``absent``, and its Wilson interval ``low``, ``high``."""
+        """Returns the fields, the ``share`` of ``claimed`` labels that are ``absent``, and its Wilson interval ``low``,
+        ``high``.
+        """
         low, high = wilson(self.absent, self.claimed)
         counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}
         share = self.absent / self.claimed if self.claimed else None
@@ -276,7 +278,7 @@ def absent_claims(
         examples: number of images to name per label.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     claims: NDArray[np.int16] | None = None
     described: NDArray[np.bool_] | None = None

@@ -48,9 +48,9 @@ class Rating:
 
     Attributes:
         line: line (or array element) of the file, from 1.
-        image: the image's name, None where the file names none.
-        rating: 0 to 6; None where the judge's text does not give exactly one.
-        question_type: one of TYPES, None where the file does not tell.
+        image: the image's name, None if the file names none.
+        rating: 0 to 6; None if the judge's text does not give exactly one.
+        question_type: one of TYPES, None if the file does not tell.
         judging: who judged, and how, as far as the file tells.
     """
 
@@ -66,7 +66,7 @@ class Rating:
 def parse_rating(text: str) -> int | None:
     """Returns the one rating that a judge's text gives, by the official rule: ``rating: N`` in any case.
 
-    None where no or several ratings occur; the official script then takes 0.
+    None if no or several ratings occur; the official script then takes 0.
     """
     lowered = text.lower()
     if "rating: " not in lowered:
@@ -89,7 +89,8 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
         from the official order.
 
     Raises:
-        InputError, InputErrors: no ratings, a rating out of range, answers of several models, repeats.
+        InputError, InputErrors: for missing ratings, a rating out of range, answers of several models, or repeated
+            answers.
     """
     name = display_name(path)
     faults = FaultList()
@@ -189,7 +190,7 @@ METRICS = MetricSet(
 
 
 def rating_counts(rating: Rating) -> NDArray[np.int64]:
-    """Returns the row of one rated answer; all zero where there is no rating."""
+    """Returns the row of one rated answer; all zero if there is no rating."""
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))

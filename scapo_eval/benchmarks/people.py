@@ -79,7 +79,7 @@ class WordScores(NamedTuple):
     Attributes:
         named: of the caption's content words, by rarity: the share that a reference has.
         covered: of the references' content words, by rarity and share of references: the share that the caption has.
-        repetition: 1 where no word is said again, towards 0 the more are.
+        repetition: 1 if no word is said again, towards 0 the more are.
         brevity: 1 for a caption that is not much shorter than the references, towards 0 the shorter it is.
     """
 
@@ -90,13 +90,13 @@ class WordScores(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """F-score of the two, recall counting BETA times as much; 0 where one is 0."""
+        """F-score of the two, recall counting BETA times as much; 0 if one is 0."""
         total = BETA**2 * self.named + self.covered
         return (1 + BETA**2) * self.named * self.covered / total if total else 0.0
 
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """Returns a caption against the references of its image; None where these have no content word.
+    """Returns a caption against the references of its image; None if these have no content word.
 
     Args:
         words: of all images' references.
@@ -121,7 +121,9 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-    """(n, 5) named, covered, overlap, repetition and brevity of captions; NaN where their references have no word."""
+    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions; NaN if their references have no
+    word.
+    """
     terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):
         if (scores := word_scores(words, image, caption)) is not None:
@@ -137,7 +139,7 @@ def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArra
         terms: (n,) fractions of every term of the card.
 
     Returns:
-        (n,) scores in [0, 1]; NaN where a term has no value.
+        (n,) scores in [0, 1]; NaN if a term has no value.
     """
     product = np.ones(())
     for term, power in card.powers.items():

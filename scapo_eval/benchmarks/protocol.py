@@ -76,7 +76,7 @@ class ProtocolFacts:
     """The facts of a file or a run that are compared with a protocol.
 
     Attributes:
-        image_ids: canonical ids of its images, None where it names none.
+        image_ids: canonical ids of its images, None if it names none.
         records: number of captions or answers.
         prompts: what was asked, where known.
         max_new_tokens: limit of the texts' length, where known.
@@ -115,8 +115,8 @@ class Protocol:
         name: by which it is called.
         title: what it is, in a line.
         benchmarks: metric sets that can follow it.
-        records: numbers of captions or answers that it may have, None where unknown.
-        image_ids: canonical ids of its images, sorted; None where they are not known.
+        records: numbers of captions or answers that it may have, None if unknown.
+        image_ids: canonical ids of its images, sorted; None if they are not known.
         counted: the count of a run that is its number of records; None: all.
         prompts: the prompts that were used, none where they are not known or differ per image.
         decoding: ``max_new_tokens``, where published.
@@ -167,7 +167,7 @@ class Protocol:
         """Returns a shipped protocol by its name, or one from a file.
 
         Raises:
-            InputError: unknown name, or not a valid protocol file.
+            InputError: for an unknown name or an invalid protocol file.
         """
         shipped = shipped_protocols()
         if str(name) in shipped:
@@ -212,7 +212,7 @@ class Protocol:
 
     @property
     def images_hash(self) -> str | None:
-        """Hash of the image ids, as ``ids`` in a signature; None where they are not known."""
+        """Hash of the image ids, as ``ids`` in a signature; None if they are not known."""
         return None if self.image_ids is None else digest(self.image_ids)
 
     @property
@@ -225,7 +225,7 @@ class Protocol:
         """Returns the file of its truth.
 
         Raises:
-            InputError: it carries none, or the file is not there.
+            InputError: if it carries none, or the file is missing.
         """
         if self.facts is None:
             where = f" ({'; '.join(self.needs)})" if self.needs else ""
@@ -240,7 +240,7 @@ class Protocol:
         """Returns its questions about objects, with their truth.
 
         Raises:
-            InputError: it carries none.
+            InputError: if it carries none.
         """
         path = self.facts_path()
         asked = read_json(path)
@@ -260,7 +260,7 @@ class Protocol:
         """Returns the options of a verb, with the protocol's own where none are given: truth, questions, reading.
 
         Raises:
-            InputError: its truth is not there.
+            InputError: if its truth is missing.
         """
         filled = dict(options)
         if "truth" in filled and filled["truth"] is None and self.facts is not None:
@@ -313,7 +313,7 @@ class Protocol:
             yield f"at most {sample.max_new_tokens:,} new tokens in place of {limit:,}"
 
     def remarks(self, run: Run) -> Iterator[str]:
-        """Settings of a run that published values do not share, one sentence each."""
+        """Yields the settings of a run that published values do not share, one sentence each."""
         for key, wanted in self.settings.get(run.metric_set.name, {}).items():
             value = run.signature.fields.get(key)
             if value != wanted:
@@ -324,11 +324,11 @@ class Protocol:
 
         Args:
             run: any run of one of its benchmarks.
-            given: the captions that were scored, for prompt and limit; None where they are not at hand.
+            given: the captions that were scored, for prompt and limit; None if they are not at hand.
             off_protocol: go on where the run differs; its signature then says ``NAME@HASH,off``.
 
         Raises:
-            InputError: a run of another benchmark, or one that differs.
+            InputError: for a run of another benchmark, or one that differs.
         """
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
@@ -390,7 +390,7 @@ def read_sample(given: Given) -> ProtocolFacts:
     limit.
 
     Raises:
-        InputError, InputErrors: neither captions nor answers, or unreadable ones.
+        InputError, InputErrors: if the records are neither captions nor answers, or are unreadable.
     """
     path = readable(given)
     source = open_layout(path, warn=lambda text: None)
@@ -407,7 +407,7 @@ def read_sample(given: Given) -> ProtocolFacts:
 
 
 def _limit(card: str) -> int | None:
-    """``max_tokens`` of a run card, None where there is none."""
+    """Returns ``max_tokens`` of a run card, None if there is none."""
     if not Path(card).is_file():
         return None
     content = read_json(card)

@@ -24,7 +24,7 @@ class Question:
     Attributes:
         id: unique among the questions; answers are joined by it.
         label: the true answer.
-        image: file name or id, None where the source names none.
+        image: file name or id, None if the source names none.
         text: the bare question.
         prompt: what the model is sent, where that is more than ``text``.
         category: ``adversarial``, ``popular``, ``random``...
@@ -45,17 +45,17 @@ class Question:
 
     @property
     def part(self) -> str:
-        """The part of the benchmark that it belongs to, empty where there are none."""
+        """The part of the benchmark that it belongs to, empty if there are none."""
         return self.category or self.mode or ""
 
     @property
     def image_id(self) -> str:
-        """The image, which is resampled; the question itself where no image is named."""
+        """The image, which is resampled; the question itself if no image is named."""
         return image_key(self.image, self.mode) or f"question {self.id}"
 
 
 def image_key(image: str | None, mode: str | None) -> str | None:
-    """Returns the image's one spelling, None where none is named."""
+    """Returns the image's one spelling, None if none is named."""
     if image is None or not image.strip():
         return None
     # PhD's counter-common-sense images are numbered from 0, as COCO's are
@@ -89,8 +89,8 @@ def questions_of(
         The questions, and the key that finds them again: ids are unique within mode and category.
 
     Raises:
-        InputError: answers without a label.
-        InputErrors: ids that ask two different questions.
+        InputError: for answers without a label.
+        InputErrors: for ids that ask two different questions.
     """
     answers = [answer for answer in answers if benchmark is None or benchmark_of(answer) in (None, benchmark)]
     labels = [None if answer.label is None else parse_label(answer.label) for answer in answers]
@@ -133,10 +133,10 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
         category: of every question whose record names none.
 
     Returns:
-        The questions, ids ``category/id``, or ``id`` where there is no category.
+        The questions, ids ``category/id``, or ``id`` if there is no category.
 
     Raises:
-        InputErrors: invalid questions, two questions with one id.
+        InputErrors: for invalid questions, two questions with one id.
     """
     source = display_name(path)
     faults = FaultList()

@@ -46,8 +46,7 @@ class ScoringOptions:
         on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
         any_fingerprint: accept a matrix that was made for another vocabulary.
         workers: processes that parse and match; None: this one.
-        drop_unfinished: drop the last sentence of a text where it has no end
-            (:mod:`scapo_eval.segmenting.unfinished`).
+        drop_unfinished: drop the last sentence of a text if it has no end (:mod:`scapo_eval.segmenting.unfinished`).
         strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
         any_ids: score captions that belong to other images than their ids say, as far as their claims tell
             (:mod:`scapo_eval.benchmarks.agreement`).
@@ -105,7 +104,7 @@ class BlockAccount:
         empty: captions without text.
         cut: captions that a limit cut off.
         rows: (captions,) row of each one's image in the first truth.
-        claims: of the first captions; None where labels do not count.
+        claims: of the first captions; None if labels do not count.
         contradicting: captions whose record has an object that the first truth says is absent.
     """
 
@@ -176,9 +175,9 @@ class ScoredBlock:
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
         n_captions: number of captions.
-        said: what the account says of the captions; None where it was not asked for.
+        said: what the account says of the captions; None if it was not asked for.
         by_image: whether rows are summed: one for each image, not one for each caption.
-        claims: (mentions,) caption and label of each mention of the first truth's labels; None where none counts.
+        claims: (mentions,) caption and label of each mention of the first truth's labels; None if none counts.
     """
 
     captions: Captions
@@ -201,7 +200,7 @@ class ScoredBlock:
         return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
 
     def summed(self) -> ScoredBlock:
-        """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
+        """Returns only what sums need, to be sent between processes: a row per image, no texts and no mentions."""
         images, counts = map(in_few_bytes, self.sums())
         checks = self.captions.for_checks()
         return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True, claims=None)
@@ -239,7 +238,7 @@ class Scorer(ABC):
             _ = truth.oracle.index
 
     def score(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
-        """Counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
+        """Returns the counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
         rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
         known = np.logical_and.reduce([r >= 0 for r in rows])
         unknown_images = 0
@@ -271,7 +270,7 @@ class Tally:
         skipped: omitted faulty records.
         unknown_images: captions of unknown images omitted.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
-        unfinished: captions whose last sentence was dropped; None where none was to be.
+        unfinished: captions whose last sentence was dropped; None if none was to be.
         bad_files: files that could not be read and were omitted, each with its fault.
         account: what became of every record.
         prompts: what the captions say that they were asked for with.
@@ -322,7 +321,7 @@ class Tally:
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
-    """Returns one sentence that names the files omitted, where there are any."""
+    """Returns one sentence that names the files omitted, if there are any."""
     if not bad_files:
         return []
     shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
@@ -423,7 +422,7 @@ class Sums:
         """Returns the account of every record of the whole file that was read.
 
         Raises:
-            InputError: the captions belong to other images than their ids say.
+            InputError: if the captions belong to other images than their ids say.
         """
         file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self.prints])
@@ -452,7 +451,7 @@ class Sums:
 
     @property
     def strangers(self) -> str | None:
-        """One sentence where most captions are of images that no truth knows; None where most are known."""
+        """One sentence where most captions are of images that no truth knows; None if most are known."""
         if not self._strange or self._n_strange <= self.totals["scored"]:
             return None
         known, hint = self._truth.oracle, likely_ids(self._strange, self._truth.oracle.image_ids)
@@ -471,7 +470,7 @@ class Sums:
             bad_files: omitted files.
 
         Raises:
-            InputErrors, InputError: faults by file and line, or nothing is left to score.
+            InputErrors, InputError: for invalid input, with the faults by file and line, or nothing is left to score.
         """
         few = self.strangers
         if few and self._n_strange == self.faults.total:  # nothing else is wrong
@@ -532,9 +531,9 @@ def tally(
         given: what is read, for the account.
 
     Raises:
-        InputErrors, InputError: faults by file and line; captions of other images than their ids say; with ``strict``
-            whatever is unusual in the account.
-        ScapoError: a process was killed.
+        InputErrors, InputError: for invalid input, with the faults by file and line; captions of other images than
+            their ids say; with ``strict`` whatever is unusual in the account.
+        ScapoError: if a process was killed.
     """
     if isinstance(given, Source):
         given.hash()
@@ -570,7 +569,7 @@ class Work:
 
     Attributes:
         scorer: what is counted.
-        drop_unfinished: whether the last sentence goes where it has no end.
+        drop_unfinished: whether the last sentence goes if it has no end.
         evidence: whether texts and mentions are wanted back from another process.
         number: of a text, for the account; None: nobody wants one.
     """
@@ -581,7 +580,7 @@ class Work:
     number: Callable[[str], int] | None = None
 
     def __call__(self, block: ScorableBlock) -> BlockOutcome:
-        """Counts of a block, and its faults by line."""
+        """Returns the counts of a block, and its faults by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
         captions = block.parse(faults)
@@ -631,7 +630,7 @@ def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[Scora
 def _scored_blocks(
     work: Work, blocks: Iterable[ScorableBlock], workers: int
 ) -> Generator[tuple[int, BlockOutcome], None, None]:
-    """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
+    """Yields ``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)

@@ -26,7 +26,7 @@ class Slicer:
         column: key of the records, or of their ``meta``.
 
     Raises:
-        InputError: no record has the column.
+        InputError: if no record has the column.
     """
 
     def __init__(self, path: Readable, column: str) -> None:
@@ -45,7 +45,7 @@ class Slicer:
 
     @property
     def values(self) -> list[Any]:
-        """Returns the value of every caption; None where its record has none."""
+        """Returns the value of every caption; None if its record has none."""
         return [value for _, values, _ in self._rows for value in values]
 
     def parts(self) -> Parts:

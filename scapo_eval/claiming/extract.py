@@ -50,7 +50,7 @@ class ClaimExtractor:
         kinds: of the claims that are wanted.
 
     Raises:
-        InputError: an unknown kind.
+        InputError: for an unknown kind.
 
     Example:
         >>> import scapo_eval
@@ -511,7 +511,7 @@ class _Reading:
         """Reads the words between two things, from the first token to before the last.
 
         Returns:
-            The relation, its subject not yet known; None where the words are none.
+            The relation, its subject not yet known; None if the words are none.
         """
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:
@@ -589,7 +589,7 @@ class _Reading:
     # ---- where in the picture
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
-        """First and last token of each place in the picture, with its match and value."""
+        """Yields the first and last token of each place in the picture, with its match and value."""
         for match in self._matches(_PLACE, _PLACE_WORDS, 3) if self.anchors else ():
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
@@ -602,7 +602,7 @@ class _Reading:
                 yield first, last, match, value
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
-        """First and last token of what only says that a thing is in the picture: "in the scene"."""
+        """Yields the first and last token of what only says that a thing is in the picture: "in the scene"."""
         for match in self._matches(_ITSELF, _ITSELF_WORDS, 2) if self.anchors else ():
             yield self._tokens_of(*match.span())
 

@@ -62,7 +62,7 @@ def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
 
 
 def p_text(p: float | None) -> str:
-    """Returns a p-value with four digits; ``n/a`` where there is no test."""
+    """Returns a p-value with four digits; ``n/a`` if there is no test."""
     return "n/a" if p is None else f"{p:.4f}"
 
 

@@ -47,7 +47,7 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """``yes`` or ``no`` however spelt, None for any other truth."""
+    """Returns ``yes`` or ``no`` for any spelling, None for any other truth."""
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 
@@ -81,7 +81,7 @@ def find_image(*records: Record) -> str | None:
 
 
 def image_id_in(*records: Record, fallback: str | None = None) -> str:
-    """Returns the canonical image id; ValueError where there is none."""
+    """Returns the canonical image id; ValueError if there is none."""
     image = find_image(*records) or fallback
     if image is None:
         raise ValueError(f"no image id (none of {', '.join(IMAGE_KEYS)}; found: {', '.join(records[0])})")
@@ -115,7 +115,7 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
     Args:
         path: the file.
         line: where the second model begins.
-        models: of all records, in their order; None where a record names none.
+        models: of all records, in their order; None if a record names none.
         remedy: how to choose one; by default the option ``--model``.
     """
     named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]

@@ -63,7 +63,7 @@ def readable(given: Given) -> Readable:
         given: a path, a list (or any iterable) of mappings, a pandas DataFrame, a Hugging Face Dataset.
 
     Raises:
-        InputError: something else.
+        InputError: for something else.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given

@@ -43,7 +43,7 @@ class AnswerToJudge:
 
     Attributes:
         id: id of the answer, or its line number.
-        image: name of the image, None where the file does not name it.
+        image: name of the image, None if the file does not name it.
         response: text of the answer.
         record: the whole record.
     """
@@ -62,7 +62,7 @@ def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list
         needed: further keys that every record must have.
 
     Raises:
-        InputErrors: records lack the answer or a needed key.
+        InputErrors: if records lack the answer or a needed key.
     """
     faults = FaultList()
     answers = []
@@ -137,7 +137,7 @@ _RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNO
 
 
 def read_rating(text: str) -> int | None:
-    """Returns the rating in a judge's text; None where it gives none, several different ones, or one out of range.
+    """Returns the rating in a judge's text; None if it gives none, several different ones, or one out of range.
 
     Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are not valid ratings.
     """
@@ -218,7 +218,7 @@ def _case(answer: AnswerToJudge) -> dict[str, str]:
 
 
 def read_labels(text: str, number: int) -> list[bool] | None:
-    """For each sentence whether it describes the image; None where a sentence has no label, or two.
+    """Returns for each sentence whether it describes the image; None if a sentence has no label, or two.
 
     Args:
         text: the judge's text.
@@ -232,7 +232,7 @@ def read_labels(text: str, number: int) -> list[bool] | None:
 
 
 def read_facts_of(text: str) -> list[tuple[str, str]] | None:
-    """Returns the (category, fact) pairs of a judge's JSON, whatever surrounds it; None where the JSON is not valid."""
+    """Returns the (category, fact) pairs of a judge's JSON, whatever surrounds it; None if the JSON is not valid."""
     start, end = text.find("{"), text.rfind("}")
     try:
         value = orjson.loads(text[start : end + 1])
@@ -252,7 +252,7 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Returns whether the verifier says yes; None where it says neither yes nor no."""
+    """Returns whether the verifier says yes; None if it says neither yes nor no."""
     word = first_word(text) or contains(text)
     return None if word is None else word == "yes"
 

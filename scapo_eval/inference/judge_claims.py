@@ -88,7 +88,7 @@ def question_of(claim: ClaimKey) -> str:
 
 
 def read_answer(text: str) -> str | None:
-    """Returns yes, no, absent or unsure; None where the judge's text does not begin with one of them."""
+    """Returns yes, no, absent or unsure; None if the judge's text does not begin with one of them."""
     match = _ANSWER.match(text)
     return match[1].lower() if match else None
 

@@ -248,7 +248,7 @@ def write_rows(
 
     Args:
         output: path of the file, which appears when it is complete.
-        rows: each item's row, and its error (None where it did not fail).
+        rows: each item's row, and its error (None if it did not fail).
         share: the shard's part of the work, for ``OUTPUT.shard.json``; None: this is all of it.
     """
     failed: list[dict[str, Any]] = []

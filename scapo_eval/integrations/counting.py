@@ -53,7 +53,7 @@ class CaptionCounter:
             claims: which mentions count, with the project's matcher.
 
         Raises:
-            InputError: neither truth nor protocol, or one that carries none.
+            InputError: if it is neither a ground truth nor a protocol, or one that carries none.
         """
         followed = None if protocol is None else Protocol.load(protocol)
         if truth is None and followed is None:
@@ -68,7 +68,7 @@ class CaptionCounter:
         """Returns the counts of one caption, by name.
 
         Raises:
-            InputErrors: an image that the truth does not know, or a caption that is not a text.
+            InputErrors: for an image that the truth does not know, or a caption that is not a text.
         """
         return dict(zip(self.scorer.columns, self._score(image_id, caption).counts[0].tolist(), strict=True))
 
@@ -85,7 +85,7 @@ class CaptionCounter:
         return scored
 
     def values(self, counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Metric -> value of all captions, as ``scapo-eval chair`` gives it; NaN where it has none."""
+        """Returns a mapping: metric -> value of all captions, as ``scapo-eval chair`` gives it; NaN if it has none."""
         columns = self.scorer.columns
         summed = np.array([sum(count[name] for count in counts) for name in columns], dtype=np.float64)
         return {name: float(value) for name, value in self.scorer.metric_set.score(summed).items()}

@@ -155,7 +155,7 @@ _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattl
 
 
 def noun_behind(text: str, end: int) -> str:
-    """Returns the noun that the word before ``end`` modifies, in lower case; empty where that word is a head.
+    """Returns the noun that the word before ``end`` modifies, in lower case; empty if that word is a head.
 
     Args:
         text: a caption.

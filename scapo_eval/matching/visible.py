@@ -67,7 +67,7 @@ def shown(text: str) -> str:
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """:func:`shown` of every text."""
+    """Returns :func:`shown` of every text."""
     together = "".join(texts)
     return [*map(shown, texts)] if "<" in together or "[" in together else texts
 
@@ -110,7 +110,7 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
     """Returns the text without characters of no width inside words, and for each of its characters the place in the
     original.
 
-    None where there is none of these.
+    None if there is none of these.
     """
     if text.isascii() or _BETWEEN.search(text) is None:
         return None

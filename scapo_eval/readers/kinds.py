@@ -19,7 +19,7 @@ class Kind:
     Attributes:
         name: what it holds, in the plural: ``captions``.
         verbs: those that take such files beside the benchmarks whose records do (``Benchmark.takes``).
-        purpose: what its command is for; empty where there is none.
+        purpose: what its command is for; empty if there is none.
         command: what to do with a file, ``FILE``; ``TRUTH`` and other words in capitals are the user's to fill in.
         alone: whether that is all it takes, so that ``scapo-eval FILE`` does it.
     """
@@ -32,11 +32,11 @@ class Kind:
 
     @property
     def verb(self) -> str:
-        """The verb of its command, empty where there is none."""
+        """The verb of its command, empty if there is none."""
         return self.command.split()[1] if self.command else ""
 
     def advice(self, path: object) -> str:
-        """``; to show it: scapo-eval show results.json``, or nothing where there is nothing to be done.
+        """Returns ``; to show it: scapo-eval show results.json``, or nothing if there is nothing to be done.
 
         Args:
             path: of the file.

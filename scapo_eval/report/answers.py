@@ -87,7 +87,7 @@ def read_answer_evidence(
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
     """Returns the answers of every benchmark as the page takes them: its questions, and each system's answers to them.
 
-    An answer is None where the system did not answer.
+    An answer is None if the system did not answer.
     """
     made = []
     for name in dict.fromkeys(system.benchmark for system in evidence):

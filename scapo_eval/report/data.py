@@ -63,7 +63,7 @@ class CaptionEvidence:
         uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
-        slices: value of each caption in the column by which the report is sliced; None where it is not.
+        slices: value of each caption in the column by which the report is sliced; None if it is not.
     """
 
     scores: CaptionScores
@@ -203,7 +203,7 @@ class TrainingLog:
 
     Attributes:
         name: name of the training run.
-        columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
+        columns: quantity -> its value at each logged step, None if it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
         alarms: what went wrong, in order of step.
         settings: ``section.key`` -> its value as the run's settings file writes it.
@@ -304,8 +304,8 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     """Reads ``metrics.jsonl`` and, where they are there, samples, alarms and settings of a run's folder.
 
     Raises:
-        InputError: the file is not found, ``step`` does not increase, or a value is not a number.
-        InputErrors: records that are no JSON objects.
+        InputError: if the file is not found, ``step`` does not increase, or a value is not a number.
+        InputErrors: for records that are not JSON objects.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
@@ -675,7 +675,7 @@ def marked(
     uses: NDArray[np.uint8] | None = None,
     counts: NDArray[np.bool_] | None = None,
 ) -> dict[str, list[Any]]:
-    """Texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
+    """Returns the texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
 
     Args:
         texts: n texts.

@@ -262,7 +262,7 @@ class _Judging:
             return check_claims(file, self.truth, self.scenes, self.settings.kinds, self.settings.scoring, **how)
 
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
-        """Object HalBench's values by the lists of a judge, and the lists."""
+        """Returns Object HalBench's values by the lists of a judge, and the lists."""
         if self.oracle is None:
             raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
         texts: list[JudgedText] = []

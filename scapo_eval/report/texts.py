@@ -6,9 +6,7 @@ import numpy as np
 
 
 def utf16_offsets(text: str) -> list[int] | None:
-    """Returns number of UTF-16 units before each character and at the end; None where it equals the character's
-    index.
-    """
+    """Returns number of UTF-16 units before each character and at the end; None if it equals the character's index."""
     if text.isascii() or max(text) <= "\uffff":
         return None
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

@@ -142,12 +142,12 @@ class Benchmark:
         engine: how it is counted on a cluster; None: in one process only.
         one_process: what is counted in one process, for a message.
         advice: options -> a line worth knowing beside the results, or None.
-        asked: what its question files are, for messages; empty where it has none to ask a model.
+        asked: what its question files are, for messages; empty if it has none to ask a model.
         recognizes: whether an answer that does not name its benchmark belongs here by its mode or question.
-        recognizes_file: what a file of answers looks like, for messages; None where it is not of this benchmark.
+        recognizes_file: what a file of answers looks like, for messages; None if it is not of this benchmark.
         prompts: question file and its first record -> ``(line, record)`` for every prompt, the record with ``id``,
-            ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None where the file is not
-            of this benchmark.
+            ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None if the file is not of
+            this benchmark.
         augmented: how plain and description-augmented answers are scored alike, see
             :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
         view: files of systems by name, resampling, what is called with each damage -> a run of each, and its
@@ -217,12 +217,12 @@ def _others() -> Mapping[str, EntryPoint]:
 
 
 def other_benchmarks() -> list[str]:
-    """Names of the benchmarks from other packages."""
+    """Returns the names of the benchmarks from other packages."""
     return sorted(_others())
 
 
 def benchmark_names() -> list[str]:
-    """Shipped benchmarks, then those from other packages."""
+    """Returns the shipped benchmarks, then those from other packages."""
     return [*SUMMARIES, *other_benchmarks()]
 
 
@@ -236,7 +236,7 @@ def benchmark(name: str) -> Benchmark:
     """Returns the record of a benchmark.
 
     Raises:
-        InputError: unknown benchmark, or one from another package that cannot be loaded.
+        InputError: for unknown benchmark, or one from another package that cannot be loaded.
     """
     if name in SUMMARIES:
         shipped: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
@@ -257,7 +257,7 @@ def benchmark(name: str) -> Benchmark:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    """Returns the record of a benchmark, None where there is none of this name."""
+    """Returns the record of a benchmark, None if there is none of this name."""
     return benchmark(name) if has_benchmark(name) else None
 
 
@@ -285,7 +285,7 @@ def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
         columns: of the file's counts.
 
     Raises:
-        InputError: this version does not know it, or its columns are others.
+        InputError: if this version does not know it, or its columns are others.
     """
     record = find_benchmark(name)
     if record is None or record.metric_set is None:

@@ -43,7 +43,7 @@ def compare(
         ``differing``, the fields of the signature in which the two differ.
 
     Raises:
-        InputError: runs of different benchmarks, or scored against different truths, with different vocabularies,
+        InputError: for runs of different benchmarks, or scored against different truths, with different vocabularies,
             readings, parsers, modes...; McNemar's test of metrics without single verdicts.
     """
     drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
@@ -72,7 +72,7 @@ def compare(
 
 
 def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:
-    """Field -> both values, for everything in which two runs were scored differently.
+    """Returns a mapping: field -> both values, for everything in which two runs were scored differently.
 
     Beside the fields of their signatures (:meth:`~scapo_eval.results.signature.Signature.differences`) these are what
     the truths say of the images that both have (the names and label sets of the truths do not matter then), and the

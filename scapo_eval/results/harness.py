@@ -61,7 +61,7 @@ class HarnessValue:
         value: a fraction where ``plain`` is false, else the harness's own scale.
         printed: the harness's own number.
         plain: not a fraction.
-        stderr: standard error on the scale of ``value``, None where the file has none.
+        stderr: standard error on the scale of ``value``, None if the file has none.
     """
 
     value: float
@@ -88,9 +88,9 @@ class HandedOver:
     Attributes:
         path: the file.
         tool: ``lmms-eval`` or ``vlmevalkit``.
-        model: who was measured, None where the file does not say.
+        model: who was measured, None if the file does not say.
         values: metric -> value; names of no known benchmark are ``task/metric``.
-        n: answers behind them, None where the file does not say.
+        n: answers behind them, None if the file does not say.
         details: further fields of the signature.
     """
 
@@ -111,7 +111,7 @@ def handed_over(source: Recognized, path: Input) -> HandedOver:
     """Returns the values of an opened file.
 
     Raises:
-        InputError: the file holds no number, or is not a results file of a harness.
+        InputError: if the file holds no number, or is not a results file of a harness.
     """
     if source.format is LMMS_EVAL_RESULTS:
         run = _lmms_eval(source.rows)
@@ -133,7 +133,7 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
         name: makes all of them one system of this name; without it a run belongs to its model, or to its file.
 
     Raises:
-        InputError: two files of one system give the same metric.
+        InputError: if two files of one system give the same metric.
     """
     systems: dict[str, list[HandedOver]] = {}
     for run in runs:
@@ -287,7 +287,8 @@ def _main_split(table: Sequence[Record], name: str) -> Known:
 
 
 def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
-    """MMBench is scored circularly (``_acc.csv``), or both ways in one table (``_acc_all.csv``).
+    """Splits results of MMBench, which is scored circularly (``_acc.csv``), or both ways in one table
+    (``_acc_all.csv``).
 
     The vanilla table of older versions has the same columns; only its file name tells them apart.
     """

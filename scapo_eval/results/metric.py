@@ -56,13 +56,13 @@ class MetricSet:
         return bool(self.columns)
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
-        """Values of summed counts.
+        """Returns the values of summed counts.
 
         Args:
             counts: (..., columns) sums, integer or float.
 
         Returns:
-            Metric -> array of shape (...), NaN where it has no value.
+            Metric -> array of shape (...), NaN if it has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
@@ -101,7 +101,7 @@ def of_version(
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
-    """``numerator / denominator``, NaN (no value) where the denominator is 0."""
+    """Returns ``numerator / denominator``, NaN (no value) where the denominator is 0."""
     out: Floats = np.full(np.broadcast(numerator, denominator).shape, np.nan)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
@@ -121,7 +121,7 @@ class Ratio:
     unit: int = 1
 
     def __call__(self, sums: Sums) -> Floats:
-        """Values of summed counts."""
+        """Returns the values of summed counts."""
         return divide(sums[self.numerator], sums[self.denominator]) / self.unit
 
 
@@ -138,7 +138,7 @@ def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
 
 
 def harmonic_mean(a: Floats, b: Floats) -> Floats:
-    """Harmonic mean of two fractions; 0 where both are 0 or one is 0, NaN where one has no value."""
+    """Returns the harmonic mean of two fractions; 0 if both are 0 or one is 0, NaN if one has no value."""
     total = np.asarray(a + b, dtype=np.float64)
     out: Floats = np.where(np.isnan(total), np.nan, 0.0)
     np.divide(2.0 * a * b, total, out=out, where=total > 0)

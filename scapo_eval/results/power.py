@@ -29,12 +29,12 @@ class Power:
 
     Attributes:
         metric: its name.
-        system, baseline: the pilot's systems; ``baseline`` is None where there was one alone.
+        system, baseline: the pilot's systems; ``baseline`` is None if there was one alone.
         value: the system's value in the pilot.
         pilot_images: number of images of the pilot.
         images: number of images planned for.
         standard_error: of the difference on that many images.
-        detectable: the smallest difference shown with a power of 80 %; None where no difference is.
+        detectable: the smallest difference shown with a power of 80 %; None if no difference is.
         difference: the one asked about; None without one.
         power: probability that a true difference of that size is shown.
         images_needed: number of images that show it with a power of 80 %.
@@ -72,7 +72,7 @@ def power(
         One entry per pair of systems and metric.
 
     Raises:
-        InputError: fewer than 30 images in the pilot, no counts per image, an unknown metric, numbers below 0.
+        InputError: for fewer than 30 images in the pilot, no counts per image, an unknown metric, numbers below 0.
     """
     if isinstance(pilot, (str, Path)):
         runs = load_results(pilot)

@@ -36,14 +36,14 @@ class Scored(Protocol):
         """That the runs share."""
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"systems": [...], "comparisons": [...]}``."""
+        """Returns ``{"systems": [...], "comparisons": [...]}``."""
 
 
 # Words for one value and one difference; the terminal and the report use them, too
 
 
 def number(value: float | None, plain: bool = False, digits: int | None = None, sign: bool = False) -> str:
-    """Returns a value for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
+    """Returns a value for people: percent with one decimal, a plain number with two, ``n/a`` if there is none."""
     if value is None:
         return "n/a"
     text = (
@@ -53,13 +53,13 @@ def number(value: float | None, plain: bool = False, digits: int | None = None, 
 
 
 def stars(row: ComparisonRow) -> str:
-    """``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
+    """Returns ``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
     p = row.get("p_holm", row["p_value"])
     return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
 
 
 def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
-    """Returns whether the test says that the system is better (worse: False) than the baseline; None where it says
+    """Returns whether the test says that the system is better (worse: False) than the baseline; None if it says
     nothing.
     """
     if higher is None or not stars(row) or row["difference"] is None:
@@ -88,7 +88,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
-    """Returns the tests behind p-values, in words; empty where nothing was tested."""
+    """Returns the tests behind p-values, in words; empty if nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
     return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
@@ -104,7 +104,7 @@ class Column:
     Attributes:
         heading: heading of the column.
         group: heading over several neighboring columns, empty for none.
-        better: whether higher is better; None where neither direction is.
+        better: whether higher is better; None if neither direction is.
         plain: whether the values are not fractions and are shown as they are, not in percent.
         digits: number of digits after the decimal point.
     """
@@ -121,7 +121,7 @@ class Cell:
     """One value of a table.
 
     Attributes:
-        value: None where there is none.
+        value: None if there is none.
         low, high: its interval, where it is shown.
         stars: significance of the difference to the baseline.
         best: whether it is the best of its column and tested so.
@@ -256,7 +256,7 @@ def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> l
     """Returns the metrics of each set that a table shows; see :func:`latex`.
 
     Raises:
-        InputError: a metric is in none of the sets.
+        InputError: if a metric is in none of the sets.
     """
     if wanted is None:
         few = len(sets) == 1 and len(sets[0].formulas) <= MANY_METRICS
@@ -276,7 +276,8 @@ def joined(
     intervals: bool = False,
     differences: bool = False,
 ) -> Table:
-    """Values of several benchmarks, one row per system; a benchmark that a system was not scored on has no value.
+    """Returns the values of several benchmarks, one row per system; a benchmark that a system was not scored on has no
+    value.
 
     Args:
         groups: results per benchmark.
@@ -315,7 +316,7 @@ def joined(
 def _cells(
     document: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
 ) -> dict[str, Cell]:
-    """System -> its cell of one column."""
+    """Returns a mapping: system -> its cell of one column."""
     if metric == N_IMAGES:
         return {system["name"]: Cell(system["n_images"]) for system in document["systems"]}
     rows = {row["system"]: row for row in document["comparisons"] if row["metric"] == metric}
@@ -524,7 +525,7 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Values as unrounded fractions; a missing value is an empty cell."""
+    """Returns the values as unrounded fractions; a missing value is an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])

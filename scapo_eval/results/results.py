@@ -53,7 +53,7 @@ class Resampling:
         bootstrap: of ``percentile`` intervals: ``multinomial``, or ``poisson`` (adds up over machines,
             :mod:`scapo_eval.results.poisson`); None: ``poisson`` above 200,000 images.
         interval: ``wilson``, or ``percentile`` for those of the bootstrap, see :mod:`scapo_eval.results.stats`.
-        test: of the comparison that a run stands in; None where it stands alone.
+        test: of the comparison that a run stands in; None if it stands alone.
     """
 
     resamples: int = DEFAULT_RESAMPLES
@@ -95,9 +95,9 @@ class MetricValue:
     """One metric of a run.
 
     Attributes:
-        value: a fraction, or a plain number where the metric set says so; None where it has no value.
-        low, high: bounds of its bootstrap interval by image; None where there is none.
-        printed: the official script's own digits, where there is a parity mode.
+        value: a fraction, or a plain number where the metric set says so; None if it has no value.
+        low, high: bounds of its bootstrap interval by image; None if there is none.
+        printed: the official script's own digits, if there is a parity mode.
     """
 
     value: float | None
@@ -118,12 +118,12 @@ class Run:
         n_records: number of scored records (captions, answers).
         other_counts: whole-run counts that no metric needs (``unparsed``, ``missing``, ``skipped``...).
         verdicts: for McNemar's test, where single items are right or wrong (yes/no answers).
-        printed: the official script's own digits, where there is a parity mode.
+        printed: the official script's own digits, if there is a parity mode.
         notes: whatever a reader of the values should know, one sentence each.
         resampling: how intervals are drawn.
-        account: what became of every record of the file; None where nobody kept one.
+        account: what became of every record of the file; None if nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
-        parts: the counts by the values of a column; None where none was asked for.
+        parts: the counts by the values of a column; None if none was asked for.
 
     Example:
         >>> import scapo_eval
@@ -171,7 +171,7 @@ class Run:
 
     @cached_property
     def values(self) -> Mapping[str, float | None]:
-        """Metric -> value, None where it has none."""
+        """Metric -> value, None if it has none."""
         if self.finished is not None:
             return {name: metric.value for name, metric in self.metrics.items()}
         return values(self.metric_set, self.table)
@@ -211,9 +211,7 @@ class Run:
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the run as one of ``systems`` in the results object, fractions unrounded, None where there is no
-        value.
-        """
+        """Returns the run as an element of ``systems``; fractions are unrounded, missing values are None."""
         metrics: dict[str, dict[str, Any]] = {}
         few = {} if self.finished is not None else few_events(self.table, self.metric_set)
         for name, metric in self.metrics.items():
@@ -241,7 +239,7 @@ class Run:
     def per_image(self) -> list[dict[str, Any]]:
         """Returns one record per image: ``image_id``, its counts, and every metric of this image alone.
 
-        A metric is None where the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
+        A metric is None if the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
         """
         of_images = self.metric_set.score(self.table.rows)
         values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]
@@ -253,7 +251,7 @@ class Run:
         """Returns a tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
 
         Raises:
-            MissingExtra: pandas is not installed.
+            MissingExtra: if pandas is not installed.
         """
         return Results((self,)).to_pandas()
 
@@ -315,7 +313,7 @@ class Results:
         return self.runs[0].metric_set
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
+        """Returns ``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
         document: dict[str, Any] = {
             "systems": [run.to_dict() for run in self.runs],
             "comparisons": [dict(row) for row in self.comparisons],
@@ -324,9 +322,7 @@ class Results:
         return document if self.sliced is None else {**document, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
-        """Yields one record per system and metric, with the columns of :meth:`to_pandas`; None where there is
-        no value.
-        """
+        """Yields one record per system and metric, with the columns of :meth:`to_pandas`; None if there is no value."""
         comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
         for run in self.runs:
             for name, metric in run.metrics.items():
@@ -349,7 +345,7 @@ class Results:
         and p-values are to the first system, NaN for itself, and ``p_holm`` is corrected over the systems.
 
         Raises:
-            MissingExtra: pandas is not installed.
+            MissingExtra: if pandas is not installed.
         """
         from .frames import to_frame
 
@@ -363,7 +359,7 @@ class Results:
             intervals: whether to show intervals.
 
         Raises:
-            InputError: an unknown metric.
+            InputError: for an unknown metric.
         """
         from .render import markdown
 
@@ -377,7 +373,7 @@ class Results:
             intervals: whether to show intervals.
 
         Raises:
-            InputError: an unknown metric.
+            InputError: for an unknown metric.
         """
         from .render import latex
 
@@ -407,8 +403,8 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
         resampling: how their intervals are made from now on; None: as in the file, in whose signature it stands.
 
     Raises:
-        NotResults: a file of another kind.
-        InputError: damaged, or without the counts per image.
+        NotResults: for a file of another kind.
+        InputError: if it is damaged or lacks the counts per image.
     """
     source = Source.of(path)
     path = source.name
@@ -530,7 +526,7 @@ def unique_names(runs: Sequence[Run]) -> list[Run]:
 
 
 def system_names(paths: Sequence[str]) -> list[str]:
-    """Short, different names for files: the stem, with as many parent folders as it takes."""
+    """Returns short, distinct names for files: the stem, with as many parent folders as it takes."""
     plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
     for depth in range(1, 20):
         names = ["/".join(Path(path).parts[-depth:]) for path in plain]

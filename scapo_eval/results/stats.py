@@ -69,16 +69,15 @@ class Comparison:
 
     Attributes:
         metric: its name.
-        system_value: the system's value on the shared images; None where it has none.
+        system_value: the system's value on the shared images; None if it has none.
         baseline_value: the baseline's value on them.
-        difference: system minus baseline; None where one of them has no value.
+        difference: system minus baseline; None if one of them has no value.
         interval: of the difference.
         p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
-        test: how the p-value was found, None where there is none.
+        test: how the p-value was found, None if there is none.
         n_images: number of shared images.
         standard_error: of the difference, if the two were equal.
-        detectable: the smallest difference that a sample like this shows with a power of 80 %; None where it shows
-            none.
+        detectable: the smallest difference that a sample like this shows with a power of 80 %; None if it shows none.
         p_equivalence: that the two differ by less than a margin, by two one-sided tests; None without a margin.
         n_differing: number of shared images on which the counts behind the metric differ.
     """
@@ -122,7 +121,7 @@ def confidence_intervals(
         seed, confidence, kind: as in :func:`bootstrap`.
 
     Returns:
-        Metric -> Interval; bounds are None where the metric has no value, or a plain number no spread.
+        Metric -> Interval; bounds are None if the metric has no value, or a plain number no spread.
     """
     if method == "percentile":
         return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
@@ -140,7 +139,7 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Percentile bootstrap interval of every metric of a set, resampled by image.
+    """Returns the percentile bootstrap interval of every metric of a set, resampled by image.
 
     Args:
         table: per-image counts with the set's columns.
@@ -151,7 +150,7 @@ def bootstrap(
         kind: of bootstrap; None: by the number of images, see :func:`bootstrap_of`.
 
     Returns:
-        Metric -> Interval; bounds are None where the metric has no value, or where a resample has none: an interval of
+        Metric -> Interval; bounds are None if the metric has no value, or where a resample has none: an interval of
         the other resamples would be too narrow.
     """
     values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
@@ -166,7 +165,9 @@ def resampled_totals(
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
 ) -> NDArray[Any]:
-    """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its values of."""
+    """Returns the (resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its
+    values of.
+    """
     if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
     return _drawn(*_row_types(table.rows), resamples=resamples, seed=seed)
@@ -186,7 +187,7 @@ def paired_differences(
     kind: Bootstrap | None = None,
     margin: float | None = None,
 ) -> list[Comparison]:
-    """Differences of every metric on the shared images, with interval and p-value.
+    """Returns the differences of every metric on the shared images, with interval and p-value.
 
     Args:
         system, baseline: per-image counts of two systems.
@@ -313,14 +314,14 @@ def detectable_difference(error: float, freedom: float, power: float = POWER, le
 
 
 def mcnemar(only_system: int, only_baseline: int) -> float:
-    """Exact two-sided McNemar test.
+    """Performs the exact two-sided McNemar test.
 
     Args:
         only_system: items that only the system has right.
         only_baseline: items that only the baseline has right.
 
     Returns:
-        p-value; 1.0 where the two never disagree.
+        p-value; 1.0 if the two never disagree.
     """
     n = only_system + only_baseline
     tail = term = 1
@@ -343,7 +344,7 @@ def _mcnemar_p_values(system: Verdicts, baseline: Verdicts) -> dict[str, float |
 
 
 def _row_types(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct rows (sorted) and how many images have each."""
+    """Returns the distinct rows (sorted) and how many images have each."""
     if not len(rows):
         return rows, np.zeros(0, dtype=np.int64)
     key = np.zeros(len(rows), dtype=np.int64)
@@ -365,7 +366,7 @@ def _chunks(resamples: int, width: int) -> Iterable[int]:
 
 
 def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
-    """(resamples, columns) summed counts of images drawn with replacement."""
+    """Returns the (resamples, columns) summed counts of images drawn with replacement."""
     n = int(frequency.sum())
     values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
     if n == 0 or resamples == 0:
@@ -381,7 +382,7 @@ def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples:
 def _paired_resamples(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int, kind: Bootstrap | None
 ) -> dict[str, Floats]:
-    """Metric -> (resamples,) differences on the same images drawn for both."""
+    """Returns a mapping: metric -> (resamples,) differences on the same images drawn for both."""
     pairs = CountTable((*a.columns, *b.columns), a.image_ids, np.hstack([a.rows, b.rows]))
     sums = resampled_totals(pairs, resamples=resamples, seed=seed, kind=kind)
     width = a.rows.shape[1]
@@ -391,7 +392,7 @@ def _paired_resamples(
 def _swapped_differences(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """Metric -> (resamples,) differences where each image's rows are swapped with p = 1/2."""
+    """Returns a mapping: metric -> (resamples,) differences where each image's rows are swapped with p = 1/2."""
     types, times = _row_types(np.hstack([a.rows, b.rows]))
     width = a.rows.shape[1]
     gap = (types[:, :width] - types[:, width:]).astype(np.float64)
@@ -413,7 +414,9 @@ def _minus(x: float | None, y: float | None) -> float | None:
 
 
 def _p_value(null: Floats, observed: Floats) -> float | None:
-    """Two-sided; a resample without a value counts as a hit, an observed difference without one has no p-value."""
+    """Returns the two-sided p-value; a resample without a value counts as a hit, an observed difference without one has
+    no p-value.
+    """
     if np.isnan(observed) or not len(null):
         return None
     hits = int(np.count_nonzero(~(np.abs(null) < abs(float(observed)) - 1e-12)))
@@ -429,7 +432,8 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions).
+    """Returns a mapping: metric -> ``(events, images with one)``, of the shares that rest on few events (or on few
+    exceptions).
 
     A metric made of several shares rests on the rarest event of all of them, one made of the cells of a table on what
     raises it or on what lowers it, whichever is rarer.
@@ -453,5 +457,5 @@ def _number(value: Floats) -> float | None:
 
 
 def values(metrics: MetricSet, table: CountTable) -> Mapping[str, float | None]:
-    """Metric -> value over the whole table, None where it has none."""
+    """Returns a mapping: metric -> value over the whole table, None if it has none."""
     return {name: _number(value) for name, value in metrics.score(table.total).items()}

@@ -17,7 +17,7 @@ CAP_SCORE = "cap_score"
 
 
 def component_rates(metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the two rates that a set's Cap. Score is made of; empty where it has none."""
+    """Returns the two rates that a set's Cap. Score is made of; empty if it has none."""
     record = find_benchmark(metric_set.name)
     frontiers = record.frontiers if record else ()
     return tuple(frontiers[0][:2]) if frontiers and CAP_SCORE in metric_set.formulas else ()
@@ -52,7 +52,7 @@ def joint_verdict(
         margin: None: MARGIN.
 
     Returns:
-        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (their larger one); None where nothing
+        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (their larger one); None if nothing
         is tested.
     """
     margin = MARGIN if margin is None else margin

@@ -60,7 +60,7 @@ def advantages_for_batch(
         responses, for :func:`log_metrics`.
 
     Raises:
-        InputError: faulty rows, unless the reward was made with ``on_error="zero"``.
+        InputError: for faulty rows, unless the reward was made with ``on_error="zero"``.
     """
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -105,7 +105,7 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
-    """:func:`log_metrics` of one response, for libraries that score row by row.
+    """Returns :func:`log_metrics` of one response, for libraries that score row by row.
 
     Raises:
         InputError: so many rows in a row were faulty in this process that the truth must be another data set's. (A
@@ -145,7 +145,7 @@ def reward_from_environment() -> SubsentenceReward:
     the fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Raises:
-        InputError: ``SCAPO_TRUTH`` is not set, or ``SCAPO_REWARD`` is not a JSON object.
+        InputError: if ``SCAPO_TRUTH`` is not set, or ``SCAPO_REWARD`` is not a JSON object.
     """
     truth = os.environ.get("SCAPO_TRUTH")
     if not truth:
@@ -158,7 +158,7 @@ def reward_from_environment() -> SubsentenceReward:
 
 
 def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(B, T) ids, and which of them were generated."""
+    """Returns the (B, T) ids, and which of them were generated."""
     ids, generated = _matrix(token_ids), _matrix(mask)
     if ids is None or ids.dtype.kind not in "iu":
         rows = [ids_of(k, row) for k, row in enumerate(token_ids)]
@@ -181,7 +181,7 @@ def _matrix(values: Any) -> NDArray[Any] | None:
 
 
 def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    """Rows as one array, zero behind their ends."""
+    """Returns the rows as one array, zero after their ends."""
     filled = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=kind)
     for padded, row in zip(filled, rows, strict=True):
         padded[: len(row)] = row

@@ -38,7 +38,8 @@ def reward_fn(
         settings: fields of RewardConfig, in place of ``config``.
 
     Raises:
-        InputError: a file or name that is not found, a setting that does not exist, both ``config`` and ``settings``.
+        InputError: if a file or name is not found, a setting does not exist, or both ``config`` and ``settings`` are
+            given.
 
     Example:
         >>> import scapo_eval
@@ -87,7 +88,7 @@ class RewardFunction:
             n numbers, None for what cannot be scored; of one response a single number, 0.0 for what cannot be scored.
 
         Raises:
-            InputError: no image id, or no response.
+            InputError: if there is no image id, or no response.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
@@ -113,7 +114,7 @@ class RewardFunction:
         return float(self.reward.batch([image], [response], whole=False).total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
-        """As lighteval calls a metric of its class."""
+        """Computes the value as lighteval calls a metric of its class."""
         return float(self(doc=doc, model_response=model_response, **given))
 
 

@@ -36,7 +36,7 @@ def _near_misses(labels: tuple[str, ...]) -> NearMisses:
 
 
 def behavior_sums(columns: RewardColumns) -> dict[str, float]:
-    """Sums that the ratios of :func:`behavior_metrics` are made of; sums of ranks add up.
+    """Returns the sums that the ratios of :func:`behavior_metrics` are made of; sums of ranks add up.
 
     Args:
         columns: rewards of n responses.
@@ -82,7 +82,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
-    """``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them; nothing where presence alone counts.
+    """Returns ``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them; nothing if presence alone counts.
 
     Args:
         columns: rewards of n responses.
@@ -101,7 +101,7 @@ def kind_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """``claims_KIND`` per response and ``hal_rate_KIND``; a ratio of nothing is 0.
+    """Returns ``claims_KIND`` per response and ``hal_rate_KIND``; a ratio of nothing is 0.
 
     Args:
         sums: see :func:`kind_sums`, with the number of ``responses``.

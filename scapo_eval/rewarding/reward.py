@@ -109,7 +109,7 @@ class RewardConfig:
             :class:`~scapo_eval.truths.scenes.Scenes`, in the order in which they are asked.
 
     Raises:
-        InputError: a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
+        InputError: for a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
             that do not belong together.
 
     Example:
@@ -196,7 +196,8 @@ class RewardConfig:
 
     @classmethod
     def robust(cls, **settings: Any) -> RewardConfig:
-        """Settings under which no way of writing is known to earn more than what it says is worth (docs/gaming.md).
+        """Returns the settings under which no way of writing is known to earn more than what it says is worth
+        (docs/gaming.md).
 
         Each new fact is paid, not each piece, and less in a sentence that repeats the words of an earlier one; each
         invention is charged, between quotation marks and misspelt, too; what is denied, asked, quoted or likened earns
@@ -383,7 +384,7 @@ class RewardColumns:
         truncated: Truncated = "score",
         finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """As :meth:`token_advantages`, as one array and the (n + 1,) bounds of its responses."""
+        """Returns the advantages of :meth:`token_advantages` as one array and the (n + 1,) bounds of its responses."""
         return self._credit.token_advantages(offsets, range(len(self)), eos=eos, truncated=truncated, finished=finished)
 
     @cached_property
@@ -500,7 +501,7 @@ class RewardResult:
             (T,) float32.
 
         Raises:
-            InputError: offsets that run backwards or leave the text, with index and value.
+            InputError: for offsets that run backwards or leave the text, with index and value.
         """
         credit, rows = self.columns._credit, range(self.row, self.row + 1)
         return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
@@ -530,7 +531,7 @@ class SubsentenceReward:
         any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: vocabulary and oracle do not belong together, or a scaling that falls.
+        InputError: if vocabulary and oracle do not fit together, or a scaling decreases.
 
     Example:
         >>> import scapo_eval
@@ -600,8 +601,8 @@ class SubsentenceReward:
             whole: whether these are all there are; a part of a larger batch may be without a good row.
 
         Raises:
-            InputError: the faulty row with its index and value (several: InputErrors), unless
-                ``on_error="zero"`` and some row is good; or the two have different lengths.
+            InputError: the faulty row with its index and value (several: InputErrors), unless ``on_error="zero"`` and
+                some row is good; or the two have different lengths.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
@@ -621,7 +622,7 @@ class SubsentenceReward:
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
-        """Row of every image in the truth, texts, and the faults; a faulty row is row 0 and no text."""
+        """Returns the row of every image in the truth, texts, and the faults; a faulty row is row 0 and no text."""
         index, errors = self.truth.index, dict[int, InputError]()
         rows, texts = list[Any](), list[str]()
         for k, (image, response) in enumerate(zip(image_ids, responses, strict=True)):
@@ -755,7 +756,7 @@ class SubsentenceReward:
         return _Claims(piece, label, state, probability, first_at[key] == position)
 
     def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Caption, start and label id of the mentions that count, (mentions,) each.
+        """Returns the caption, start and label id of the mentions that count, (mentions,) each.
 
         They are what the reading does not omit, and of the rest what is asked about or quoted, but written
         nowhere, where it is absent: else inventions between quotation marks would be free. With ``near_misses``, too,
@@ -777,13 +778,13 @@ class SubsentenceReward:
         return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(cells,) whether labels are absent from images."""
+        """Returns (cells,) bool: whether labels are absent from images."""
         state = self.truth.values(rows, label)
         absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
         return absent
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
-        """(pieces,) how much of its gain each piece gets, or the same for all."""
+        """Returns (pieces,): how much of its gain each piece gets, or the same for all."""
         discount = self.config.template_discount
         if not discount:
             return 1.0
@@ -796,7 +797,7 @@ class SubsentenceReward:
         rep: NDArray[np.int64],
         hal: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Eq. 1."""
+        """Computes the piece rewards of Eq. 1."""
         config = self.config
         gain = config.r_g * self._lam_g[new] + config.r_rep * self._lam_g[rep]
         penalty = config.r_h * self._lam_h[hal]
@@ -805,7 +806,7 @@ class SubsentenceReward:
         return reward
 
     def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
-        """Returns the expectation of Eq. 1 where labels are present independently with given probabilities.
+        """Returns the expectation of Eq. 1 if labels are present independently with given probabilities.
 
         Args:
             claims: of the pieces; a probability of -1 is unknown.
@@ -835,7 +836,7 @@ class SubsentenceReward:
         return reward
 
     def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
-        """With ``piece_reward`` in the place of Eq. 1, and ``response_reward`` added to every piece."""
+        """Returns the rewards with ``piece_reward`` in place of Eq. 1, and ``response_reward`` added to every piece."""
         piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
         rewards = list[float]()
         for result in columns.results():
@@ -856,7 +857,7 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """1 - Hal. Rate or Cap. Score of each response."""
+        """Returns 1 - Hal. Rate or Cap. Score of each response."""
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
@@ -886,7 +887,7 @@ class _Claims(NamedTuple):
     Attributes:
         piece, label: (claims,) in the order of the text.
         state: (claims,) 1, 0 or -1: present, absent, unknown.
-        probability: (claims,) that it is present, -1 where that is unknown; None where states are known for certain.
+        probability: (claims,) that it is present, -1 if that is unknown; None if states are known for certain.
         first: (claims,) whether no earlier piece of its response holds the label.
     """
 
@@ -899,7 +900,7 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """These claims and those beyond presence, once in each piece; the latter are labels behind the others."""
+        """Returns these claims and those beyond presence, once per piece; the latter follow as further labels."""
         n_units = len(found.units)
         key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
         key, at = np.unique(key, return_index=True)
@@ -932,7 +933,7 @@ class _Claims(NamedTuple):
 
     @property
     def known_probability(self) -> NDArray[np.float64]:
-        """(claims,) that it is present; -1 where that is unknown."""
+        """(claims,) that it is present; -1 if that is unknown."""
         return self.state.astype(np.float64) if self.probability is None else self.probability
 
     @property
@@ -941,11 +942,13 @@ class _Claims(NamedTuple):
         return np.where(self.supported & ~self.first, Verdict.REPEATED, self.state).astype(np.int8)
 
     def count_of(self, chosen: NDArray[np.bool_], n_pieces: int) -> NDArray[np.int64]:
-        """(pieces,) how many of some claims each piece has."""
+        """Returns (pieces,): how many of some claims each piece has."""
         return np.bincount(self.piece[chosen], minlength=n_pieces)
 
     def present_and_absent(self, n_pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(pieces,) expected numbers of the labels of each that are, and are not, in its image; for whole responses."""
+        """Returns the (pieces,) expected numbers of the labels of each that are, and are not, in its image; for whole
+        responses.
+        """
         probability = self.known_probability
         known = probability >= 0
         present = np.bincount(self.piece[known], weights=probability[known], minlength=n_pieces).astype(np.float64)
@@ -976,7 +979,7 @@ def _piece_at(
     text: NDArray[np.int64],
     start: NDArray[Any],
 ) -> NDArray[np.int64]:
-    """(places,) piece that holds each place: a text, and a character there."""
+    """Returns the (places,) piece that holds each place: a text, and a character there."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
     piece: NDArray[np.int64] = np.searchsorted(base[owner] + spans.start, base[text] + start, side="right") - 1
@@ -995,7 +998,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n + 1,) probability that 0 ... n of n independent events happen."""
+    """Returns the (n + 1,) probability that 0 ... n of n independent events happen."""
     distribution = np.ones(1)
     for p in probability.tolist():
         distribution = np.convolve(distribution, (1 - p, p))

@@ -118,8 +118,8 @@ class TextCredit:
             (tokens,) float32 and the (rows + 1,) bounds of the texts in it.
 
         Raises:
-            InputError: offsets that run backwards or leave their text, with index and value; a choice that does
-                not exist.
+            InputError: for offsets that run backwards or leave their text, with index and value; a choice that does not
+                exist.
         """
         check_choice("eos", eos, _EOS)
         check_choice("truncated", truncated, _TRUNCATED)
@@ -243,7 +243,7 @@ def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
 
 
 def _end_of_sequence(written: Ints, indptr: Ints) -> Ints:
-    """(n,) position of the first token without text after the last one with text; -1 where there is none."""
+    """Returns the (n,) position of the first token without text after the last one with text; -1 if there is none."""
     before = np.searchsorted(written, indptr[1:]) - 1  # the last token with text up to each response's end
     last = np.append(written, -1)[before]  # before -1, the appended one, where no token has text
     at: Ints = np.maximum(last + 1, indptr[:-1])

@@ -66,14 +66,14 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
         share a character share its span; special tokens have empty spans.
 
     Raises:
-        InputError: another kind of tokenizer, or a negative id, named with its index.
+        InputError: for another kind of tokenizer, or a negative id, named with its index.
     """
     flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
 
 
 def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[str], SpanColumns]:
-    """As :func:`decode_with_offsets` for many sequences at once.
+    """Decodes as :func:`decode_with_offsets` does, for many sequences at once.
 
     Args:
         tokenizer: see there.
@@ -87,7 +87,7 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
 
 
 def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-    """As :func:`decode_batch`, of sequences that lie end to end.
+    """Decodes as :func:`decode_batch` does, for sequences that lie end to end.
 
     Args:
         tokenizer: see there.
@@ -121,7 +121,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
     """Returns the ids of response ``k`` (a list, an array or a tensor) as an array.
 
     Raises:
-        InputError: they are not a flat list of integers.
+        InputError: if they are not a flat list of integers.
     """
     array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if array.size == 0:
@@ -157,7 +157,7 @@ class _TokenTable:
     size: int
 
     def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
-        """Text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
+        """Returns the text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
         indptr = np.array([0, len(ids)])
         joined, lengths = self._written(ids, indptr)
         offsets = np.empty((len(ids), 2), dtype=np.int64)
@@ -186,7 +186,7 @@ class _TokenTable:
         return b"".join(written), lengths
 
     def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-        """Texts and spans of sequences laid end to end."""
+        """Returns the texts and spans of sequences laid end to end."""
         joined, lengths = self._written(flat, indptr)
         ends = np.cumsum(lengths)
         begins = ends - lengths
@@ -220,7 +220,7 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Position of the first token of each sequence that decoding does not skip."""
+        """Returns the position of the first token of each sequence that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
@@ -228,7 +228,7 @@ class _TokenTable:
     def _with_replacements(
         self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[str, NDArray[np.bool_]]:
-        """Text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
+        """Returns the text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
 
         A byte-level decoder replaces each longest beginning of a character by one U+FFFD; byte fallback
         replaces every byte of a run of byte tokens that is not UTF-8 as a whole.
@@ -254,7 +254,7 @@ class _TokenTable:
 
 
 def _byte_level_replacements(data: bytes) -> tuple[str, NDArray[np.bool_]]:
-    """``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
+    """Returns ``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
     leads = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
     texts: list[str] = []
     at = 0
@@ -364,7 +364,7 @@ def _decoder_kinds(decoder: Any) -> set[str]:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    """Returns GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + k): byte for k, byte in enumerate(others)}

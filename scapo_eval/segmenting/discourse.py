@@ -136,7 +136,7 @@ class Chunk(NamedTuple):
 
 
 def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """``(offset, ends a sentence)`` of every cut strictly inside the text, none inside a mention."""
+    """Returns ``(offset, ends a sentence)`` of every cut strictly inside the text, none inside a mention."""
     quotes, parted = _Spans([match.span() for match in _QUOTE.finditer(text)]), _Spans(mentions)
     urls, lowered = Urls(text), _lowered(text)
     cuts: list[tuple[int, bool]] = []
@@ -171,7 +171,7 @@ def has_words(piece: str) -> bool:
 
 
 def _lowered(text: str) -> str:
-    """In lower case, with straight apostrophes, character by character as long as the text."""
+    """Returns the text in lower case, with straight apostrophes, character by character as long as the text."""
     lowered = text.lower().replace("\u2019", "'")
     return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
@@ -193,7 +193,7 @@ class _Spans:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
-    """``(begin, begin of its prose, end)`` of paragraphs, list items, table rows and lines without a word.
+    """Yields ``(begin, begin of its prose, end)`` of paragraphs, list items, table rows and lines without a word.
 
     A line that is only wrapped goes on; a heading, a label and the head of a table belong to what follows. The first
     block begins at 0, each other where the one before ends. What holds no prose has it begin at its end.
@@ -272,7 +272,7 @@ def _goes_on(text: str, line: _Line, following: _Line) -> bool:
 
 
 def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
-    """``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
+    """Yields ``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
     for unit in _MARK.finditer(text, begin, end):
         at, offset = unit.span()
         mark = text[at]
@@ -424,7 +424,7 @@ def _is_participle(words: Sequence[str]) -> bool:
 
 
 def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """``(chunk before, stop)`` of lists behind an opening all of whose items say where something is."""
+    """Yields ``(chunk before, stop)`` of lists behind an opening all of whose items say where something is."""
     k = 1
     while k < len(chunks):
         head = k

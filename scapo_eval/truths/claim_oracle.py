@@ -95,7 +95,7 @@ class ClaimOracle:
             Per caption and claim 1 (true), 0 (false) or -1 (unknown); unknown for a picture that no source has.
 
         Raises:
-            ValueError: not a valid image id.
+            ValueError: if it is not a valid image id.
         """
         return [
             [self.state(image, claim) for claim in of_caption]
@@ -161,7 +161,7 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
         vocabulary: whose labels are the axis.
 
     Raises:
-        InputError: no picture.
+        InputError: if there is no picture.
     """
     graphs: dict[str, SceneGraph] = {}
     for of_file in scenes:
@@ -356,7 +356,7 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns how many things of a label there are, and whether that is all of them; empty where nothing is said."""
+    """Returns how many things of a label there are, and whether that is all of them; empty if nothing is said."""
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:

@@ -69,7 +69,7 @@ class References:
         ``image_id``, ``image``, ``image_name`` or ``id``.
 
         Raises:
-            InputError: none of these; InputErrors: faults by line.
+            InputError: if it is none of these; InputErrors: for invalid input, with the faults by line.
         """
         name = display_name(path)
         if isinstance(path, Records):
@@ -106,7 +106,7 @@ class References:
         """References of numbered records; see :meth:`load`.
 
         Raises:
-            InputErrors: faults by number; InputError: no record.
+            InputErrors: for invalid input, with the faults by number; InputError: if there is no record.
         """
         faults, by_image = FaultList(), dict[str, list[str]]()
         for number, record in records:
@@ -233,7 +233,7 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """``log(1 + N / (n + 1))`` of a word that the references of n of N images have: always above 0."""
+        """Returns ``log(1 + N / (n + 1))`` of a word that the references of n of N images have: always above 0."""
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
@@ -248,10 +248,10 @@ class WeightedTruth(Truth):
     """A truth whose labels have weights.
 
     Attributes:
-        weights: (rows, labels) int32 in millionths, 0 where a label is not present. The first rows are the oracle's
+        weights: (rows, labels) int32 in millionths, 0 if a label is not present. The first rows are the oracle's
             images; further ones are images as they are to a caption that is one of their references.
         weighting: what the weights are, for the signature.
-        words: the references' words; None where the weights do not come from references.
+        words: the references' words; None if the weights do not come from references.
         unnamed: what a label is that no reference names.
         joined: whether another truth says what is absent.
         own: (image, caption as compared) -> row of the image without that reference.
@@ -265,7 +265,7 @@ class WeightedTruth(Truth):
     own: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :class:`Truth`."""
+        """Implements ``rows_of``: see :class:`Truth`."""
         if not self.own:
             return rows
         given = zip(image_ids, captions, rows.tolist(), strict=True)
@@ -312,7 +312,7 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """Returns a truth from references, joined with another one where there is one.
+    """Returns a truth from references, joined with another one if there is one.
 
     Args:
         references: of the images.
@@ -325,7 +325,7 @@ def reference_truth(
         any_fingerprint: accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: no image has both a truth and references.
+        InputError: if no image has both a truth and references.
     """
     check_choice("unnamed", unnamed, UNNAMED)
     other = None if oracle is None else Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
@@ -382,7 +382,8 @@ def given_weights(
         any_fingerprint: accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: not valid weights, or none for an image of the truth; InputErrors: faults by line.
+        InputError: if the weights are not valid, or an image of the ground truth has none; InputErrors: for invalid
+            input, with the faults by line.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
@@ -441,7 +442,7 @@ class Beside:
         """Returns what a Python function, or a verb, is given.
 
         Raises:
-            InputError: invalid references or weights; options that do not belong together.
+            InputError: for invalid references or weights; options that do not belong together.
         """
         return cls(
             None if references is None else References.of(references),
@@ -451,13 +452,13 @@ class Beside:
         )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
-        """Returns the vocabulary where none is given."""
+        """Returns the vocabulary if none is given."""
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
         self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
-        """Returns the truth together with what is beside it; the truth itself where nothing is.
+        """Returns the truth together with what is beside it; the truth itself if nothing is.
 
         Args:
             oracle: the truth, None without.
@@ -466,7 +467,7 @@ class Beside:
             any_fingerprint: accept a matrix that was made for another vocabulary.
 
         Raises:
-            InputError: weights without a truth, or nothing in common.
+            InputError: for weights without a truth, or nothing in common.
         """
         if self.references is not None:
             return reference_truth(
@@ -486,10 +487,10 @@ class Beside:
 
 
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
-    """Canonical image id -> label -> weight in [0, 1]; formats of :func:`given_weights`.
+    """Returns a mapping: canonical image id -> label -> weight in [0, 1]; formats of :func:`given_weights`.
 
     Raises:
-        InputError: none of these; InputErrors: faults by line.
+        InputError: if it is none of these; InputErrors: for invalid input, with the faults by line.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -608,7 +609,7 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
 def _named(
     texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(references, labels) bools: which labels each reference names, and which it denies."""
+    """Returns (references, labels) bools: which labels each reference names, and which it denies."""
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
     counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])

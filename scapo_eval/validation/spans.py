@@ -20,7 +20,7 @@ SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
 def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
-    """Counts per item.
+    """Returns the counts per item.
 
     Args:
         judgements: marked captions; text that is not marked is right.

@@ -35,7 +35,7 @@ class Agreement:
 
     Attributes:
         metric, rating, statistic: what agrees with what, and how it is measured.
-        value: of it; None where it has none.
+        value: of it; None if it has none.
         low, high: of its 95 % interval by image.
         n, n_images: items that have both, and their images.
     """
@@ -81,7 +81,7 @@ class SystemMeans:
     Attributes:
         system: its name.
         n: texts.
-        means: rating or metric -> mean, None where it has none.
+        means: rating or metric -> mean, None if it has none.
     """
 
     system: str
@@ -113,14 +113,14 @@ class Validation:
         return f"<Validation {self.judgements.name}: {len(self.agreements)} agreements>"
 
     def value(self, metric: str, rating: str, statistic: str) -> float | None:
-        """Returns one value (KeyError where there is none of this name)."""
+        """Returns one value (KeyError if there is none of this name)."""
         for agreement in self.agreements:
             if (agreement.metric, agreement.rating, agreement.statistic) == (metric, rating, statistic):
                 return agreement.value
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it; fractions unrounded."""
+        """Returns what ``--json`` prints; fractions are unrounded."""
         items = self.judgements.items
         return {
             "set": self.judgements.name,
@@ -173,8 +173,9 @@ def validate(
         resamples, seed: of the intervals.
 
     Raises:
-        InputErrors, InputError: faults by file and line; ratings that are constant, missing or out of range; too few.
-        MissingExtra: n-gram metrics without their package.
+        InputErrors, InputError: for invalid input, with the faults by file and line; ratings that are constant, missing
+            or out of range; too few.
+        MissingExtra: if an n-gram metric is requested without its package.
     """
     check_choice("claims", claims, READINGS)
     if half is not None:

@@ -37,7 +37,7 @@ class Measures:
     """The measures of captions.
 
     Attributes:
-        truth: what is in the images, with references where there are some; None without a truth.
+        truth: what is in the images, with references if there are some; None without a truth.
         options: how captions are read.
         references: image -> reference captions, for n-gram metrics.
         statements: whether texts are single statements.
@@ -62,13 +62,13 @@ class Measures:
         return (*self.own, *(NGRAMS if self.references else ()), "length")
 
     def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
-        """Metric -> (n,) values, greater being better: of shares of errors what is left to 1.
+        """Returns a mapping: metric -> (n,) values, greater being better: of shares of errors what is left to 1.
 
         A caption that claims nothing has no Hal. Rate; here nothing of it is wrong. A statement has no value then.
 
         Raises:
-            InputError: an unknown metric, or one that needs a truth or references that are not there.
-            MissingExtra: n-gram metrics without their package.
+            InputError: for an unknown metric, or one that needs a truth or references that are missing.
+            MissingExtra: if an n-gram metric is requested without its package.
         """
         for name in metrics:
             if name not in self.known:
@@ -105,7 +105,9 @@ class Measures:
 
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
-    """Values with those of captions that claim nothing, of which nothing is wrong, where it is known what is absent."""
+    """Returns the values with those of captions that claim nothing, of which nothing is wrong, where it is known what
+    is absent.
+    """
     silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
     if name in ("hal_rate", "chair_i", "chair_s"):
         return np.where(silent, 0.0, values)
@@ -131,10 +133,11 @@ def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> N
         key: the field of the score.
 
     Returns:
-        (items,) scores, NaN where there is none.
+        (items,) scores, NaN if there is none.
 
     Raises:
-        InputErrors: faults by line; InputError: ids that match no item, or no item has a score.
+        InputErrors: for invalid input, with the faults by line; InputError: if the ids match no item, or no item has a
+            score.
     """
     source, faults = display_name(path), FaultList()
     place = {item.id: k for k, item in enumerate(judgements.items)}

@@ -74,7 +74,7 @@ class AlarmWatch:
             metrics: its metrics.
 
         Returns:
-            ``alarm_NAME`` -> 1 where it is raised, else 0.
+            ``alarm_NAME`` -> 1 if it is raised, else 0.
         """
         for name in _DRIFTING:
             if (value := metrics[name]) is not None:

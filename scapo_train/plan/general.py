@@ -116,7 +116,7 @@ def _peaks(
 
 
 def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora: Lora) -> tuple[Any, Any]:
-    """Returns a model and its decoder without weights, with adapters where there are any, in the formats of a training
+    """Returns a model and its decoder without weights, with adapters if there are any, in the formats of a training
     run.
 
     Args:
@@ -194,7 +194,7 @@ class GeneralMemory(Memory):
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:
-        """Bytes of a pass through the tower: the pixels, the residual stream, its normed form and the MLP."""
+        """Returns the bytes of a pass through the tower: pixels, residual stream, its normed form and MLP."""
         shape, b = self.shape, self.value_bytes
         width = (8 + 2 * b) * shape.tower_hidden + 2 * b * shape.tower_inner
         return pictures * (self.picture.pixels + self.picture.patches * width)

@@ -20,7 +20,7 @@ PIECE_KL = 0.1
 
 
 def hal_spoken(sampled: Sampled) -> Advantages:
-    """GRPO with 1 - Hal. Rate of the response, which is worth 0 where it claims nothing."""
+    """Defines GRPO with 1 - Hal. Rate of the response, which is worth 0 if it claims nothing."""
     columns = sampled.columns
     claimed = np.maximum(columns.generated, 1)
     rewards = np.where(columns.generated > 0, 1 - columns.hallucinated / claimed, 0.0)
@@ -31,7 +31,7 @@ def hal_spoken(sampled: Sampled) -> Advantages:
 
 
 def baseline(sampled: Sampled) -> Advantages:
-    """SCAPO's advantages less their mean over the other responses to the prompt, the end of sequence included.
+    """Returns SCAPO's advantages less their mean over the other responses to the prompt, the end of sequence included.
 
     The mean does not depend on the response, so the expected gradient is the paper's; its noise is smaller.
     """
@@ -39,7 +39,8 @@ def baseline(sampled: Sampled) -> Advantages:
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """SCAPO's advantages less the mean, over the other responses to the prompt, of the tokens in as many-th a piece.
+    """Returns SCAPO's advantages less the mean, over the other responses to the prompt, of the tokens in as many-th a
+    piece.
 
     How many pieces are finished is known before a token is drawn, so the expected gradient is the paper's. The end of
     sequence stands where the next piece would. A place that no other response reaches has the mean of all tokens.
@@ -62,17 +63,17 @@ def baseline_place(sampled: Sampled) -> Advantages:
 
 
 def no_repeat(sampled: Sampled) -> Advantages:
-    """SCAPO, but a piece that only repeats costs 0.5."""
+    """Defines SCAPO, but a piece that only repeats costs 0.5."""
     return sampled.paid(_repeat_penalized(sampled))
 
 
 def baseline_no_repeat(sampled: Sampled) -> Advantages:
-    """Both: a piece that only repeats costs 0.5, and the mean of the other responses is taken off."""
+    """Combines both: a piece that only repeats costs 0.5, and the mean of the other responses is taken off."""
     return _less_others(no_repeat(sampled), sampled.group)
 
 
 def per_piece(sampled: Sampled) -> Advantages:
-    """SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
+    """Defines SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
     advantages, places = _paper(sampled), sampled.pieces
     sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
     weights = [1 / np.maximum(size, 1) for size in sizes]
@@ -83,7 +84,9 @@ def per_piece(sampled: Sampled) -> Advantages:
 
 
 def kl_piece(sampled: Sampled) -> Advantages:
-    """SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the reference."""
+    """Defines SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the
+    reference.
+    """
     nats = [
         policy - reference
         for policy, reference in zip(sampled.logprobs("policy"), sampled.logprobs("reference"), strict=True)
@@ -102,7 +105,7 @@ def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
 
 
 def _less_others(advantages: Sequence[NDArray[np.float32]], group: int) -> Advantages:
-    """Less the mean over the tokens of the other responses of the group; 0 where there are none."""
+    """Less the mean over the tokens of the other responses of the group; 0 if there are none."""
     sums = np.array([advantage.sum(dtype=np.float64) for advantage in advantages]).reshape(-1, group)
     counts = np.array([len(advantage) for advantage in advantages], dtype=np.float64).reshape(-1, group)
     others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)

@@ -140,7 +140,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model's captions over the held-out pictures; fractions, None where undefined.
+    """Rates of one model's captions over the held-out pictures; fractions, None if undefined.
 
     Attributes:
         hal_rate: Hal. Rate, as ``scapo-eval`` computes it.
@@ -149,7 +149,7 @@ class Rates:
         words: mean number of words per caption.
         fluency: share of sentences that the world's grammar could have written.
         repeats: share of captions that say a sentence twice.
-        cut: share of captions that the limit on tokens ended; None where it is not known.
+        cut: share of captions that the limit on tokens ended; None if it is not known.
     """
 
     hal_rate: float | None
@@ -181,7 +181,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
         jobs: number of processes at once.
 
     Raises:
-        ScapoError: a trial failed; no further one has begun.
+        ScapoError: if a trial failed; no further one has begun.
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
@@ -240,7 +240,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
     """Returns whether a folder holds the files and the start model of a seed.
 
     Raises:
-        InputError: it holds another world's, or a model of other lessons.
+        InputError: if it holds another world's, or a model of other lessons.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():
@@ -269,7 +269,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         steps: number of steps.
 
     Raises:
-        ScapoError: the trainer failed, with the folder of the run.
+        ScapoError: if the trainer failed, with the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if finished(run, steps):
@@ -297,7 +297,7 @@ def finished(run: Path, steps: int) -> bool:
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """Returns the lines of a run's ``metrics.jsonl``; none where there is no such file."""
+    """Returns the lines of a run's ``metrics.jsonl``; none if there is no such file."""
     path = run / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
@@ -335,7 +335,7 @@ def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> lis
 
 
 def measure(run: Path) -> Measured:
-    """Rates of what a run's model (or a start's) has said, against the whole truth."""
+    """Returns the rates of what a run's model (or a start's) has said, against the whole truth."""
     start = _start_of(run)
 
     def rates(temperature: float) -> Rates:

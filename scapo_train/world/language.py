@@ -88,13 +88,13 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def fluency(texts: Sequence[str]) -> float | None:
-    """Share of complete sentences that the grammar could have written; None where there is none."""
+    """Returns the share of complete sentences that the grammar could have written; None if there is none."""
     sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
     return sum(map(bool, map(_GRAMMAR.fullmatch, sentences))) / len(sentences) if sentences else None
 
 
 def repeats(texts: Sequence[str]) -> float:
-    """Share of texts that say a sentence twice."""
+    """Returns the share of texts that say a sentence twice."""
     spoken = [[sentence.strip() for sentence in _SENTENCE.findall(text)] for text in texts]
     return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
 

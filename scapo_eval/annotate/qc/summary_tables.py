@@ -34,7 +34,7 @@ def rounds_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
-    """Returns the bounds over all labels; None where they cannot be given (``overall_missing`` says why).
+    """Returns the bounds over all labels; None if they cannot be given (``overall_missing`` says why).
 
     Each counts the pairs of its own random draw: an error that another draw has found is in the rounds' errors only.
     """

@@ -1,6 +1,6 @@
 """AMBER's metrics as functions of summed counts, and the digits that the official script prints for them.
 
-The positive class of precision and recall is "no": a "no" said to a question about what is not there.
+The positive class of precision and recall is "no": a "no" said to a question about what is missing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _share(kinds: Sequence[str], numerator: str, denominator: str) -> Formula:
 
 
 def _f1(kinds: Sequence[str]) -> Formula:
-    """Harmonic mean of precision and recall, 0 where no "no" is right."""
+    """Returns the harmonic mean of precision and recall, 0 if no "no" is right."""
     right_no, said_no, true_no = (_pooled(kinds, count) for count in (RIGHT_NO, SAID_NO, TRUE_NO))
     return lambda sums: divide(2 * right_no(sums), said_no(sums) + true_no(sums))
 

@@ -69,5 +69,5 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
 
 
 def _first(slots: Mapping[str, int], words: frozenset[str]) -> int | None:
-    """Slot of the first of the words in the order of looking up."""
+    """Returns the slot of the first of the words in lookup order."""
     return next((slot for word, slot in slots.items() if word in words), None)
