@@ -1,4 +1,4 @@
-"""Figures for papers from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
+"""Figures for papers, drawn from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
 
 Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), outside of pyplot's global state.
 """
@@ -25,8 +25,8 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
     """Draws Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
 
     Args:
-        results: of one benchmark that has both rates (captions, for example).
-        trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
+        results: results of a benchmark with both rates (captions, for example).
+        trails: prefixes of system names; systems with the same prefix are checkpoints of one run, in order.
         style: fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
 
     Raises:
@@ -42,8 +42,8 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
     """Draws differences to the baseline with their intervals, ranked; filled where the test shows one.
 
     Args:
-        results: of at least two systems.
-        metrics: a panel each; None: the headline metrics.
+        results: results of at least two systems.
+        metrics: metrics to draw, one panel each; None draws the headline metrics.
         style: fields of :class:`Style`.
 
     Raises:
@@ -58,7 +58,7 @@ def faithscore(results: Results | Run, **style: Any) -> Figure:
     """Draws FaithScore against Avg. Facts, a panel per generation setting.
 
     Args:
-        results: of :func:`scapo_eval.faithscore`, of one system or several.
+        results: results of :func:`scapo_eval.faithscore` for one or several systems.
         style: fields of :class:`Style`.
 
     Raises:
@@ -75,7 +75,7 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
 
     Args:
         folders: folders of training runs, see docs/report.md.
-        smooth: number of steps of which a line is the mean; None: a 30th of the longest run.
+        smooth: number of steps over which a line is averaged; None: a 30th of the longest run.
         style: fields of :class:`Style`.
 
     Raises:

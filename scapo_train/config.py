@@ -147,13 +147,13 @@ class Data:
     Attributes:
         train: JSON Lines of ``{"image", "image_id", "prompt"}``; several ``images`` and ``messages`` in their place.
         images: folder that image names are relative to; empty: the folder of the file that names them.
-        oracle: truth file in any format that ``scapo-eval`` reads.
+        oracle: ground truth file in any format that ``scapo-eval`` reads.
         vocabulary: name of a shipped vocabulary, or a file.
         any_fingerprint: whether to accept a matrix that was made for another vocabulary.
         epochs: number of passes over the prompts.
         prompts_per_step: number of prompts in a step, over all ranks.
         evaluation: file of held-out prompts; empty: no evaluation.
-        evaluation_oracle: truth file of the held-out images; empty: ``oracle``.
+        evaluation_oracle: ground truth file of the held-out images; empty: ``oracle``.
         evaluation_prompts: number of held-out prompts that are used; 0: all.
         evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
         max_bad: number of prompts that may be omitted because their image cannot be read, before training stops;
@@ -225,7 +225,7 @@ class Credit:
         lam_g: how the gain grows with the number of objects in a piece.
         lam_h: how the penalty grows with the number of hallucinated objects in a piece.
         rule: how responses are cut into pieces.
-        claims: which mentions count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
+        claims: mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
         kinds: claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
             ``relation`` and ``text``. Hal. Rate, Cover Rate and Cap. Score in the log stay those of presence.
         scenes: files of what is in the images beyond presence (docs/claims.md), training and held-out ones; of several

@@ -79,7 +79,7 @@ class Trainer(Loop):
         self.alarms = AlarmWatch(self.config)
 
     def facts(self) -> dict[str, Any]:
-        """Fingerprints of the truth, and the number of prompts."""
+        """Fingerprints of the ground truth, and the number of prompts."""
         truth = self.reward.truth
         return {
             "reward": self.objective,

@@ -141,7 +141,7 @@ def capscore_metrics(
     Args:
         dagger: with the set metrics against a second vocabulary and matrix (DOPA).
         weighted: with those of labels that have weights.
-        words: with those of a truth from references.
+        words: with those of a ground truth from references.
         people: with ``cap_people``.
     """
     formulas = _set_formulas("") | {
@@ -199,7 +199,7 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
     Args:
         mentions: of n captions.
-        rows: (n,) row of each caption's image in the truth.
+        rows: (n,) row of each caption's image in the ground truth.
         truth: what is in the images, on the matcher's label axis.
 
     Returns:
@@ -406,8 +406,8 @@ def score_file(
     Args:
         path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
             in memory.
-        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline. A truth on
-            the vocabulary's labels, such as one from references, is taken as it is.
+        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline. A truth on the
+            vocabulary's labels, such as one from references, is taken unchanged.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
         people: also ``cap_people``, which a truth from references always brings.

@@ -80,7 +80,7 @@ class ClaimScorer(Scorer):
     """Counts claims by kind.
 
     Attributes:
-        scenes: what is in the images beyond presence, in the order in which they are asked.
+        scenes: what is in the images beyond presence, in the order of lookup.
         kinds: that are counted.
         claims: which mentions, and claims of such a use, count.
     """
@@ -190,7 +190,7 @@ def score_claims(
     Args:
         path: captions in any layout, or records in memory.
         truth: what is present.
-        scenes: what is known beyond that, in the order in which they are asked.
+        scenes: what is known beyond that, in the order of lookup.
         kinds: of the claims that are counted.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         name: of the system.

@@ -234,7 +234,7 @@ class AbsentClaims:
 
     Attributes:
         label: the label.
-        annotated: images with captions that have it, by the truth.
+        annotated: images with captions that have it, by the ground truth.
         claimed: images in which a caption claims it and its presence is known.
         absent: of these, images in which it is absent.
         agreed: of these, images in which at least two systems claim it.
@@ -268,8 +268,8 @@ def absent_claims(
 ) -> list[AbsentClaims]:
     """Returns the labels that captions claim although they are absent from the ground truth, most agreed on first.
 
-    Several systems that claim the same label of the same image are a hint that the truth lacks it there; whether it
-    does is a person's to see.
+    Several systems that claim the same label of the same image are a hint that the ground truth lacks it there; whether
+    it does is a person's to see.
 
     Args:
         paths: caption files, one per system.

@@ -71,7 +71,7 @@ class OutputFile(_File):
     """A file that is written."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the value as it is."""
+        """Returns the value unchanged."""
         self._seen(ctx, _OUTPUTS, str(value))
         return value
 

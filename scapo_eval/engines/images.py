@@ -91,7 +91,7 @@ def data_url(path: str) -> str:
 
 
 def file_bytes(path: str) -> bytes:
-    """Returns the file as it is.
+    """Returns the file unchanged.
 
     Raises:
         ImageFault: if it is not found, not a file, unreadable, empty or too large.

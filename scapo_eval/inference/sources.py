@@ -127,7 +127,7 @@ def image_ids(source: str) -> frozenset[str]:
     """Returns the canonical ids of the images that a file or folder names, to compare them with those of others.
 
     Args:
-        source: a truth file of any format, captions, answers, questions, or anything :func:`find_images` takes.
+        source: a ground truth file of any format, captions, answers, questions, or anything :func:`find_images` takes.
 
     Raises:
         InputError: if it is not found, or names no image.

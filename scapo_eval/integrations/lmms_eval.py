@@ -39,7 +39,7 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
 
     Raises:
         KeyError: if no image is named.
-        InputErrors: if the truth does not know it.
+        InputErrors: if the ground truth does not know it.
     """
     image = next((doc[key] for key in IMAGE_KEYS if doc.get(key) is not None), None)
     if image is None:

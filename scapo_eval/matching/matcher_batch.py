@@ -189,8 +189,8 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """Returns ``table[index]``, faster; an index beyond the end gives the last entry. The table must be in memory as it
-    is.
+    """Returns ``table[index]``, faster; an index beyond the end gives the last entry. The table must be in memory
+    unchanged.
     """
     return table.take(index, mode="clip")
 

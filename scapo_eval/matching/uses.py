@@ -97,7 +97,7 @@ class SpecialWords:
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
         others: folded alias -> words one of which a caption must have, and words of which it must have none, for the
-            alias to mean something else.
+            alias to mean anything else.
         watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
     """
 

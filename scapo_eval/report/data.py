@@ -679,7 +679,7 @@ def marked(
 
     Args:
         texts: n texts.
-        states: (n, labels) truth of each text's image; None without a truth.
+        states: (n, labels) truth of each text's image; None without a ground truth.
         matcher: finds the mentions and the ignore phrases; None marks nothing.
         rewards: rewards of the texts' pieces; None leaves the pieces out.
         mentions: the texts' mentions; None takes all that the matcher finds.

@@ -53,7 +53,7 @@ class Settings:
     """Settings that decide how the inputs of a report are judged and named.
 
     Attributes:
-        truth: truth file, to judge captions and training samples by; None: captions' own ``objects``.
+        truth: ground truth file, to judge captions and training samples by; None: captions' own ``objects``.
         vocabulary: name or file.
         dopa, dopa_vocabulary: a DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
         scoring: how captions are scored.

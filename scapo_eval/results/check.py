@@ -26,7 +26,7 @@ def check_results(document: Mapping[str, Any]) -> None:
     Counts are non-negative whole numbers, rows complete, image ids unique in any spelling; the counts of a system are
     the sums of its rows; columns that are part of others (:attr:`scapo_eval.results.metric.MetricSet.at_most`,
     ``adds_up``) do not exceed them. What a system says of its rows is what they prove: numbers of records and images,
-    the hash of the image ids, that of the truth's cells, the captions per image.
+    the hash of the image ids, that of the ground truth's cells, the captions per image.
 
     Raises:
         InputError: with the name of the field, for example ``per_image[0].rows[3]``.

@@ -28,10 +28,10 @@ def compare(
 
     Args:
         runs: the first is the baseline.
-        resampling: of all intervals and tests; None takes the first run's.
-        test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
+        resampling: of all intervals and tests; None uses those of the first run.
+        test: method of the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         allow_different: go on where runs were scored differently, and name in every row in what.
-        margin: difference up to which two systems count as equal (0.01: one point), for ``p_equivalence``.
+        margin: largest difference at which two systems count as equal (0.01: one point), for ``p_equivalence``.
 
     Returns:
         The runs, their intervals made alike, a joint verdict on every system

@@ -222,7 +222,7 @@ class _Line(NamedTuple):
     """A line that is not blank.
 
     Attributes:
-        begin, end: from its first to behind its last character that is not white space.
+        begin, end: from its first to behind its last character other than white space.
         kind: ``prose``, ``item``, ``heading`` (labels too), ``row``, ``delimiter`` of a table, ``empty`` of words.
     """
 

@@ -51,7 +51,7 @@ class ClaimOracle:
     Attributes:
         vocabulary: of the claims.
         presence: the presence oracle, asked first about presence.
-        scenes: sources of the rest, in the order in which they are asked.
+        scenes: sources of the rest, in the order of lookup.
 
     Example:
         >>> import scapo_eval

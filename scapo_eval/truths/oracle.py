@@ -357,11 +357,10 @@ class Truth:
 
         Args:
             oracle, vocabulary: the two.
-            any_fingerprint: accept a matrix that was made for another vocabulary; labels are then
-                joined by name.
+            any_fingerprint: accept a matrix made for another vocabulary; labels are then joined by name.
 
         Raises:
-            InputError: if the vocabulary knows none of the truth's labels, or the matrix was made for another
+            InputError: if the vocabulary knows none of the ground truth's labels, or the matrix was made for another
                 vocabulary.
         """
         made_for = oracle.vocabulary_fingerprint
@@ -418,7 +417,8 @@ class Truth:
         return rows
 
     def prints(self, image_ids: Sequence[str]) -> NDArray[np.uint64]:
-        """Returns the (n,) number of the known cells of each image: the same from a truth in another format or order.
+        """Returns the (n,) number of the known cells of each image: the same from a ground truth in another format or
+        order.
 
         A sum of one random number for every known cell (Zobrist 1970), so that unknown ones and other labels add
         nothing, and equal images of another truth are equal.
@@ -438,7 +438,7 @@ class Truth:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint and label set of the truth, for a signature."""
+        """Fingerprint and label set of the ground truth, for a signature."""
         return self.oracle.fingerprint, self.oracle.world
 
     @property
@@ -510,7 +510,7 @@ def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1 << 17)
 def _words(name: str) -> tuple[str, ...]:
-    """Returns a name as a vocabulary reads its aliases; one that cannot be an alias stays as it is."""
+    """Returns a name as a vocabulary reads its aliases; one that cannot be an alias stays unchanged."""
     try:
         return tokenize_alias(name)
     except ValueError:

@@ -138,7 +138,7 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
         oracle: see the module, or a file. Of a mapping to lists, what is not listed is absent; of a mapping to values
             and of a DataFrame, what has no value is unknown.
         vocabulary: the labels.
-        any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
+        any_fingerprint: accept a matrix made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
         InputError: if it is none of these, or what :meth:`Truth.of` raises.

@@ -467,7 +467,7 @@ class Beside:
             any_fingerprint: accept a matrix that was made for another vocabulary.
 
         Raises:
-            InputError: for weights without a truth, or nothing in common.
+            InputError: for weights without a ground truth, or nothing in common.
         """
         if self.references is not None:
             return reference_truth(
@@ -579,7 +579,7 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a truth: images with all of their references, then images without one of them.
+    """Rows of a ground truth: images with all of their references, then images without one of them.
 
     Attributes:
         image: position of each row's image.

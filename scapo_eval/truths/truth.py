@@ -23,7 +23,7 @@ _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, "
 
 
 def read_truth(path: Readable) -> TruthColumns:
-    """Reads a truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
+    """Reads a ground truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
 
     Raises:
         InputError: if the file is not a valid truth, with the reason; InputErrors: for invalid input, with the faults

@@ -1,4 +1,4 @@
-"""A truth as columns: what every reader of a truth file returns and every writer takes."""
+"""A truth as columns: what every reader of a ground truth file returns and every writer takes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDA
 
     Args:
         judgements: marked captions.
-        vocabulary: what claims are about.
+        vocabulary: labels that claims are about.
 
     Returns:
         Kind (``any``, and ``beyond presence``, too) -> (items, 2): parts marked wrong; of these, those with a word of

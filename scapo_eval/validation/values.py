@@ -37,7 +37,7 @@ class Measures:
     """The measures of captions.
 
     Attributes:
-        truth: what is in the images, with references if there are some; None without a truth.
+        truth: what is in the images, with references if there are some; None without a ground truth.
         options: how captions are read.
         references: image -> reference captions, for n-gram metrics.
         statements: whether texts are single statements.

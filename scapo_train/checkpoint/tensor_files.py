@@ -175,7 +175,7 @@ class Reader(dcp.StorageReader):
         """Sets up every rank as a reader."""
 
     def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
-        """Returns the plan as it is."""
+        """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.LoadPlan]) -> list[dcp.LoadPlan]:

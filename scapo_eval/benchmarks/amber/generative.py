@@ -19,7 +19,7 @@ class DescriptionCredit:
     Attributes:
         mentions: the mentioned words of the vocabulary, in order, with repetitions.
         flags: 1 for a hallucinated mention, one per mention.
-        cover: 1 for a covered slot of the truth.
+        cover: 1 for a covered slot of the ground truth.
         cog: 1 for a mentioned slot of what people expect to be hallucinated.
     """
 
