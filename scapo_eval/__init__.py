@@ -1,7 +1,7 @@
 """Faithful and informative image descriptions: matching, segmentation, rewards and scores.
 
-Public names are loaded when they are first used (PEP 562), so that ``import scapo_eval`` is fast
-and never brings torch, spaCy, NLTK or pandas in.
+Public names are loaded when they are first used (PEP 562), so that ``import scapo_eval`` is fast and never imports
+torch, spaCy, NLTK or pandas.
 """
 
 from __future__ import annotations

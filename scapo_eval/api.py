@@ -1,4 +1,4 @@
-"""Contains the Python functions beside those of the benchmarks: the comparison of runs, and a benchmark's function."""
+"""Compares runs and looks up the Python function of a benchmark."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ def compare(
     seed: int | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Results:
-    """Compares runs of one benchmark with the first: differences, intervals and paired tests.
+    """Compares runs of one benchmark with the first run: differences, intervals and paired tests.
 
     Args:
-        runs: what :func:`score`, :func:`chair`... return, or :func:`load_results`; runs of one name are numbered.
-        allow_different: go on where runs were scored in different ways (another truth, vocabulary, parser...).
-        test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
-        interval: how intervals are made: ``wilson``, or ``percentile`` (the only ones of 0.2.0).
-        margin: difference up to which two systems count as equal (0.01: one point); adds ``p_equivalence``.
-        resamples, seed, bootstrap: of all intervals and tests; None takes the first run's.
+        runs: values returned by :func:`score`, :func:`chair`... or :func:`load_results`; runs with the same name are
+            numbered.
+        allow_different: continue even if runs were scored in different ways (with another ground truth, vocabulary,
+            parser...).
+        test: method of the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
+        interval: method of the intervals: ``wilson``, or ``percentile`` (the only method in 0.2.0).
+        margin: largest difference at which two systems count as equal (0.01: one point); adds ``p_equivalence``.
+        resamples, seed, bootstrap: of all intervals and tests; None uses those of the first run.
 
     Raises:
-        InputError: no runs, runs of different benchmarks, or scored in different ways.
+        InputError: if there are no runs, or if runs belong to different benchmarks or were scored in different ways.
 
     Example:
         >>> import scapo_eval
@@ -68,13 +70,14 @@ def function(name: str) -> Callable[..., Any]:
     """Returns the Python function of a benchmark, shipped or from another package, as ``scapo_eval.NAME`` does.
 
     Args:
-        name: of the benchmark (``score`` is that of ``capscore``).
+        name: name of the benchmark (``score`` is the function of ``capscore``).
 
     Returns:
-        Answers, captions or what else it scores -> a :class:`~scapo_eval.Run`; its help says the options.
+        A function from answers, captions or other inputs of the benchmark to a :class:`~scapo_eval.Run`; its help lists
+            the options.
 
     Raises:
-        InputError: unknown benchmark, or one that only sets files side by side.
+        InputError: for an unknown benchmark, or one that only puts files side by side.
     """
     made = function_of(benchmark("capscore" if name == "score" else name))
     if made is None:

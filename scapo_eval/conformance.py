@@ -93,7 +93,7 @@ def write_world(folder: Path) -> dict[str, str]:
 def expected_credit(
     reward: SubsentenceReward, tokenizer: Any, image: str, ids: Sequence[int], *, finished: bool
 ) -> np.ndarray[Any, Any]:
-    """(T,) the credit of one response's tokens, computed alone."""
+    """Returns the credit of one response's tokens, (T,), computed alone."""
     text, offsets = decode_with_offsets(tokenizer, list(ids))
     return reward([image], [text])[0].token_advantages(offsets, finished=finished)
 
@@ -196,7 +196,7 @@ class _Case(NamedTuple):
         return cls(folder, files, tokenizer, images, ids, due)
 
     def padded(self, rows: Sequence[Sequence[float]]) -> Any:
-        """(B, T) float tensor, zero behind each row."""
+        """Returns a (B, T) float tensor that is zero after the end of each row."""
         import torch
 
         made = torch.zeros((len(rows), max(map(len, self.ids))))
@@ -211,7 +211,7 @@ class _Case(NamedTuple):
 
 
 def check_verl(folder: Path) -> CheckResult:
-    """Token rewards through the estimator that verl looks up by its name."""
+    """Checks token rewards through the estimator that verl looks up by its name."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
     case = _Case.of(folder)

@@ -1,4 +1,4 @@
-"""Figures for papers from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
+"""Figures for papers, drawn from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
 
 Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), outside of pyplot's global state.
 """
@@ -22,16 +22,16 @@ __all__ = ["Style", "differences", "faithscore", "frontier", "training"]
 
 
 def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
-    """Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
+    """Draws Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
 
     Args:
-        results: of one benchmark that has both rates (captions, for example).
-        trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
+        results: results of a benchmark with both rates (captions, for example).
+        trails: prefixes of system names; systems with the same prefix are checkpoints of one run, in order.
         style: fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
 
     Raises:
-        InputError: the benchmark has no such rates, or a field of the style is not a valid one.
-        MissingExtra: matplotlib is not installed.
+        InputError: if the benchmark has no such rates, or a field of the style is not valid.
+        MissingExtra: if matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
@@ -39,31 +39,31 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
 
 
 def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
-    """Differences to the baseline with their intervals, ranked; filled where the test shows one.
+    """Draws differences to the baseline with their intervals, ranked; filled where the test shows one.
 
     Args:
-        results: of at least two systems.
-        metrics: a panel each; None: the headline metrics.
+        results: results of at least two systems.
+        metrics: metrics to draw, one panel each; None draws the headline metrics.
         style: fields of :class:`Style`.
 
     Raises:
-        InputError: there are no differences, or a metric is not found.
-        MissingExtra: matplotlib is not installed.
+        InputError: if there are no differences, or a metric is not found.
+        MissingExtra: if matplotlib is not installed.
     """
     figure: Figure = plots.differences(results, metrics, Style(**style))
     return figure
 
 
 def faithscore(results: Results | Run, **style: Any) -> Figure:
-    """FaithScore against Avg. Facts, a panel per generation setting.
+    """Draws FaithScore against Avg. Facts, a panel per generation setting.
 
     Args:
-        results: of :func:`scapo_eval.faithscore`, of one system or several.
+        results: results of :func:`scapo_eval.faithscore` for one or several systems.
         style: fields of :class:`Style`.
 
     Raises:
-        InputError: the results are of another benchmark.
-        MissingExtra: matplotlib is not installed.
+        InputError: if the results are of another benchmark.
+        MissingExtra: if matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.faithscore(group, Style(**style))
@@ -75,12 +75,12 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
 
     Args:
         folders: folders of training runs, see docs/report.md.
-        smooth: number of steps of which a line is the mean; None: a 30th of the longest run.
+        smooth: number of steps over which a line is averaged; None: a 30th of the longest run.
         style: fields of :class:`Style`.
 
     Raises:
-        InputError: a folder is not a training run's.
-        MissingExtra: matplotlib is not installed.
+        InputError: if a folder is not a training run's.
+        MissingExtra: if matplotlib is not installed.
     """
     figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
     return figure

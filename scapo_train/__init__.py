@@ -19,7 +19,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def interrupts_are_errors() -> None:
-    """Ctrl-C raises KeyboardInterrupt again, when what answers to it has been imported."""
+    """Makes Ctrl-C raise KeyboardInterrupt again after imports that handle it."""
     if _signal.getsignal(_signal.SIGINT) is _leave:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 

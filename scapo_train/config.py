@@ -147,13 +147,13 @@ class Data:
     Attributes:
         train: JSON Lines of ``{"image", "image_id", "prompt"}``; several ``images`` and ``messages`` in their place.
         images: folder that image names are relative to; empty: the folder of the file that names them.
-        oracle: truth file in any format that ``scapo-eval`` reads.
+        oracle: ground truth file in any format that ``scapo-eval`` reads.
         vocabulary: name of a shipped vocabulary, or a file.
         any_fingerprint: whether to accept a matrix that was made for another vocabulary.
         epochs: number of passes over the prompts.
         prompts_per_step: number of prompts in a step, over all ranks.
         evaluation: file of held-out prompts; empty: no evaluation.
-        evaluation_oracle: truth file of the held-out images; empty: ``oracle``.
+        evaluation_oracle: ground truth file of the held-out images; empty: ``oracle``.
         evaluation_prompts: number of held-out prompts that are used; 0: all.
         evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
         max_bad: number of prompts that may be omitted because their image cannot be read, before training stops;
@@ -227,7 +227,7 @@ class Credit:
         lam_g: how the gain grows with the number of objects in a piece.
         lam_h: how the penalty grows with the number of hallucinated objects in a piece.
         rule: how responses are cut into pieces.
-        claims: which mentions count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
+        claims: mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
         kinds: claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
             ``relation`` and ``text``. Hal. Rate, Cover Rate and Cap. Score in the log stay those of presence.
         scenes: files of what is in the images beyond presence (docs/claims.md), training and held-out ones; of several
@@ -417,7 +417,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         overrides: ``section.key=value``, the value as TOML or as a bare word.
 
     Raises:
-        InputError: what is wrong, with the file and the key; several at once: InputErrors.
+        InputError: for any fault, with the file and the key; several at once: InputErrors.
     """
     path = Path(source)
     if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
@@ -465,7 +465,7 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
 def _against_published(
     config: Config, published: dict[str, Any], given: dict[str, Any], source: str | None
 ) -> list[InputError]:
-    """Settings of the loss that were given and are not those of the scheme's published form."""
+    """Returns the settings of the loss that were given and are not those of the scheme's published form."""
     scheme = config.credit.scheme
     if not published:
         return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
@@ -489,7 +489,7 @@ def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
     """Returns the tables of a TOML file.
 
     Raises:
-        InputError: not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
+        InputError: if it is not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
     """
     try:
         return tomllib.loads(data.decode("utf-8"))
@@ -545,7 +545,7 @@ def _typed(value: Any, hint: Any) -> Any:
     """Returns the value as the hint wants it.
 
     Raises:
-        ValueError: it is of another type, or none of the choices.
+        ValueError: if it is of another type, or none of the choices.
     """
     origin = typing.get_origin(hint)
     if origin is Literal:
@@ -671,7 +671,7 @@ def required(config: Config, source: str | None = None, names: Sequence[str] = R
         names: those settings.
 
     Raises:
-        InputErrors: some of them are empty.
+        InputErrors: if some of them are empty.
     """
     missing = [
         InputError(f"{name} is not set: --set {name}=...", path=source)

@@ -32,13 +32,13 @@ GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
 
 
 def centered(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """R - mean of the group (Dr. GRPO)."""
+    """Returns the reward minus the mean of the group (Dr. GRPO)."""
     groups = rewards.reshape(-1, group)
     return (groups - groups.mean(1, keepdims=True)).reshape(-1)
 
 
 def standardized(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """(R - mean) / (std + 1e-6) of the group (GRPO, DAPO)."""
+    """Returns (reward - mean) / (std + 1e-6) of the group (GRPO, DAPO)."""
     groups = rewards.reshape(-1, group)
     spread = groups.std(1, ddof=1, keepdims=True) + 1e-6
     return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
@@ -98,11 +98,11 @@ class Sampled:
         return per_response
 
     def paid(self, rewards: NDArray[np.float64]) -> list[NDArray[np.float32]]:
-        """Per response, (T_i,) the advantages where the pieces have these (parts,) rewards."""
+        """Returns for each response (T_i,) the advantages where the pieces have these (parts,) rewards."""
         return replace(self.columns, reward=rewards).token_advantages(self.offsets, finished=self.finished)
 
     def summed(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """(parts,) the sum over each piece's tokens of values per response, (T_i,) each."""
+        """Returns the sum (parts,) over each piece's tokens of values per response, (T_i,) each."""
         indptr, sums = self.columns.indptr, np.zeros(len(self.columns.reward))
         for k, (token_values, token_pieces) in enumerate(zip(values, self.pieces, strict=True)):
             first, pieces = int(indptr[k]), int(indptr[k + 1] - indptr[k])
@@ -191,7 +191,7 @@ def credit(
 
 
 def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
-    """(parts,) the rewards, but a piece that the reference would hardly say costs as much as an invention.
+    """Returns the rewards (parts,), but a piece that the reference would hardly say costs as much as an invention.
 
     That is a piece with a token, outside the names of objects, to which the reference gives less than ``floor``. Under
     the paper's rewards it is the cheapest way on where no name pays: it claims nothing and costs ``r_reg``. Not of the
@@ -241,7 +241,7 @@ def scheme_of(name: str) -> CustomScheme:
     """Returns the function that ``file.py:function`` names.
 
     Raises:
-        InputError: the file or the function is not found.
+        InputError: if the file or the function is not found.
     """
     file, _, function = name.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file) if Path(file).is_file() else None
@@ -268,7 +268,7 @@ def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> l
 def token_weights(
     loss: Loss, lengths: NDArray[np.int64], tokens: float, responses: float, longest: int
 ) -> NDArray[np.float64]:
-    """(n,) the weight of each token of each response in the loss of an update.
+    """Returns the weight (n,) of each token of each response in the loss of an update.
 
     Args:
         loss: settings with the normalizer.
@@ -291,7 +291,7 @@ def resamples(config: Config) -> int:
 
 
 def _overlong(ids: Sequence[Sequence[int]], margin: int, longest: int) -> NDArray[np.float64]:
-    """DAPO's soft penalty: from 0 at ``longest - margin`` tokens to 1 at ``longest``."""
+    """Returns DAPO's soft penalty: from 0 at ``longest - margin`` tokens to 1 at ``longest``."""
     lengths = np.fromiter(map(len, ids), dtype=np.float64, count=len(ids))
     penalty: NDArray[np.float64] = np.clip((lengths - (longest - margin)) / margin, 0.0, 1.0)
     return penalty

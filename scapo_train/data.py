@@ -103,7 +103,7 @@ def read_prompts(
         skip_unknown: whether prompts without ground truth for their image are omitted, with a warning.
 
     Raises:
-        InputErrors: faulty lines, ids that the oracle does not know, each with its line.
+        InputErrors: for faulty lines, ids that the oracle does not know, each with its line.
     """
     root = Path(images) if images else Path(path).parent
     faults, sources, skipped = FaultList(), list[PromptRecord](), 0
@@ -153,7 +153,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
         images: folder of relative image names; empty: the file's own.
 
     Raises:
-        InputErrors: faulty lines, each with its number.
+        InputErrors: for faulty lines, each with its number.
     """
     root = Path(images) if images else Path(path).parent
     faults, pairs = FaultList(), list[PreferencePair]()
@@ -200,7 +200,7 @@ def check_pictures(sources: Sequence[PromptRecord]) -> None:
     """Refuses prompts of which not one has its picture.
 
     Raises:
-        InputError: no picture was found.
+        InputError: if no picture was found.
     """
     if not any(all(map(os.path.isfile, source.pictures)) for source in sources):
         reason = f"file not found, nor any other of the {len(sources)} pictures: is data.images right?"
@@ -296,7 +296,7 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: s
         source: file of the prompts, for the message.
 
     Raises:
-        InputError: there are fewer prompts than a step takes.
+        InputError: if there are fewer prompts than a step takes.
     """
     if size < per_step:
         raise InputError(f"{size} prompts, but data.prompts_per_step is {per_step}", path=source)
@@ -339,7 +339,7 @@ class Prompts:
             following: indices that the next call will ask for.
 
         Raises:
-            InputError: more than ``max_bad`` pictures cannot be read, or none of them, or a prompt is too long.
+            InputError: if more than ``max_bad`` pictures cannot be read, or none of them, or a prompt is too long.
         """
         wanted = tuple(indices)
         prepared = self._next is not None and self._next[0] == wanted

@@ -76,7 +76,7 @@ def join_process_group() -> Iterator[ProcessGroup]:
     One that fails ends all of them (:mod:`scapo_train.monitoring.watch`).
 
     Raises:
-        ScapoError: there are more processes on this machine than GPUs.
+        ScapoError: if there are more processes on this machine than GPUs.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))

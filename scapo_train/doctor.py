@@ -129,7 +129,7 @@ def _sharded(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _steps(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Three steps of the run."""
+    """Runs three steps of training."""
     start = time.monotonic()
     done = _run(ranks, "scapo_train", *_arguments(config, scratch, "whole"))
     if done.returncode:
@@ -180,7 +180,7 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Peak memory and seconds beside the plan, on a GPU that the planner knows."""
+    """Compares peak memory and seconds with the plan, on a GPU that the planner knows."""
     import torch
 
     from .plan.hardware import GIB, GPUS

@@ -48,8 +48,8 @@ def export_step(
         The folder written.
 
     Raises:
-        InputError: checkpoint or base model not found, the folder exists or cannot be written, or there are no
-            adapters.
+        InputError: if the checkpoint or the base model is not found, the folder exists or cannot be written, or there
+            are no adapters.
     """
     config = load(run / CONFIG)
     if adapter and not config.lora.rank:

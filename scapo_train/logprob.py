@@ -41,7 +41,7 @@ class TokenStatistics(NamedTuple):
 def token_statistics(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, never: Tensor, ends: Tensor, temperature: float = 1.0
 ) -> TokenStatistics:
-    """Log-probability, entropy and end probability of N tokens.
+    """Returns the log-probability, entropy and end probability of N tokens.
 
     Args:
         hidden: (N, d) last hidden states that predict them.

@@ -100,7 +100,7 @@ def check_health(folder: Path) -> None:
     """Refuses to train where the doctor found a fault.
 
     Raises:
-        InputError: names what failed.
+        InputError: with the name of what failed.
     """
     path = folder / DOCTOR
     report = read_json(path) if path.is_file() else {}
@@ -250,7 +250,7 @@ class Loop(ABC):
 
         Raises:
             Interrupted: after a signal, or before ``run.max_hours`` are over; the state is saved.
-            ScapoError: out of memory, with what would need less.
+            ScapoError: if memory runs out, with settings that need less.
         """
         config, longest = self.config.run, 0.0
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -438,8 +438,8 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
         The folder of the training run.
 
     Raises:
-        InputError: faulty input, with the file, line and reason.
-        Interrupted: SIGTERM or SIGINT; saved.
+        InputError: for faulty input, with the file, line and reason.
+        Interrupted: after SIGTERM or SIGINT; the state is saved.
     """
     required(config, names=kind.required)
     with join_process_group() as process_group:

@@ -42,7 +42,7 @@ def token_loss(
     kl_weight: float = 0.0,
     estimator: Estimator = "k3",
 ) -> TokenLoss:
-    """Eq. 2 of the paper for N tokens.
+    """Computes Eq. 2 of the paper for N tokens.
 
     Args:
         logprob: (N,) log-probabilities by the policy, with gradient.
@@ -68,7 +68,7 @@ def token_loss(
 
 
 def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
-    """Truncated importance ratio of tokens that another engine than the policy has sampled.
+    """Returns the truncated importance ratio of tokens that another engine than the policy has sampled.
 
     Multiplied with the advantages, it makes the expected gradient that of the policy, up to the truncation (Yao et al.,
     "Your efficient RL framework secretly brings you off-policy RL training", 2025).
@@ -85,7 +85,7 @@ def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
 
 
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:
-    """KL(policy || reference) per token, from samples of the policy.
+    """Returns KL(policy || reference) per token, from samples of the policy.
 
     With d = logprob - reference: ``k1`` is d (unbiased, may be negative; its expected gradient as a loss is
     0), ``k2`` is d^2 / 2 (biased, its gradient is that of the KL), ``k3`` is exp(-d) - 1 + d (unbiased, never

@@ -23,7 +23,7 @@ Metrics = dict[str, float | None]
 def response_sums(
     credited: CreditedBatch, responses: Sequence[Response], present: NDArray[np.int64]
 ) -> dict[str, float]:
-    """Sums over responses that the metrics of a step are ratios of; sums of ranks add up.
+    """Returns the sums over responses that the metrics of a step are ratios of; sums of ranks add up.
 
     Args:
         credited: rewards of the responses.
@@ -80,7 +80,7 @@ def response_metrics(sums: Mapping[str, float]) -> Metrics:
 
 
 def score_metrics(sums: Mapping[str, float]) -> Metrics:
-    """Hal. Rate, Cover Rate and Cap. Score, as fractions, from counts of labels."""
+    """Returns Hal. Rate, Cover Rate and Cap. Score, as fractions, from counts of labels."""
     hal, cover = ratio(sums["hallucinated"], sums["generated"]), ratio(sums["covered"], sums["present"])
     cap = None if hal is None or cover is None else cap_score(hal, cover)
     return {"hal_rate": hal, "cover_rate": cover, "cap_score": cap}
@@ -107,7 +107,7 @@ def update_metrics(update: UpdateResult, *, has_reference: bool, has_engine: boo
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """``part / whole``; None where ``whole`` is 0."""
+    """Returns ``part / whole``; None if ``whole`` is 0."""
     return part / whole if whole else None
 
 

@@ -76,7 +76,7 @@ def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
     """Returns a Hugging Face model as its family computes it.
 
     Raises:
-        ScapoError: the model is of a kind that is not supported.
+        ScapoError: if the model is of a kind that is not supported.
     """
     family = check_family(vlm.config)
     return family.policy(vlm, ends, temperature, family.language)
@@ -87,7 +87,7 @@ def loading(path: str) -> Iterator[None]:
     """Says what could not be loaded, and why.
 
     Raises:
-        ScapoError: instead of the many errors of transformers.
+        ScapoError: for any of the errors of transformers.
     """
     check_model(path)
     try:
@@ -102,7 +102,7 @@ def processor_of(settings: Model) -> Any:
     """Returns the processor of a model, for pictures of the sizes that are set.
 
     Raises:
-        ScapoError: it cannot be loaded.
+        ScapoError: if it cannot be loaded.
     """
     sizes: dict[str, Any] = {name: getattr(settings, name) or None for name in ("min_pixels", "max_pixels")}
     with loading(settings.path):
@@ -148,7 +148,7 @@ def load_policy(
         seed: seed of the adapters' first values.
 
     Raises:
-        ScapoError: it cannot be loaded, or is not a supported model.
+        ScapoError: if it cannot be loaded, or is not a supported model.
     """
     import transformers
 
@@ -271,7 +271,7 @@ def _from_first(objects: list[Any]) -> list[Any]:
 
 
 def _tensors(policy: Policy) -> dict[str, Tensor]:
-    """Parameters and buffers by name, a tied one once."""
+    """Returns the parameters and buffers by name, a tied one once."""
     return {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
 
 
@@ -279,7 +279,7 @@ def _same_formats(policy: Policy) -> dict[str, Tensor]:
     """Gives the empty tensors of other ranks the number formats of the first one's; returns all of them.
 
     Raises:
-        ScapoError: a rank has built another model of the same settings.
+        ScapoError: if a rank has built another model of the same settings.
     """
     tensors = _tensors(policy)
     (formats,) = _from_first([{name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}])
@@ -328,7 +328,7 @@ def check_family(config: Any) -> Family:
         config: the model's config.
 
     Raises:
-        ScapoError: the model is of another kind, with the reason why it is refused.
+        ScapoError: if the model is of another kind, with the reason why it is refused.
     """
     kind, text = config.model_type, config.get_text_config()
     other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})

@@ -29,7 +29,7 @@ class Sampler(Protocol):
         """Takes over the policy's weights."""
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
+        """Samples ``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
 
     def close(self) -> None:
         """Frees what it holds."""
@@ -58,14 +58,14 @@ class PolicySampler:
         self._prompts_per_batch = prompts_per_batch if policy.packs else 1
 
     def sync(self) -> None:
-        """Nothing to do: the weights are the policy's."""
+        """Does nothing: the weights are the policy's."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing: there are no resources to free."""
 
     @torch.no_grad()
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """See :class:`Sampler`."""
+        """Implements ``sample``: see :class:`Sampler`."""
         training = self._policy.training
         self._policy.eval()
         responses: list[Response | None] = [None] * (len(prompts) * group)
@@ -116,7 +116,7 @@ class PolicySampler:
 
 
 def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
-    """(rows,) the token at which the summed probabilities pass each row's chance; 0 temperature: the likeliest."""
+    """Returns the tokens (rows,) at which cumulative probability passes each row's chance; greedy at temperature 0."""
     if temperature == 0:
         return logits.argmax(1)
     drawn = torch.empty(len(logits), dtype=torch.long, device=logits.device)
@@ -130,7 +130,7 @@ def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
 
 
 def _first(tokens: Tensor, ends: Tensor) -> list[int]:
-    """Per row the place of its first end, or -1."""
+    """Returns for each row the place of its first end, or -1."""
     hits = torch.isin(tokens, ends)
     return [int(at) if any_ else -1 for at, any_ in zip(hits.int().argmax(1), hits.any(1), strict=True)]
 

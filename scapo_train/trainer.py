@@ -79,7 +79,7 @@ class Trainer(Loop):
         self.alarms = AlarmWatch(self.config)
 
     def facts(self) -> dict[str, Any]:
-        """Fingerprints of the truth, and the number of prompts."""
+        """Fingerprints of the ground truth, and the number of prompts."""
         truth = self.reward.truth
         return {
             "reward": self.objective,
@@ -89,7 +89,7 @@ class Trainer(Loop):
         }
 
     def state(self) -> dict[str, Any]:
-        """With what the alarms have seen."""
+        """Returns the state with what the alarms have seen."""
         return {**super().state(), "alarms": self.alarms.state()}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -151,7 +151,9 @@ class Updater:
 
     @torch.no_grad()
     def add_frozen_logprobs(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> None:
-        """Log-probabilities of the reference, and of the policy before its first update where it makes several."""
+        """Adds the log-probabilities of the reference, and of the policy before its first update where it makes
+        several.
+        """
         micro_batches = [micro for mini in mini_batches for micro in mini]
         if self.config.updates_per_batch > 1:
             for micro in micro_batches:
@@ -165,7 +167,8 @@ class Updater:
     def logprobs(
         self, mini_batches: Sequence[Sequence[MicroBatch]], lengths: Sequence[int], whose: Whose
     ) -> list[NDArray[np.float32]]:
-        """Log-probabilities of this rank's responses before the first update, for credit that looks at them.
+        """Returns the log-probabilities of this rank's responses before the first update, for credit that looks at
+        them.
 
         Args:
             mini_batches: from :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
@@ -173,7 +176,7 @@ class Updater:
             whose: the policy's, or the reference's.
 
         Raises:
-            InputError: there is no reference.
+            InputError: if there is no reference.
         """
         if whose == "reference" and self._reference is None:
             raise InputError("credit.scheme: it asks for the reference's log-probabilities, which need loss.kl > 0")
@@ -279,10 +282,12 @@ class Updater:
         return float(total), sums
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
-        """Floating-point operations of this rank's matrix products by weights in an update, recomputation omitted."""
+        """Returns the floating-point operations of this rank's matrix products by weights in an update, recomputation
+        omitted.
+        """
 
         def flops(parameter: Tensor) -> float:
-            """Per token: forward, gradient of the input and, where it is trained, of the weight."""
+            """Returns the operations per token: forward, gradient of the input and, if trained, of the weight."""
             return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
 
         layers = sum(map(flops, self._policy.language_model.layers.parameters()))
@@ -338,10 +343,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
-    """AdamW over the trainable parameters; vectors (norms, biases) do not decay.
+    """Returns AdamW over the trainable parameters; vectors (norms, biases) do not decay.
 
     Raises:
-        ScapoError: the 8-bit optimizer's package is not installed.
+        ScapoError: if the 8-bit optimizer's package is not installed.
     """
     optim = config.optim
     trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
@@ -363,7 +368,7 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     """Ends the training run on every rank before non-finite weights are saved.
 
     Raises:
-        ScapoError: a weight is not finite.
+        ScapoError: if a weight is not finite.
     """
     local = [
         parameter.detach().to_local() if hasattr(parameter, "to_local") else parameter.detach()

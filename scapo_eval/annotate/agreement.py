@@ -59,7 +59,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
         seed: seed of the bootstrap.
 
     Raises:
-        InputError: no cell was judged in both runs.
+        InputError: if no cell was judged in both runs.
     """
     a, b, images, labels = _joined(first, second)
     both = (a != UNKNOWN) & (b != UNKNOWN)

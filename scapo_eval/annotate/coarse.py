@@ -54,7 +54,7 @@ def prompts_for(
         template: the user's template; None takes the project's own.
 
     Raises:
-        InputError: the template does not name its labels, or asks for one label's answer where several are asked.
+        InputError: if the template does not name its labels, or asks for one label's answer where several are asked.
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)

@@ -45,8 +45,8 @@ def finalize(
         The card.
 
     Raises:
-        InputErrors: cells are open; the message lists the first of them.
-        InputError: every image is excluded, or the name ends otherwise.
+        InputErrors: if cells are open; the message lists the first of them.
+        InputError: if every image is excluded, or the name ends otherwise.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
         raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(FORMATS)}", path=output)

@@ -99,8 +99,8 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
         paths: captions or rollouts in any format that ``scapo-eval`` reads, one or several per image.
 
     Raises:
-        InputError: a file cannot be read.
-        InputErrors: a file has faulty records.
+        InputError: if a file cannot be read.
+        InputErrors: if a file has faulty records.
     """
     matcher = AliasMatcher(store.vocabulary)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -150,7 +150,9 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
 
 
 def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np.float64]:
-    """(images, labels) log-likelihood ratio against the verdict; 0 for cells without a verdict or without a rollout."""
+    """Returns the (images, labels) log-likelihood ratio against the verdict; 0 for cells without a verdict or without a
+    rollout.
+    """
     claims, rollouts = mentions.claims, np.broadcast_to(mentions.rollouts[:, None], mentions.claims.shape)
     present, absent = matrix == PRESENT, matrix == ABSENT
     over_all, p0 = ((claims[where].sum() + 0.5) / (rollouts[where].sum() + 1.0) for where in (present, absent))
@@ -200,7 +202,9 @@ def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArra
 
 
 def suggested(labels: Sequence[LabelConfusion], *, least: int = 3) -> list[LabelConfusion]:
-    """Labels worth a prompt of their own: at least ``least`` disputed cells and more than 5 % of their presences."""
+    """Returns the labels that deserve a prompt of their own: at least ``least`` disputed cells and more than 5 % of
+    their presences.
+    """
     return [
         label
         for label in labels

@@ -80,7 +80,7 @@ class Forecast:
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
-        """Price of a number of calls.
+        """Returns the price of this number of calls.
 
         Args:
             calls: number of calls.
@@ -263,7 +263,7 @@ def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
 
 
 def _list_open(store: Store, outcome: PassOutcome) -> None:
-    """``unread.jsonl``: the cells that are open because no answer could be read or none came, with the last one."""
+    """Writes ``unread.jsonl``: the cells without a readable answer, each with its last answer."""
     rows_so_far = chain(store.lines(UNREAD, dict[str, str]), outcome.unread, outcome.failed)
     listed = {(row.get("image_id"), row.get("label")): row for row in rows_so_far}
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -288,7 +288,7 @@ def _keep_card(
     round: int,
     reason: str,
 ) -> None:
-    """``passes.jsonl``: how each pass was made, for the data card."""
+    """Writes ``passes.jsonl``: how each pass was made, for the data card."""
     card = run_card(
         session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
         judge=judge_of(session.engine), prompt_ids=sorted(prompts),

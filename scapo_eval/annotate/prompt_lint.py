@@ -62,7 +62,7 @@ class _Sentence:
 
 
 def lint(prompts: Iterable[LabelPrompt], vocabulary: Vocabulary) -> list[PromptFinding]:
-    """Everything in the prompts that contradicts the vocabulary's aliases.
+    """Returns everything in the prompts that contradicts the vocabulary's aliases.
 
     Args:
         prompts: the prompts, filled in for their labels.
@@ -137,7 +137,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _named(text: str, label: str, matcher: AliasMatcher) -> set[str]:
-    """Folded aliases of the label that a text names, singular and plural alike."""
+    """Returns the folded aliases of the label that a text names, singular and plural alike."""
     surfaces = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
     return {
         _folded(alias)

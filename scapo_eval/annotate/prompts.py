@@ -65,7 +65,7 @@ class Template:
 
     @classmethod
     def published(cls, name: str) -> Template:
-        """``coarse``, or one of :data:`PAPER`, as the paper prints it."""
+        """Returns the prompt ``coarse``, or one of :data:`PAPER`, as the paper prints it."""
         text = (resources.files(__package__) / "templates" / "paper" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(f"paper_{name}", text, f"templates/paper/{name}.txt")
 
@@ -74,7 +74,7 @@ class Template:
         """Reads a template of the user's.
 
         Raises:
-            InputError: the file cannot be read, is not UTF-8, or has no user turn.
+            InputError: if the file cannot be read, is not UTF-8, or has no user turn.
         """
         return cls.of(name, read_text(path), str(path))
 
@@ -83,7 +83,7 @@ class Template:
         """Returns a template from the text of a file.
 
         Raises:
-            InputError: it has no user turn.
+            InputError: if it has no user turn.
         """
         pieces = _PARTS.split(text.replace("\r\n", "\n"))
         parts = {"USER": pieces[0].strip()} | {
@@ -97,7 +97,7 @@ class Template:
         """Returns the template for some labels of a vocabulary.
 
         Raises:
-            InputError: the text does not name a label that it should ask about.
+            InputError: if the text does not name a label that it should ask about.
         """
         described = [label_text(label, vocabulary) for label in labels]
         definitions = "\n".join(f"{k}. {entry.label}: {entry.both}" for k, entry in enumerate(described, 1))
@@ -132,7 +132,7 @@ class _LabelText:
 
 
 def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
-    """Definition and further names of a label; plurals of a name that is listed are omitted."""
+    """Returns the definition and further names of a label; plurals of a name that is listed are omitted."""
     aliases = vocabulary.aliases_of(label)
     known = {alias.casefold() for alias in aliases} | {label.casefold()}
     kept = [alias for alias in aliases if alias.casefold() != label.casefold() and not is_plural(alias, known)]
@@ -150,7 +150,7 @@ def is_plural(alias: str, known: set[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _hints() -> list[tuple[tuple[str, ...], list[str]]]:
-    """Label groups that judges confuse, with what tells them apart."""
+    """Returns the label groups that judges confuse, with what tells them apart."""
     data = (resources.files(__package__) / "templates" / "hints.json").read_bytes()
     return [(tuple(entry["labels"]), entry["hints"]) for entry in json.loads(data)]
 

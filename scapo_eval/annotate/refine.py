@@ -57,8 +57,8 @@ def prompts_for(
         published: whether the paper's texts take the place of the general templates.
 
     Raises:
-        InputError: an unknown label, a label in two prompts, an empty prompt file, or labels that the paper prints no
-            text for.
+        InputError: for an unknown label, a label in two prompts, an empty prompt file, or labels that the paper prints
+            no text for.
     """
     wanted = list(dict.fromkeys([*labels, *own]))
     everything = [*wanted, *(label for group in groups for label in group)]
@@ -92,17 +92,18 @@ def _general(name: str, labels: Sequence[str], published: bool) -> Template:
 
 
 def all_cells(store: Store, prompts: Sequence[LabelPrompt]) -> NDArray[np.bool_]:
-    """(images, labels) bool, true in the columns of the prompts' labels."""
+    """Returns (images, labels) bool, true in the columns of the prompts' labels."""
     cells = np.zeros(store.matrix.shape, dtype=bool)
     cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
     return cells
 
 
 def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
-    """(images, labels) bool, true for the cells listed in JSON Lines of ``image_id`` and ``label``, as ``mine`` writes.
+    """Returns (images, labels) bool, true for the cells listed in JSON Lines of ``image_id`` and ``label``, as ``mine``
+    writes.
 
     Raises:
-        InputError: an image or label that the run does not have.
+        InputError: for an image or label that the run does not have.
     """
     cells = np.zeros(store.matrix.shape, dtype=bool)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -151,7 +152,7 @@ def refine(
 
 
 def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np.bool_]:
-    """(images, prompts) bool, true for the calls that a refinement still needs.
+    """Returns (images, prompts) bool, true for the calls that a refinement still needs.
 
     A call is needed if one of its cells is in the refinement and was decided neither by a person nor by an equal call
     (same prompt, judge, round and reason).

@@ -41,7 +41,7 @@ def sample(
         source: where the pool is from, for the message.
 
     Raises:
-        InputError: the pool has too few images.
+        InputError: if the pool has too few images.
     """
     left = [picture for picture in pool if picture.image_id not in exclude]
     if len(left) < n:
@@ -100,7 +100,7 @@ def write_sample(
 
 
 def card_of(sources: Sequence[str]) -> Mapping[str, Any] | None:
-    """Returns the card of a list that ``sample`` wrote; None where images come from elsewhere."""
+    """Returns the card of a list that ``sample`` wrote; None if images come from elsewhere."""
     path = Path(f"{sources[0]}{CARD_SUFFIX}")
     if len(sources) != 1 or not path.is_file():
         return None

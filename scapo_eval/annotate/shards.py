@@ -27,7 +27,7 @@ def keep_shard(store: Store, shard: Shard | None) -> None:
     """Marks a run as one shard of the work, or finds that it is marked so.
 
     Raises:
-        InputError: the run was begun as another shard, or as the whole.
+        InputError: if the run was begun as another shard, or as the whole.
     """
     path = store.folder / SHARD
     had = shard_of(store.folder) if path.exists() else None
@@ -45,7 +45,7 @@ def shard_of(folder: str | Path) -> Shard:
     """Returns the shard of a run.
 
     Raises:
-        InputError: the folder is not a run of one shard.
+        InputError: if the folder is not a run of one shard.
     """
     path = Path(folder) / SHARD
     if not path.is_file():
@@ -54,7 +54,7 @@ def shard_of(folder: str | Path) -> Shard:
 
 
 def rows_of(store: Store, shard: Shard | None) -> NDArray[np.bool_]:
-    """(images,) whether each image is the shard's: by its id."""
+    """Returns (images,) bool: whether each image is the shard's: by its id."""
     if shard is None:
         return np.ones(len(store.image_ids), dtype=bool)
     return np.array([shard.has(image) for image in store.image_ids], dtype=bool)
@@ -71,7 +71,7 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
         The whole run, open for writing.
 
     Raises:
-        InputError: a shard is missing or appears twice, is of other images or labels, or holds verdicts on images of
+        InputError: if a shard is missing or appears twice, is of other images or labels, or holds verdicts on images of
             another shard.
     """
     shards = {folder: shard_of(folder) for folder in folders}

@@ -113,7 +113,7 @@ class Store:
             vocabulary: the vocabulary with the labels.
 
         Raises:
-            InputError: there is no image, or the folder has a run or other files or cannot be written.
+            InputError: if there is no image, or the folder has a run or other files or cannot be written.
         """
         folder = Path(folder)
         if (folder / "run.json").exists():
@@ -161,7 +161,7 @@ class Store:
             write: open for writing, which keeps others from writing until :meth:`close`.
 
         Raises:
-            InputError: the folder is not a run, is damaged, was created with another vocabulary, or is being written
+            InputError: if the folder is not a run, is damaged, was created with another vocabulary, or is being written
                 by another process.
         """
         folder = Path(folder)
@@ -219,7 +219,7 @@ class Store:
             provenance: the provenance of all of them.
 
         Raises:
-            InputError: the run is not open for writing, or the disk is full.
+            InputError: if the run is not open for writing, or the disk is full.
         """
         records = np.empty(np.asarray(rows).shape, _RECORD)
         records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
@@ -264,7 +264,7 @@ class Store:
         return tuple(self._provenances)
 
     def id_of(self, provenance: CellProvenance) -> int:
-        """Position of a provenance in ``provenances``; -2, which no cell has, for one without a verdict."""
+        """Returns the position of a provenance in ``provenances``; -2, which no cell has, for one without a verdict."""
         return self._ids.get(provenance, _NONE - 1)
 
     @property
@@ -304,7 +304,7 @@ class Store:
             form: type of each line, as msgspec takes it.
 
         Raises:
-            InputError: a line is not of that type, with its number.
+            InputError: if a line is not of that type, with its number.
         """
         path = self.folder / name
         data = read_bytes(path) if path.exists() else b""
@@ -320,7 +320,9 @@ class Store:
         return records
 
     def open_cells(self) -> NDArray[np.int64]:
-        """(n, 2) row and column of each open cell (no verdict, image not excluded), in the order of the rows."""
+        """Returns the row and column (n, 2) of each open cell (no verdict, image not excluded), in the order of the
+        rows.
+        """
         return np.argwhere((self.matrix == UNKNOWN) & self.included[:, None])
 
     @property
@@ -509,7 +511,7 @@ def _lock(folder: Path) -> int:
     """Keeps other writers out as long as the descriptor is open.
 
     Raises:
-        InputError: somebody else writes.
+        InputError: if another process is writing.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)

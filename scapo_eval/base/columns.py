@@ -60,7 +60,7 @@ class MentionColumns:
         )
 
     def with_captions(self, rows: Sequence[tuple[int, int, int, int]]) -> MentionColumns:
-        """These columns with rows ``(caption, start, end, label_id)``, in order, of captions that have none."""
+        """Returns these columns with rows ``(caption, start, end, label_id)``, in order, of captions that have none."""
         extra = np.array(rows, dtype=np.int64).reshape(-1, 4)
         caption = np.concatenate([self.caption, extra[:, 0]])
         order = np.argsort(caption, kind="stable")

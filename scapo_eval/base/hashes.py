@@ -10,7 +10,7 @@ HASH_DIGITS = 8
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """First hexadecimal digits of the SHA-256 over the parts, each closed by a newline.
+    """Returns the first hexadecimal digits of the SHA-256 over the parts, each closed by a newline.
 
     Lone surrogates, which JSON can carry into ids, are hashed as they are (``surrogatepass``).
     """

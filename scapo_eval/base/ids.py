@@ -33,7 +33,7 @@ def canonical_image_id(value: object) -> str:
             these as a numpy scalar or a tensor without dimensions.
 
     Raises:
-        ValueError: not a valid id, with the reason.
+        ValueError: if it is not a valid id, with the reason.
     """
     if isinstance(value, str):
         if value.isdecimal() and value.isascii():  # most ids, at a tenth of the price of the pattern

@@ -19,10 +19,10 @@ def processors() -> int:
 
 @cache
 def tagger() -> Any:
-    """NLTK's part-of-speech tagger, loaded once.
+    """Returns NLTK's part-of-speech tagger, loaded once.
 
     Raises:
-        LookupError: its data are not there.
+        LookupError: if its data are missing.
     """
     from nltk.tag import PerceptronTagger
 
@@ -38,10 +38,10 @@ def _lemmatizer() -> Any:
 
 @cache
 def lemma(word: str, pos: str = "n") -> str:
-    """WordNet's lemma of a word as a noun, or as another part of speech (``a v r``).
+    """Returns WordNet's lemma of a word as a noun, or as another part of speech (``a v r``).
 
     Raises:
-        LookupError: WordNet is not there.
+        LookupError: if WordNet is missing.
     """
     lemmatized: str = _lemmatizer().lemmatize(word, pos)
     return lemmatized

@@ -28,7 +28,7 @@ def process_pool(
         initializer, settings: as for ``ProcessPoolExecutor``.
 
     Raises:
-        ScapoError: a process was killed.
+        ScapoError: if a process was killed.
     """
     pool = ProcessPoolExecutor(workers, initializer=partial(_begin, initializer), **settings)
     try:

@@ -15,7 +15,7 @@ LIMIT = 200
 
 
 def one_line(thing: object, text: str) -> str:
-    """``<Type text>``, on one line and cut to LIMIT characters."""
+    """Returns ``<Type text>`` on one line and cut to LIMIT characters."""
     head = f"<{type(thing).__name__} "
     text = " ".join(text.split())
     room = LIMIT - len(head) - 1
@@ -23,7 +23,7 @@ def one_line(thing: object, text: str) -> str:
 
 
 def listed(names: list[str] | tuple[str, ...], shown: int = 4) -> str:
-    """Returns the first names, and ``...`` where there are more."""
+    """Returns the first names, and ``...`` if there are more."""
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
 
 

@@ -78,7 +78,9 @@ _SPACES = re.compile(r"\s+")
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    """Words. Built at the first non-ASCII text: the regular `word` class has no combining marks."""
+    """Returns the pattern of a word. It is built at the first non-ASCII text: the regular `word` class has no combining
+    marks.
+    """
     codes = [c for block in _MARK_BLOCKS for c in block if unicodedata.category(chr(c)) in _MARKS]
     starts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
     ends = [c for c, after in zip(codes, [*codes[1:], 0], strict=True) if c != after - 1]
@@ -118,7 +120,7 @@ def join_of(between: str) -> str:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """``(start, end)`` of every word of an NFC text."""
+    """Returns ``(start, end)`` of every word of an NFC text."""
     pattern = _ASCII_WORD if text.isascii() else _word_pattern()
     return [match.span() for match in pattern.finditer(text)]
 

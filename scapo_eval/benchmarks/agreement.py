@@ -48,7 +48,7 @@ class Claims:
     Attributes:
         n: captions.
         caption: (claims,) number of the caption of each claim.
-        label: (claims,) position of each in the truth's vocabulary.
+        label: (claims,) position of each in the ground truth's vocabulary.
     """
 
     n: int
@@ -76,7 +76,7 @@ class Fit:
         """Takes a block, in the order of the file.
 
         Args:
-            rows: (captions,) row of each one's image in the truth.
+            rows: (captions,) row of each one's image in the ground truth.
             claims: of the first of them.
         """
         if self._blocks % self._stride == 0:
@@ -309,7 +309,7 @@ def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
 
     Args:
         unknown: some ids of captions.
-        known: the ids of a truth.
+        known: the ids of a ground truth.
     """
     for what, read in _READINGS.items():
         meant = {read(image): image for image in known}
@@ -349,7 +349,7 @@ def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreemen
         any_ids: go on where another order fits far better.
 
     Raises:
-        InputError: another order fits far better.
+        InputError: if another order fits far better.
     """
     if not isinstance(truth, Truth):  # of probabilities
         return None

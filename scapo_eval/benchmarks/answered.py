@@ -64,7 +64,7 @@ READING: Mapping[str, Option] = {
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:
-    """Per answer: which question it answers, what it says, and whether that is right."""
+    """Returns for each answer which question it answers, what it says, and whether that is right."""
     for item in items:
         question = item.question
         record: dict[str, Any] = {

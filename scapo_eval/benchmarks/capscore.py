@@ -80,16 +80,16 @@ INLINE = "inline objects"
 
 
 def cap_score(hal_rate: float, cover_rate: float) -> float:
-    """Harmonic mean of ``1 - hal_rate`` and ``cover_rate`` (paper, Eq. 5).
+    """Returns the harmonic mean of ``1 - hal_rate`` and ``cover_rate`` (paper, Eq. 5).
 
     Args:
         hal_rate, cover_rate: fractions in [0, 1].
 
     Returns:
-        The score in [0, 1]; 0.0 where both terms are 0.
+        The score in [0, 1]; 0.0 if both terms are 0.
 
     Raises:
-        ValueError: a rate outside [0, 1].
+        ValueError: for a rate outside [0, 1].
 
     Example:
         >>> import scapo_eval
@@ -141,7 +141,7 @@ def capscore_metrics(
     Args:
         dagger: with the set metrics against a second vocabulary and matrix (DOPA).
         weighted: with those of labels that have weights.
-        words: with those of a truth from references.
+        words: with those of a ground truth from references.
         people: with ``cap_people``.
     """
     formulas = _set_formulas("") | {
@@ -199,7 +199,7 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
     Args:
         mentions: of n captions.
-        rows: (n,) row of each caption's image in the truth.
+        rows: (n,) row of each caption's image in the ground truth.
         truth: what is in the images, on the matcher's label axis.
 
     Returns:
@@ -225,7 +225,9 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
 
 def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
-    """(n, 3) counts of each caption, in the order of WEIGHTED_COLUMNS; arguments as for :func:`caption_counts`."""
+    """Returns the (n, 3) counts of each caption, in the order of WEIGHTED_COLUMNS; arguments as for
+    :func:`caption_counts`.
+    """
     claimed = np.zeros((len(mentions), len(truth.vocabulary.labels)), dtype=bool)
     claimed[mentions.caption, mentions.label_id] = True
     weights, states = truth.weights[rows], truth.states[rows]
@@ -284,7 +286,7 @@ class CaptionScorer(Scorer):
         return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
 
     def prepare(self) -> None:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``prepare``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         super().prepare()
         _ = self.matchers
 
@@ -294,7 +296,9 @@ class CaptionScorer(Scorer):
         return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per truth."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per
+        truth.
+        """
         texts = captions.captions
         mentions = [matcher.find_batch(texts) for matcher in self.matchers]
         rows = [t.rows_of(captions.image_ids, texts, r) for t, r in zip(self.truths, rows, strict=True)]
@@ -307,7 +311,7 @@ class CaptionScorer(Scorer):
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Iterator[NDArray[np.int64]]:
-        """Counts of weights, words and ``cap_people``, where they are wanted."""
+        """Yields the counts of weights, words and ``cap_people``, where they are wanted."""
         truth = self.truths[0]
         if isinstance(truth, WeightedTruth):
             yield weight_counts(mentions, rows, truth)
@@ -331,7 +335,7 @@ class CaptionScorer(Scorer):
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
+        """Yields the evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
         truth, mentions = self.truths[0], block.evidence[0]
         labels = truth.vocabulary.labels
         columns = self.columns[: len(self.columns) - (len(self.truths) - 1) * (len(COLUMNS) - 1)]
@@ -409,8 +413,8 @@ def score_file(
     Args:
         path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
             in memory.
-        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline. A truth on
-            the vocabulary's labels, such as one from references, is taken as it is.
+        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline. A truth on the
+            vocabulary's labels, such as one from references, is taken unchanged.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
         people: also ``cap_people``, which a truth from references always brings.
@@ -420,7 +424,7 @@ def score_file(
         on_progress: called with the number of raw bytes of each block that has been scored.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     source = display_name(path)
@@ -686,7 +690,7 @@ def score(
         strict: refuse what is unusual in the account (repeated, empty, cut off captions, uneven numbers of them).
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
 
     Example:
         >>> import scapo_eval

@@ -80,7 +80,7 @@ class ClaimScorer(Scorer):
     """Counts claims by kind.
 
     Attributes:
-        scenes: what is in the images beyond presence, in the order in which they are asked.
+        scenes: what is in the images beyond presence, in the order of lookup.
         kinds: that are counted.
         claims: which mentions, and claims of such a use, count.
     """
@@ -113,7 +113,9 @@ class ClaimScorer(Scorer):
         return ClaimOracle(truth.vocabulary, truth.oracle, self.scenes)
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is claims and their states."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is claims and their
+        states.
+        """
         mentions = self.matcher.find_batch(captions.captions)
         present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
         left_out = LEFT_OUT[self.claims]
@@ -188,7 +190,7 @@ def score_claims(
     Args:
         path: captions in any layout, or records in memory.
         truth: what is present.
-        scenes: what is known beyond that, in the order in which they are asked.
+        scenes: what is known beyond that, in the order of lookup.
         kinds: of the claims that are counted.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         name: of the system.
@@ -197,7 +199,7 @@ def score_claims(
         on_progress: called with the number of raw bytes of each block.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     source, file = display_name(path), path if isinstance(path, Records) else Source.of(path)

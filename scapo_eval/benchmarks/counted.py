@@ -96,8 +96,8 @@ class CountedBenchmark(Benchmark):
         """Yields what is resampled, the record, and its counts.
 
         Raises:
-            InputErrors: faulty records, by line.
-            InputError: no record at all, the same one twice.
+            InputErrors: for faulty records, by line.
+            InputError: if there is no record, or a record appears twice.
         """
         faults, lines = FaultList(), dict[str, int]()
         place = display_name(source)

@@ -113,7 +113,7 @@ class DensityScorer(Scorer):
         return COLUMNS * len(self.rewards)
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         batches = [reward.batch(captions.image_ids, captions.captions) for reward in self.rewards]
         mentioned = np.zeros(0, dtype=np.int64)  # nothing is said about labels here
         counts = np.hstack([density_counts(batch) for batch in batches])
@@ -143,7 +143,7 @@ def score_density(
         One run per annotation and rule, named by the vocabulary, and by the rule if there are several.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     rewards = tuple(

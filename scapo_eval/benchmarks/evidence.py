@@ -50,7 +50,7 @@ def evidence(
         them as they are.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
 
     Example:
         >>> import scapo_eval
@@ -111,7 +111,7 @@ def show(
         truth, vocabulary, claims: as for :func:`evidence`.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
 
     Example:
         >>> import scapo_eval
@@ -149,7 +149,7 @@ def labels(
         name: of the system.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
 
     Example:
         >>> import scapo_eval

@@ -94,7 +94,7 @@ class DescriptionScores:
 
 
 def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
-    """DCScore's precision, recall and F1.
+    """Returns DCScore's precision, recall and F1.
 
     A true claim that states a reference claim counts 1 / k where k claims (true or not, counted or not) state the same
     one; a true claim that no reference claim says counts 1, and as one more reference claim. The reference script
@@ -234,7 +234,7 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedD
         warn: told of damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: no verdicts, lists of different lengths, repeated ids.
+        InputError, InputErrors: for missing verdicts, lists of different lengths or repeated ids.
     """
     name = display_name(path)
     faults = FaultList()
@@ -324,7 +324,7 @@ def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescri
 
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
-    """DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
+    """Returns DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
     by_claim: dict[str, list[bool]] = {}
     for verdict in verdicts:
         by_claim.setdefault(verdict["fact"], []).append(bool(verdict["verification"]))

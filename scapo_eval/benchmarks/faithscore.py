@@ -77,7 +77,7 @@ def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_
         warn: told of damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: no facts, more verified than there are, repeated ids.
+        InputError, InputErrors: for missing facts, more verified facts than facts, or repeated ids.
     """
     name = display_name(path)
     faults = FaultList()
@@ -161,7 +161,7 @@ def _setting_name(setting: str | None) -> str | None:
 
 
 def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
-    """FaithScore and Avg. Facts over all answers, and for each generation setting (``detailed_faithscore``...)."""
+    """Returns FaithScore and Avg. Facts over all answers, and for each setting (``detailed_faithscore``...)."""
     prefixes = ["", *(f"{setting}_" for setting in settings)]
     formulas: dict[str, Formula] = {}
     for prefix in prefixes:

@@ -119,7 +119,7 @@ def read_questions(paths: Iterable[Readable]) -> list[Question]:
         paths: the official ``HallusionBench.json``, or records of ``id`` (``index``) and ``label`` (``answer``).
 
     Raises:
-        InputErrors: records that are not its questions, two with one id.
+        InputErrors: for records that are not its questions, two with one id.
     """
     faults = FaultList()
     questions: dict[str, Question] = {}
@@ -187,7 +187,7 @@ def read_hallusionbench(
 
 
 def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
-    """Answers by their one id alone: figures of edited versions share names."""
+    """Returns the answers by their one id alone: figures of edited versions share names."""
     return Keyed([replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers])
 
 
@@ -368,7 +368,7 @@ def _groups_in(columns: Sequence[str]) -> list[str]:
 def hallusionbench_runs(
     answers: Mapping[str, JoinedAnswers], *, parser: str, resampling: Resampling | None = None
 ) -> list[Run]:
-    """Answers of several systems as runs, whose metrics are those of all their questions.
+    """Returns the answers of several systems as runs, whose metrics are those of all their questions.
 
     A figure or pair with an unanswered question is omitted and counted.
 
@@ -431,7 +431,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
 
 
 def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict[str, int]]:
-    """Counts per set, and how many figures and pairs are omitted."""
+    """Returns the counts per set, and how many figures and pairs are omitted."""
     asked: Counter[tuple[str, str, int]] = Counter()
     for question in answers.questions:
         place = Place.of(question.id)
@@ -468,7 +468,7 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
-    """Yields every answer with what its error is blamed on; all None where originals are not asked about."""
+    """Yields every answer with what its error is blamed on; all None if originals are not asked about."""
     whole = _asks_originals(answers.questions)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}
     originals = {

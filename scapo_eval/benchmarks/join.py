@@ -1,7 +1,7 @@
 """The join of a file of answers with the questions: by id, never by position.
 
-Nothing is scored against a truth that may not be its own: an answer that carries its question's text must
-carry the one that its id asks. Missing, repeated and unknown answers are counted and said.
+Nothing is scored against a ground truth that may not be its own: an answer that carries its question's text must carry
+the one that its id asks. Missing, repeated and unknown answers are counted and said.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class JoinedAnswers:
     def counts(self) -> dict[str, int]:
         """``unparsed`` (says neither yes nor no), ``missing`` (not answered), ``duplicate``, ``unknown``.
 
-        ``bad_files`` where there are some.
+        ``bad_files`` if there are some.
         """
         counts = {
             "unparsed": sum(item.said is None for item in self.graded),
@@ -88,10 +88,10 @@ class Matches:
         decided: whether it says yes or no by the widest rule.
         relabeled: whether it has another label than its question.
         named: part of the benchmark -> answers whose id names a question of it.
-        differing: part -> how many of them ask something else, and the first of them with that question.
+        differing: part -> how many of them ask anything else, and the first of them with that question.
         n_strangers: answers to no question.
         strangers: the first of them, or all.
-        answers: the answers to questions themselves; empty where only counts are wanted.
+        answers: the answers to questions themselves; empty if only counts are wanted.
     """
 
     question: list[int] = field(default_factory=list)
@@ -136,8 +136,8 @@ def join(
     """Finds each answer's question and reads what the answer says.
 
     Where text or image of an answer disagree with the question that its id names, the answer belongs to the one
-    question of its image with that text, or to none. So a file that lost a line, or whose ids count something
-    else, is never scored against the wrong truth.
+    question of its image with that text, or to none. So a file that lost a line, or whose ids count anything else, is
+    never scored against the wrong truth.
 
     Args:
         answers: in reading order.
@@ -149,7 +149,7 @@ def join(
         notes: further ones for the run.
 
     Raises:
-        InputError: no answers, most belong to no question, or many of one part ask something else.
+        InputError: if there are no answers, most belong to no question, or many of one part ask another question.
     """
     matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
     return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)
@@ -224,7 +224,7 @@ def join_keyed(
     source: str,
     benchmark: str | None = None,
 ) -> JoinedAnswers:
-    """:func:`join` of answers as a benchmark keys them."""
+    """Returns the result of :func:`join` for answers as a benchmark keys them."""
     index = Index(questions)
     part = keyed(answers, index, source)
     matches = match(part.answers, index, parse, benchmark=benchmark, key=part.key)

@@ -79,7 +79,7 @@ _KEYS = {
 
 
 def digest_of(images: Iterable[str | None]) -> str:
-    """Hash of the images' names; ``none`` where the file does not name them all."""
+    """Returns the hash of the images' names; ``none`` where the file does not name them all."""
     named = list(images)
     known = sorted(image for image in named if image is not None)
     return digest(known) if len(known) == len(named) else "none"
@@ -96,7 +96,7 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
 
 
 def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRecord]:
-    """Records of any container; the elements of an array that are no objects stand under ``key``."""
+    """Yields the records of any container; the elements of an array that are not objects appear under ``key``."""
     if isinstance(path, Records):
         yield from open_rows(path, warn=warn)
         return

@@ -159,7 +159,7 @@ def score_labels(
         on_progress: called with the number of raw bytes of each block that has been scored.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     summed: list[LabelCounts] = []
 
@@ -185,7 +185,7 @@ def score_labels(
 
 
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
-    """Counts and rates of each label, as columns.
+    """Returns the counts and rates of each label, as columns.
 
     ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
     ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
@@ -210,7 +210,7 @@ def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str,
 
 
 def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
-    """Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
+    """Returns Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
     return score_interval(hits / n, n) if n else (None, None)
 
 
@@ -234,7 +234,7 @@ class AbsentClaims:
 
     Attributes:
         label: the label.
-        annotated: images with captions that have it, by the truth.
+        annotated: images with captions that have it, by the ground truth.
         claimed: images in which a caption claims it and its presence is known.
         absent: of these, images in which it is absent.
         agreed: of these, images in which at least two systems claim it.
@@ -266,8 +266,8 @@ def absent_claims(
 ) -> list[AbsentClaims]:
     """Returns the labels that captions claim although they are absent from the ground truth, most agreed on first.
 
-    Several systems that claim the same label of the same image are a hint that the truth lacks it there; whether it
-    does is a person's to see.
+    Several systems that claim the same label of the same image are a hint that the ground truth lacks it there; whether
+    it does is a person's to see.
 
     Args:
         paths: caption files, one per system.
@@ -276,7 +276,7 @@ def absent_claims(
         examples: number of images to name per label.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     claims: NDArray[np.int16] | None = None
     described: NDArray[np.bool_] | None = None

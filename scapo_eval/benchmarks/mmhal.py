@@ -89,7 +89,8 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
         from the official order.
 
     Raises:
-        InputError, InputErrors: no ratings, a rating out of range, answers of several models, repeats.
+        InputError, InputErrors: for missing ratings, a rating out of range, answers of several models, or repeated
+            answers.
     """
     name = display_name(path)
     faults = FaultList()

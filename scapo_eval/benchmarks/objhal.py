@@ -83,7 +83,7 @@ class ObjHalScorer(ChairScorer):
         return METRICS.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         block = super().count(captions, rows)
         block.counts[:, METRICS.columns.index("words")] = [len(text.strip().split(" ")) for text in captions.captions]
         named = block.counts[:, [COLUMNS.index("mentions")]] > 0
@@ -157,7 +157,7 @@ class Listed:
         names: ``words``: each listed name counts an object once; ``runs``: see :class:`NameRuns`.
 
     Raises:
-        InputError: ``runs`` with another profile than ``opera``, whose tagger and synonyms it needs.
+        InputError: for ``runs`` with another profile than ``opera``, whose tagger and synonyms it needs.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Listed:
         self._runs = NameRuns(profile.synonyms) if names == "runs" and isinstance(profile, Opera) else None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """See :class:`~scapo_eval.benchmarks.chair.Profile`."""
+        """Implements ``find_batch``: see :class:`~scapo_eval.benchmarks.chair.Profile`."""
         lists = [list(dict.fromkeys(_plain(name) for name in self.lists[text])) for text in texts]
         objects = self._by_words(lists) if self._runs is None else [self._runs.objects(names) for names in lists]
         return ObjectColumns.of_words(list(zip(objects, word_counts(texts).tolist(), strict=True)))
@@ -271,8 +271,8 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
         on_error: called with each faulty record; without it they are raised together.
 
     Raises:
-        InputError: nothing could be read, or several judges.
-        InputErrors: faulty records, two different lists of one caption.
+        InputError: if nothing could be read, or the file has several judges.
+        InputErrors: for faulty records, two different lists of one caption.
     """
     name = display_name(path)
     faults = FaultList(on_error)
@@ -327,7 +327,7 @@ def score_objhal(
     on_block: Callable[[ObjHalScorer, ScoredBlock], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
-    """Object HalBench's values of one file.
+    """Computes Object HalBench's values of one file.
 
     Args:
         path: captions in any layout, or what ``scapo-eval judge objhal`` wrote of them.
@@ -342,7 +342,7 @@ def score_objhal(
         on_progress: called with the number of raw bytes of each scored block.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     if not isinstance(path, Records):

@@ -43,12 +43,12 @@ class PairSettings:
     Attributes:
         by: what is compared.
         min_gap: smallest gap of the scores, in their unit; None: MIN_GAP. Equal scores never make a pair.
-        length_ratio: the longer of the two has at most so many times the words of the shorter.
+        length_ratio: the longer of the two has at most this number of times the words of the shorter.
         max_pairs: pairs per prompt (sentences: per prompt and shared text), those with the largest gap; every text is
             in one of them at most.
 
     Raises:
-        InputError: a value out of range.
+        InputError: for a value out of range.
     """
 
     by: By = "cap"
@@ -137,7 +137,7 @@ def pairs_of(
         settings: which pairs.
 
     Raises:
-        InputError, InputErrors: an image that the oracle does not know.
+        InputError, InputErrors: for an image that the oracle does not know.
     """
     reward = SubsentenceReward(vocabulary, oracle, _CONFIGS[settings.by])
     results = reward([response.image_id for response in responses], [response.caption for response in responses])
@@ -210,7 +210,7 @@ def pair_file(
         write: called with each pair.
 
     Raises:
-        InputErrors, InputError: faults by file and line; a response without a prompt.
+        InputErrors, InputError: for invalid input, with the faults by file and line; a response without a prompt.
     """
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []

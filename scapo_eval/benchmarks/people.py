@@ -121,7 +121,9 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-    """(n, 5) named, covered, overlap, repetition and brevity of captions; NaN where their references have no word."""
+    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions; NaN if their references have no
+    word.
+    """
     terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):
         if (scores := word_scores(words, image, caption)) is not None:

@@ -48,7 +48,7 @@ _SIDES: tuple[YesNo, YesNo] = ("yes", "no")
 
 
 def phd_index(c: Cells) -> Floats:
-    """Harmonic mean of the recalls of "yes" and of "no"."""
+    """Returns the harmonic mean of the recalls of "yes" and of "no"."""
     return harmonic_mean(recall(c), no_recall(c))
 
 
@@ -59,7 +59,7 @@ def read_phd(path: Readable) -> list[Question]:
     counted per mode in the file's order.
 
     Raises:
-        InputErrors: invalid PhD records, by element.
+        InputErrors: for invalid PhD records, by element.
     """
     source = display_name(path)
     faults = FaultList()
@@ -140,10 +140,10 @@ def _task(value: object) -> str | None:
 
 
 def parse_mode(value: str) -> str:
-    """``sec`` for ``sec``, ``iac``, ``PhD-iac``...
+    """Returns ``sec`` for ``sec``, ``iac``, ``PhD-iac``...
 
     Raises:
-        ValueError: not a PhD mode.
+        ValueError: if it is not a PhD mode.
     """
     name = re.sub(r"^phd[-_ /]?", "", value.strip().casefold())
     mode = "sec" if name == "iac" else name
@@ -185,12 +185,12 @@ def read_phd_answers(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Answers with their modes, by ids in this module's spelling."""
+    """Returns the answers with their modes, by ids in this module's spelling."""
     return Keyed(_with_modes(answers, source), _key)
 
 
 def finished(run: JoinedAnswers) -> JoinedAnswers:
-    """With a note on modes that nobody answered."""
+    """Returns the result with a note on modes that nobody answered."""
     answered = {item.question.mode for item in run.graded}
     absent = [mode for mode in MODES if mode not in answered]
     if not absent:
@@ -207,7 +207,7 @@ def _with_mode(answer: Answer, source: str) -> Answer:
     """Returns the answer with its mode and task in this module's spelling; the mode may be in the id only.
 
     Raises:
-        InputError: neither the record nor its id names a mode.
+        InputError: if neither the record nor its id names a mode.
     """
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
@@ -230,7 +230,7 @@ def mode_and_task(question: Question) -> str:
 
 
 def phd_metrics(groups: Sequence[str]) -> MetricSet:
-    """``phd_MODE`` pooled, ``phd_MODE_task`` averaged over tasks, ``phd_MODE_TASK``, and the means ``phd_all``.
+    """Returns ``phd_MODE`` pooled, ``phd_MODE_task`` averaged over tasks, ``phd_MODE_TASK``, and the means ``phd_all``.
 
     A mean has no value while one of its parts has none.
 
@@ -362,7 +362,7 @@ def phd(
 
 
 def _name_of(metric: str) -> str | None:
-    """``PhD-base`` for ``phd_base``, ``PhD-sec counting`` for ``phd_sec_counting``."""
+    """Returns ``PhD-base`` for ``phd_base``, ``PhD-sec counting`` for ``phd_sec_counting``."""
     if not metric.startswith("phd_"):
         return None
     mode, _, task = metric.removeprefix("phd_").partition("_")

@@ -44,8 +44,8 @@ def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
     The category is the record's own, or the one in the file's name.
 
     Raises:
-        InputErrors: a file that holds something else.
-        InputError: two files with the same ids.
+        InputErrors: for a file that holds anything else.
+        InputError: for two files with the same ids.
     """
     questions: dict[str, Question] = {}
     for path in paths:
@@ -96,7 +96,7 @@ def read_pope(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Answers by :func:`pope_key`, without those of categories that have no questions."""
+    """Returns the answers by :func:`pope_key`, without those of categories that have no questions."""
     key = pope_key(answers, index.questions, source)
     asked = {question.category for question in index.questions}
     not_asked = set(CATEGORIES).difference(category or "" for category in asked)

@@ -18,12 +18,12 @@ FOLLOW_THE_IMAGE = (
 
 
 def with_context(context: str, question: str) -> str:
-    """PhD's prompt in its modes ``sec`` and ``icc``: the context, the instruction, the question."""
+    """Returns PhD's prompt in its modes ``sec`` and ``icc``: the context, the instruction, the question."""
     return f"{context} {FOLLOW_THE_IMAGE} {question}"
 
 
 def with_description(description: str, question: str) -> str:
-    """Second stage of description-augmented answering; the image itself is sent along.
+    """Returns the second stage of description-augmented answering; the image itself is sent along.
 
     Args:
         description: the same weights' answer to ``DESCRIBE_IN_DETAIL``, unchanged.

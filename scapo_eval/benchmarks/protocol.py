@@ -167,7 +167,7 @@ class Protocol:
         """Returns a shipped protocol by its name, or one from a file.
 
         Raises:
-            InputError: unknown name, or not a valid protocol file.
+            InputError: for an unknown name or an invalid protocol file.
         """
         shipped = shipped_protocols()
         if str(name) in shipped:
@@ -225,7 +225,7 @@ class Protocol:
         """Returns the file of its truth.
 
         Raises:
-            InputError: it carries none, or the file is not there.
+            InputError: if it carries none, or the file is missing.
         """
         if self.facts is None:
             where = f" ({'; '.join(self.needs)})" if self.needs else ""
@@ -240,7 +240,7 @@ class Protocol:
         """Returns its questions about objects, with their truth.
 
         Raises:
-            InputError: it carries none.
+            InputError: if it carries none.
         """
         path = self.facts_path()
         asked = read_json(path)
@@ -260,7 +260,7 @@ class Protocol:
         """Returns the options of a verb, with the protocol's own where none are given: truth, questions, reading.
 
         Raises:
-            InputError: its truth is not there.
+            InputError: if its truth is missing.
         """
         filled = dict(options)
         if "truth" in filled and filled["truth"] is None and self.facts is not None:
@@ -313,7 +313,7 @@ class Protocol:
             yield f"at most {sample.max_new_tokens:,} new tokens in place of {limit:,}"
 
     def remarks(self, run: Run) -> Iterator[str]:
-        """Settings of a run that published values do not share, one sentence each."""
+        """Yields the settings of a run that published values do not share, one sentence each."""
         for key, wanted in self.settings.get(run.metric_set.name, {}).items():
             value = run.signature.fields.get(key)
             if value != wanted:
@@ -328,7 +328,7 @@ class Protocol:
             off_protocol: go on where the run differs; its signature then says ``NAME@HASH,off``.
 
         Raises:
-            InputError: a run of another benchmark, or one that differs.
+            InputError: for a run of another benchmark, or one that differs.
         """
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
@@ -390,7 +390,7 @@ def read_sample(given: Given) -> ProtocolFacts:
     limit.
 
     Raises:
-        InputError, InputErrors: neither captions nor answers, or unreadable ones.
+        InputError, InputErrors: if the records are neither captions nor answers, or are unreadable.
     """
     path = readable(given)
     source = open_layout(path, warn=lambda text: None)

@@ -32,7 +32,7 @@ def answers_to(
         warn: see :func:`read_answers`.
 
     Raises:
-        InputError: most of them are answers to another benchmark.
+        InputError: if most of them are answers to another benchmark.
     """
     source = display_name(path)
     answers = list(read_answers(path, model=model, warn=warn))
@@ -88,7 +88,9 @@ def file_looks_like(path: Readable) -> str | None:
 
 @contextmanager
 def caption_file(path: Source) -> Iterator[None]:
-    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    """Wraps the scoring of a caption file: a file that holds anything else is reported as such, not faulted line by
+    line.
+    """
     if reason := _answers_of_a_benchmark(path):
         raise InputError(reason, path=path.name)
     try:
@@ -134,7 +136,7 @@ def _no_captions(path: Source) -> str | None:
 
 
 def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
-    """``; the file looks like ...`` where it looks like something else than it should be, otherwise nothing."""
+    """Returns ``; the file looks like ...`` if it looks like another kind of file, otherwise an empty text."""
     looks = looks_like(answers)
     return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""
 

@@ -18,7 +18,7 @@ _READERS = {
 
 
 def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) -> str:
-    """Everything that must be said of a run's values, in one line.
+    """Returns everything that must be said of a run's values, in one line.
 
     Args:
         run: that was checked against the protocol.
@@ -86,7 +86,7 @@ CAVEAT = (
 
 
 def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[PublishedRow]]:
-    """Published rows with one's own among them.
+    """Returns the published rows with one's own among them.
 
     Args:
         protocol: that the runs follow.

@@ -50,7 +50,7 @@ class Question:
 
     @property
     def image_id(self) -> str:
-        """The image, which is resampled; the question itself where no image is named."""
+        """The image, which is resampled; the question itself if no image is named."""
         return image_key(self.image, self.mode) or f"question {self.id}"
 
 
@@ -89,8 +89,8 @@ def questions_of(
         The questions, and the key that finds them again: ids are unique within mode and category.
 
     Raises:
-        InputError: answers without a label.
-        InputErrors: ids that ask two different questions.
+        InputError: for answers without a label.
+        InputErrors: for ids that ask two different questions.
     """
     answers = [answer for answer in answers if benchmark is None or benchmark_of(answer) in (None, benchmark)]
     labels = [None if answer.label is None else parse_label(answer.label) for answer in answers]
@@ -136,7 +136,7 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
         The questions, ids ``category/id``, or ``id`` if there is no category.
 
     Raises:
-        InputErrors: invalid questions, two questions with one id.
+        InputErrors: for invalid questions, two questions with one id.
     """
     source = display_name(path)
     faults = FaultList()

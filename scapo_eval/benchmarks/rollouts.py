@@ -36,14 +36,16 @@ class RewardScorer(Scorer):
         return ("responses", "empty")
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the rewards as columns."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the rewards as
+        columns.
+        """
         rewards = self.reward.batch(captions.image_ids, captions.captions)
         empty = [not text for text in captions.captions]
         counts = np.array([(1, int(is_empty)) for is_empty in empty], dtype=np.int64).reshape(-1, 2)
         return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), rewards, claims=rewards.claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Evidence per response: its reward, its counts and its pieces."""
+        """Yields the evidence per response: its reward, its counts and its pieces."""
         captions = block.captions
         for k, result in enumerate(block.evidence.results()):
             text = captions.captions[k]
@@ -88,7 +90,7 @@ def reward_file(
         The counts (``responses``, ``empty``), and the sum of all rewards.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     scorer = RewardScorer((reward.truth,), options.on_unknown_image == "skip", reward=reward)

@@ -105,7 +105,7 @@ class BlockAccount:
         empty: captions without text.
         cut: captions that a limit cut off.
         rows: (captions,) row of each one's image in the first truth.
-        claims: of the first captions; None where labels do not count.
+        claims: of the first captions; None if labels do not count.
         contradicting: captions whose record has an object that the first truth says is absent.
     """
 
@@ -201,7 +201,7 @@ class ScoredBlock:
         return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
 
     def summed(self) -> ScoredBlock:
-        """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
+        """Returns only what sums need, to be sent between processes: a row per image, no texts and no mentions."""
         images, counts = map(in_few_bytes, self.sums())
         checks = self.captions.for_checks()
         return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True, claims=None)
@@ -239,7 +239,7 @@ class Scorer(ABC):
             _ = truth.oracle.index
 
     def score(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
-        """Counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
+        """Returns the counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
         rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
         known = np.logical_and.reduce([r >= 0 for r in rows])
         unknown_images = 0
@@ -423,7 +423,7 @@ class Sums:
         """Returns the account of every record of the whole file that was read.
 
         Raises:
-            InputError: the captions belong to other images than their ids say.
+            InputError: if the captions belong to other images than their ids say.
         """
         file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self.prints])
@@ -452,7 +452,7 @@ class Sums:
 
     @property
     def strangers(self) -> str | None:
-        """One sentence where most captions are of images that no truth knows; None where most are known."""
+        """One sentence where most captions are of images that no truth knows; None if most are known."""
         if not self._strange or self._n_strange <= self.totals["scored"]:
             return None
         known, hint = self._truth.oracle, likely_ids(self._strange, self._truth.oracle.image_ids)
@@ -471,7 +471,7 @@ class Sums:
             bad_files: omitted files.
 
         Raises:
-            InputErrors, InputError: faults by file and line, or nothing is left to score.
+            InputErrors, InputError: for invalid input, with the faults by file and line, or nothing is left to score.
         """
         few = self.strangers
         if few and self._n_strange == self.faults.total:  # nothing else is wrong
@@ -532,9 +532,9 @@ def tally(
         given: what is read, for the account.
 
     Raises:
-        InputErrors, InputError: faults by file and line; captions of other images than their ids say; with ``strict``
-            whatever is unusual in the account.
-        ScapoError: a process was killed.
+        InputErrors, InputError: for invalid input, with the faults by file and line; captions of other images than
+            their ids say; with ``strict`` whatever is unusual in the account.
+        ScapoError: if a process was killed.
     """
     if isinstance(given, Source):
         given.hash()
@@ -581,7 +581,7 @@ class Work:
     number: Callable[[str], int] | None = None
 
     def __call__(self, block: ScorableBlock) -> BlockOutcome:
-        """Counts of a block, and its faults by line."""
+        """Returns the counts of a block, and its faults by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
         captions = block.parse(faults)
@@ -631,7 +631,7 @@ def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[Scora
 def _scored_blocks(
     work: Work, blocks: Iterable[ScorableBlock], workers: int
 ) -> Generator[tuple[int, BlockOutcome], None, None]:
-    """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
+    """Yields ``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)

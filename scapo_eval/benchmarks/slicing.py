@@ -26,7 +26,7 @@ class Slicer:
         column: key of the records, or of their ``meta``.
 
     Raises:
-        InputError: no record has the column.
+        InputError: if no record has the column.
     """
 
     def __init__(self, path: Readable, column: str) -> None:

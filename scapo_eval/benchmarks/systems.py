@@ -54,7 +54,7 @@ class Systems:
         warn: told of damage that does not prevent reading.
         reading: context around the scoring of one system, which shows how far it is.
         by: column of the captions' records (or their length) by whose values results are sliced; None: by none.
-        slicers: of the systems that were scored by :meth:`each`, where there is a column.
+        slicers: of the systems that were scored by :meth:`each`, if there is a column.
     """
 
     given: Sequence[tuple[str | None, Readable]]
@@ -77,7 +77,7 @@ class Systems:
             resampling: of the intervals.
 
         Raises:
-            InputError: neither a path nor records.
+            InputError: if it is neither a path nor records.
         """
         readable_input = readable(given)
         if isinstance(readable_input, Records):
@@ -91,7 +91,7 @@ class Systems:
         """Returns the systems by name; without one of its own a system has its file's.
 
         Raises:
-            OptionError: two systems have one name.
+            OptionError: if two systems have one name.
         """
         short = iter(system_names([str(source) for name, source in self.given if name is None]))
         names = [name if name is not None else next(short) for name, _ in self.given]
@@ -121,7 +121,7 @@ class Systems:
             what: what one file of a system is.
 
         Raises:
-            OptionError: there are several systems.
+            OptionError: if there are several systems.
         """
         if path and len(self.given) > 1:
             raise OptionError(f"{option} takes one {what} at a time")
@@ -143,7 +143,7 @@ class Systems:
             per_caption: file of the evidence.
 
         Raises:
-            OptionError: evidence of several files.
+            OptionError: for evidence of several files.
         """
         self.alone("--per-caption", per_caption, "caption file")
         runs: list[R] = []
@@ -159,7 +159,7 @@ class Systems:
         return runs
 
     def sliced(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the scored systems with their counts by the column's values, where there is a column."""
+        """Returns the scored systems with their counts by the column's values, if there is a column."""
         return [replace(run, parts=self.slicers[run.name].parts()) if run.name in self.slicers else run for run in runs]
 
 
@@ -181,7 +181,7 @@ _inputs: ContextVar[list[Source] | None] = ContextVar("_inputs", default=None)
 
 
 def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
-    """Around a function of Python users: a fault in a folder or pattern is said to be in one of its files."""
+    """Wraps a function of the Python interface: a fault in a folder or pattern is said to be in one of its files."""
 
     @wraps(function)
     def named(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -209,7 +209,7 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
     """Returns the parameters of a benchmark's ``score`` that its options say, in their order.
 
     Raises:
-        TypeError: an option is not a parameter by name.
+        TypeError: if an option is not a parameter by name.
     """
     assert record.score is not None
     known = {**signature(record.score).parameters}

@@ -75,22 +75,22 @@ class Cells:
 
 
 def accuracy(c: Cells) -> Floats:
-    """Share of right answers."""
+    """Returns the share of right answers."""
     return divide(c.tp + c.tn, _n(c))
 
 
 def precision(c: Cells) -> Floats:
-    """Share of right ones among the answers that say yes."""
+    """Returns the share of right ones among the answers that say yes."""
     return divide(c.tp, c.tp + c.fp)
 
 
 def recall(c: Cells) -> Floats:
-    """Share of the "yes" questions answered yes."""
+    """Returns the share of the "yes" questions answered yes."""
     return divide(c.tp, c.tp + c.fn + c.yes_unparsed)
 
 
 def no_recall(c: Cells) -> Floats:
-    """Share of the "no" questions answered no."""
+    """Returns the share of the "no" questions answered no."""
     return divide(c.tn, c.tn + c.fp + c.no_unparsed)
 
 
@@ -100,7 +100,7 @@ def f1(c: Cells) -> Floats:
 
 
 def yes_ratio(c: Cells) -> Floats:
-    """Share of the answers that say yes."""
+    """Returns the share of the answers that say yes."""
     return divide(c.tp + c.fp, _n(c))
 
 
@@ -145,12 +145,12 @@ def _column(group: str, cell: str) -> str:
 
 
 def columns(groups: Iterable[str]) -> tuple[str, ...]:
-    """Names of the counts of these groups; the group without a name has the bare ones."""
+    """Returns the names of the counts of these groups; the group without a name has the bare ones."""
     return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
 
 
 def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
-    """``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
+    """Returns ``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
 
     Args:
         groups: the categories; ``""`` holds questions without one.
@@ -176,7 +176,7 @@ def part_of(question: Question) -> str:
 
 
 def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> CountTable:
-    """Counts per image: every answer adds one to one column of ``metrics``."""
+    """Returns the counts per image: every answer adds one to one column of ``metrics``."""
     images = [item.question.image_id for item in items]
     ids = sorted(set(images))
     row = {image: k for k, image in enumerate(ids)}
@@ -188,7 +188,7 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """For every accuracy among the metrics: question id -> answered right (what McNemar's test compares)."""
+    """Returns, for every accuracy among the metrics: question id -> answered right (the input of McNemar's test)."""
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
         right["accuracy"][item.question.id] = item.correct
@@ -225,7 +225,7 @@ def read_yesno(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Answers by plain ids, within their category where the questions' ids are."""
+    """Returns the answers by plain ids, within their category where the questions' ids are."""
 
     def key(answer: Answer) -> str:
         plain = plain_id(answer.id)
@@ -310,7 +310,8 @@ class YesNoBenchmark(AnsweredBenchmark):
             per_answer: file of the evidence.
 
         Raises:
-            InputErrors, InputError: faults, by file and line or by row; evidence of several files.
+            InputErrors, InputError: for invalid input, with the faults, by file and line or by row; evidence of several
+                files.
         """
         systems.alone("--per-answer", per_answer, "file of answers")
         check_choice("parser", parser, list(PARSERS))
@@ -345,7 +346,7 @@ class YesNoBenchmark(AnsweredBenchmark):
     def _augmented(
         self, answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
     ) -> list[Run]:
-        """See :mod:`scapo_eval.benchmarks.augmented`."""
+        """Implements ``_augmented``: see :mod:`scapo_eval.benchmarks.augmented`."""
         parser = parser or "default"
         if parser not in PARSERS:
             raise InputError(f"unknown parser {parser!r}; known: {', '.join(PARSERS)}")
@@ -365,7 +366,7 @@ class YesNoBenchmark(AnsweredBenchmark):
         unparsed: Unparsed = "wrong",
         resampling: Resampling | None = None,
     ) -> list[Run]:
-        """Answers of several systems as runs.
+        """Returns the answers of several systems as runs.
 
         Args:
             answers: system name -> its answers; all share one metric set, over the groups that any of them has.
@@ -474,7 +475,7 @@ def yesno(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """Accuracy, precision, recall, F1 and yes ratio of any yes/no answers.
+    """Computes the accuracy, precision, recall, F1 and yes ratio of any yes/no answers.
 
     Args:
         answers: records of ``id`` and ``response`` (and ``label`` if there are no questions).
@@ -486,7 +487,7 @@ def yesno(
         name, resamples, seed, bootstrap: see :func:`scapo_eval.score`.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
 
     Example:
         >>> import scapo_eval

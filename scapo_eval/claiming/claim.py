@@ -79,7 +79,7 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
         given: names, or one text of them with commas.
 
     Raises:
-        InputError: not a kind, or none.
+        InputError: if it is not a kind.
     """
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)):
@@ -95,7 +95,7 @@ def count_range(value: str) -> tuple[int, int | None]:
     """Returns the least and the greatest number that a count's value allows; None for no greatest.
 
     Raises:
-        ValueError: not such a value.
+        ValueError: if it is not such a value.
     """
     match = _RANGE.match(value)
     if not match:

@@ -21,7 +21,7 @@ class ClaimCue:
 
     Attributes:
         group: its list in the file.
-        value: what they say in one word; empty where each says itself.
+        value: what they say in one word; empty if each says itself.
         category: see :class:`~scapo_eval.claiming.claim.Claim`.
         agent: whether only people and animals do it.
         holds, fails: texts with a claim of the cue marked, and without one.

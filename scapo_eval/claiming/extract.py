@@ -59,7 +59,7 @@ class ClaimExtractor:
         kinds: of the claims that are wanted.
 
     Raises:
-        InputError: an unknown kind.
+        InputError: for an unknown kind.
 
     Example:
         >>> import scapo_eval

@@ -47,7 +47,7 @@ _ELSEWHERE = {
 
 class _Group(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the pipeline."""
+        """Returns the commands in the order of the pipeline."""
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -397,7 +397,7 @@ def _names(text: str) -> list[str]:
 
 
 def own_prompts(options: Sequence[str]) -> dict[str, str]:
-    """``--prompt LABEL=FILE`` options: label -> file."""
+    """Reads ``--prompt LABEL=FILE`` options: label -> file."""
     paths: dict[str, str] = {}
     for option in options:
         label, equals, path = option.partition("=")
@@ -408,7 +408,7 @@ def own_prompts(options: Sequence[str]) -> dict[str, str]:
 
 
 def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
-    """``--joint A,B[=FILE]`` options: labels -> file, None for the project's own prompt."""
+    """Reads ``--joint A,B[=FILE]`` options: labels -> file, None for the project's own prompt."""
     paths: dict[tuple[str, ...], str | None] = {}
     for option in options:
         names, _, path = option.partition("=")

@@ -108,7 +108,7 @@ def mine_command(
 
 
 def _worth_joining(vocabulary: Vocabulary, advised: Sequence[LabelConfusion]) -> list[tuple[str, ...]]:
-    """Labels with what is seen beside them, and known groups that hold one of them."""
+    """Returns the labels with what is seen beside them, and known groups that hold one of them."""
     pairs = {tuple(sorted((confused.label, confused.with_label))) for confused in advised if confused.with_label}
     names = {confused.label for confused in advised}
     pairs |= {tuple(sorted(group)) for group in known_groups(vocabulary) if names & set(group)}

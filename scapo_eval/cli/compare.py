@@ -80,7 +80,7 @@ def command(results: tuple[str, ...], output: Output) -> int:
 
 
 def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """As :func:`~scapo_eval.cli.show.runs_of`; another kind of file is told how to be compared."""
+    """Reads runs as :func:`~scapo_eval.cli.show.runs_of`; the error for another kind of file names its command."""
     try:
         return runs_of(results, output)
     except NotResults as error:

@@ -96,7 +96,7 @@ def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None
     """Returns the format of results: the one asked for, a table on a terminal (or for a given width), TSV elsewhere.
 
     Raises:
-        click.UsageError: ``--json`` beside another ``--format``.
+        click.UsageError: if ``--json`` is given with another ``--format``.
     """
     if as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other")

@@ -173,7 +173,7 @@ class _ShardType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "shard"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        """``3/64``."""
+        """Converts ``3/64``."""
         try:
             return value if isinstance(value, Shard) else Shard.parse(value)
         except ValueError as error:
@@ -194,7 +194,7 @@ Item = TypeVar("Item")
 def shared(
     shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
 ) -> tuple[str, list[Item], Share[Item] | None]:
-    """Output, items and share of a shard; without one, everything.
+    """Returns the output, items and share of a shard; without one, everything.
 
     Args:
         shard: the shard.
@@ -218,8 +218,8 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
         base_url: address of the server (engine openai).
 
     Raises:
-        MissingExtra: the library is not installed.
-        ScapoError: the model cannot be loaded.
+        MissingExtra: if the library is not installed.
+        ScapoError: if the model cannot be loaded.
     """
     extra = _extra(settings.engine_option)
     if engine == "openai":

@@ -26,7 +26,7 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "file"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names of files, from the shell."""
+        """Returns file names, completed by the shell."""
         return [CompletionItem(incomplete, type="file")]
 
     def _seen(self, ctx: click.Context | None, own: str, path: str) -> None:
@@ -47,7 +47,7 @@ class InputFile(_File):
         self.named = named
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names of what is shipped, and names of files."""
+        """Returns the names of what is shipped, and names of files."""
         names: Iterable[str] = ()
         if "vocabulary" in (param.name or ""):
             from ..matching.vocabulary import shipped_vocabularies
@@ -71,7 +71,7 @@ class OutputFile(_File):
     """A file that is written."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the value as it is."""
+        """Returns the value unchanged."""
         self._seen(ctx, _OUTPUTS, str(value))
         return value
 
@@ -80,7 +80,7 @@ INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile
 
 
 def split_name(argument: str) -> tuple[str | None, str]:
-    """``NAME=FILE`` as name and file; an existing file of that very name is a file."""
+    """Splits ``NAME=FILE`` into name and file; an existing file of that very name is a file."""
     name, equals, path = argument.partition("=")
     if not equals or not name or not path or Path(argument).exists():
         return None, argument
@@ -88,10 +88,10 @@ def split_name(argument: str) -> tuple[str | None, str]:
 
 
 def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
-    """Name of the system and input of each argument; without ``NAME=`` the file's name gives it.
+    """Returns the name of the system and input of each argument; without ``NAME=`` the file's name gives it.
 
     Raises:
-        click.UsageError: two systems have one name.
+        click.UsageError: if two systems have one name.
     """
     given = sources_given(arguments)
     short = iter(system_names([source.path for name, source in given if name is None]))
@@ -104,7 +104,7 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
 
 
 def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
-    """Name, where one is given, and input of each argument."""
+    """Returns the name, where one is given, and input of each argument."""
     sources = [(name, source_of(path)) for name, path in map(split_name, arguments)]
     sources = [
         (source.system if name is None and isinstance(source, DataSet) else name, source) for name, source in sources
@@ -122,7 +122,7 @@ def source_of(path: str) -> Source:
 
 
 def shared_source(path: str, context: click.Context) -> Source:
-    """As :func:`source_of`, where the command's own context is still to be made."""
+    """Opens the input as :func:`source_of`, before the command's own context exists."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     if path not in known:
         known[path] = input_at(path)
@@ -130,7 +130,7 @@ def shared_source(path: str, context: click.Context) -> Source:
 
 
 def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
-    """Around a command: a fault in a folder or pattern is said to be where it is, in one of its files."""
+    """Wraps a command: a fault in a folder or pattern is said to be where it is, in one of its files."""
     return naming_files(context.meta.setdefault(_SOURCES, {}).values())
 
 

@@ -23,10 +23,10 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, *, under: bool) -> Gate:
-        """``METRIC=VALUE``.
+        """Converts ``METRIC=VALUE``.
 
         Raises:
-            click.UsageError: it is something else.
+            click.UsageError: if it is anything else.
         """
         name, _, value = text.partition("=")
         try:
@@ -41,7 +41,7 @@ class Gate:
         """Refuses a metric that there is not, and a bound that no fraction can reach.
 
         Raises:
-            click.UsageError: the gate makes no sense for these metrics.
+            click.UsageError: if the gate makes no sense for these metrics.
         """
         option = "--fail-under" if self.under else "--fail-above"
         _check_known(option, self.metric, metrics)
@@ -71,7 +71,7 @@ def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, teste
         tested: whether p-values are made.
 
     Raises:
-        click.UsageError: the gate makes no sense here.
+        click.UsageError: if the gate makes no sense here.
     """
     for name in names:
         _check_known("--fail-worse", name, metrics)

@@ -126,8 +126,8 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """Returns the verb for files that are given without one: the default verb, unless another takes the first as it
-        is.
+        """Returns the verb for files that are given without one: the default verb, unless another takes the first
+        unchanged.
         """
         from .files import first_file
 

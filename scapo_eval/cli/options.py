@@ -78,7 +78,7 @@ def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[st
 
 
 def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Callback of ``--metrics``."""
+    """Converts the values of ``--metrics``."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())

@@ -50,7 +50,7 @@ def runs_of(results: Sequence[str], output: Output) -> list[Run]:
     """Returns the runs of results files, under the names given to them.
 
     Raises:
-        NotResults: a file of another kind.
+        NotResults: for a file of another kind.
     """
     runs = [run for argument in results for run in _load_runs(*split_name(argument))]
     return unique_names([run.redrawn(output.resampling) for run in runs])
@@ -202,7 +202,7 @@ def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: Capt
 
 
 def _spans(record: dict[str, Any], scorer: CaptionScorer) -> Iterator[tuple[int, int, str, str]]:
-    """``(start, end, style, mark)`` of mentions and ignore phrases in text order."""
+    """Yields ``(start, end, style, mark)`` of mentions and ignore phrases in text order."""
     spans = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
     spans += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]
     yield from sorted(spans)

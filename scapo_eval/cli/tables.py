@@ -296,7 +296,7 @@ class _Table:
                 yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
-        """``(systems, sizes, signature)``, once for neighbors that share both."""
+        """Yields ``(systems, sizes, signature)``, once for neighbors that share both."""
 
         def key(system: Mapping[str, Any]) -> tuple[str, str]:
             counts = system["counts"]
@@ -322,7 +322,7 @@ def _widths(cells: Sequence[Sequence[Text]]) -> list[int]:
 
 
 def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> list[Text]:
-    """Lines of cells in columns; those of ``right`` are flush right."""
+    """Returns the lines of cells in columns; those of ``right`` are flush right."""
     widths = _widths(cells)
     lines = []
     for row in cells:

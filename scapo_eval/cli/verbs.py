@@ -141,7 +141,9 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
 def _sorted_out(
     given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
 ) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
-    """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
+    """Separates answers from question files, for ``--questions a.json b.json``: the shell's list ends up among the
+    answers.
+    """
     moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
     rest = [file for file in given if file not in moved]
     if not rest:
@@ -188,7 +190,7 @@ def _on_engine(
     """Returns the runs of all systems, counted on a cluster.
 
     Raises:
-        OptionError: an option is missing that the engine needs, or one is given that it does not take.
+        OptionError: if an option is missing that the engine needs, or one is given that it does not take.
     """
     missing = [_flag(name) for name in engine.needs if not values[name]]
     refused = [_flag(name) for name in engine.refuses if values[name]]
@@ -212,7 +214,7 @@ def _refuse_unusual(runs: Sequence[Run]) -> None:
     """Refuses runs of which there is anything to warn (``--strict``).
 
     Raises:
-        InputError: names the first such system, and what there is.
+        InputError: for the first such system, with the available names.
     """
     if noted := next((run for run in runs if run.notes), None):
         raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)

@@ -66,8 +66,8 @@ class AmberCounter(Replies):
         """Returns a counter of responses; the arguments are those of :func:`scapo_eval.amber`.
 
         Raises:
-            InputError: data that cannot be read, an unknown mode, relation or rule.
-            MissingExtra: parity mode without NLTK.
+            InputError: for data that cannot be read, an unknown mode, relation or rule.
+            MissingExtra: if parity mode is requested without NLTK.
         """
         if (rule := reading.get("parser")) is not None:
             check_choice("parser", rule, list(ANSWERS))
@@ -92,7 +92,7 @@ class AmberCounter(Replies):
         return METRICS.columns
 
     def part(self, source: Readable, kind: str) -> Any:
-        """See :class:`Replies`."""
+        """Implements ``part``: see :class:`Replies`."""
         read = read_responses(source, self.data, official=self.mode == "parity", skip_bad=self.skip_bad)
         read = read.without_unfinished() if self.drop_unfinished else read
         amber_counts = self._amber.counted(read, self._amber.verdicts(read.scored))
@@ -105,7 +105,7 @@ class AmberCounter(Replies):
         return pa.concat_tables([self.images(amber_counts.table), self.table(rows)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
-        """See :class:`Counted`."""
+        """Implements ``run``: see :class:`Counted`."""
         bad_files = self.bad_files(counts, on_bad_file)
         totals = of_kind(counts, "total")
         answers = self.answers(counts, refuse_twice=self.mode != "parity")

@@ -58,7 +58,9 @@ class Replies(Counted[Run]):
     row_groups = False
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """See :class:`Counted`; a question that another batch answers, too, is refused later."""
+        """Implements ``of_batches``: see :class:`Counted`; a question that another batch answers, too, is refused
+        later.
+        """
         tables = [self.schema.empty_table()]
         for batch in batches:
             if batch.num_rows:
@@ -68,7 +70,7 @@ class Replies(Counted[Run]):
         return pa.concat_tables(tables)
 
     def of_parts(self, parts: Any) -> Any:
-        """See :class:`Counted`; a file is read whole."""
+        """Implements ``of_parts``: see :class:`Counted`; a file is read whole."""
         paths = parts.column("path").to_pylist()
         return pa.concat_tables([self.schema.empty_table(), *(self._of(Source(path), OF_A_FILE) for path in paths)])
 
@@ -96,7 +98,7 @@ class Replies(Counted[Run]):
             kind: OF_A_FILE or OF_A_BATCH.
 
         Raises:
-            InputErrors: faulty records; InputError: it cannot be read.
+            InputErrors: for faulty records; InputError: if it cannot be read.
         """
 
     def accounted(self, counts: Any, run: Run) -> Run:
@@ -112,7 +114,7 @@ class Replies(Counted[Run]):
         """Returns all answers, those of a file in its order.
 
         Raises:
-            InputError: a question is answered in two files, or twice in a data set (unless it may be).
+            InputError: if a question is answered in two files, or twice in a data set (unless it may be).
         """
         every, within = [np.zeros(0, dtype=_ANSWER)], 0
         kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))
@@ -141,7 +143,7 @@ def _count_rows(source: Records | Source) -> list[tuple[str, bytes, int]]:
 
 
 def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
-    """Answers as the key of a row."""
+    """Returns the answers as the key of a row."""
     rows = np.zeros(len(questions), dtype=_ANSWER)
     rows["question"], rows["flags"] = questions, flags
     return rows.tobytes()
@@ -208,7 +210,7 @@ class AnswerCounter(Replies):
         """Returns a counter of answers; the arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
-            InputError: questions that cannot be read, another benchmark, parser or word.
+            InputError: for questions that cannot be read, another benchmark, parser or word.
         """
         options = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
         general: dict[str, Any] = {name: value for name, value in reading.items() if name not in options}
@@ -237,7 +239,7 @@ class AnswerCounter(Replies):
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def part(self, source: Readable, kind: str) -> Any:
-        """See :class:`Replies`."""
+        """Implements ``part``: see :class:`Replies`."""
         notes: list[str] = []
         answers = list(read_answers(source, model=self.model, warn=notes.append))
         name = str(source)
@@ -258,7 +260,7 @@ class AnswerCounter(Replies):
         return self.table([*rows, (kind, packed_answers(matches.question, flags), 1)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
-        """See :class:`Counted`."""
+        """Implements ``run``: see :class:`Counted`."""
         bad_files = self.bad_files(counts, on_bad_file)
         if len(ways := of_kind(counts, "numbering")) > 1:
             listed = " and ".join(sorted(way.decode() for way in ways))

@@ -136,11 +136,12 @@ class Counted(ABC, Generic[Result]):
 
     @abstractmethod
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Counts of record batches or tables, each read once: a pyarrow Table."""
+        """Returns the counts of record batches or tables, each read once: a pyarrow Table."""
 
     @abstractmethod
     def of_parts(self, parts: Any) -> Any:
-        """Counts of files and of row groups of files; what cannot be read is a row of its own, without counts.
+        """Returns the counts of files and of row groups of files; what cannot be read is a row of its own, without
+        counts.
 
         Args:
             parts: a pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE: all of it), see :func:`~.files.parts_of`.
@@ -160,7 +161,8 @@ class Counted(ABC, Generic[Result]):
             resampling: of the intervals.
 
         Raises:
-            InputErrors, InputError: faults by file and line; files that could not be read; nothing left to score.
+            InputErrors, InputError: for invalid input, with the faults by file and line; files that could not be read;
+                nothing left to score.
         """
 
     @property
@@ -170,13 +172,13 @@ class Counted(ABC, Generic[Result]):
         return pa.schema([(KIND, pa.string()), (KEY, pa.binary()), *counts])
 
     def table(self, rows: Sequence[tuple[str, bytes, int]]) -> Any:
-        """Rows that are not images."""
+        """Returns the rows that are not images."""
         kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
         zeros = dict.fromkeys(self.columns, np.zeros(len(rows), dtype=np.int64))
         return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
 
     def images(self, table: CountTable) -> Any:
-        """Rows of images."""
+        """Returns the rows of images."""
         ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
         images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
         return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
@@ -190,11 +192,11 @@ class Counted(ABC, Generic[Result]):
         return builder.table()
 
     def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
-        """Files that could not be read and may be omitted.
+        """Returns the files that could not be read and may be omitted.
 
         Raises:
-            InputErrors: they may not; faults of records.
-            InputError: several models.
+            InputErrors: if they may not, or for faulty records.
+            InputError: for several models.
         """
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
         if bad_files and on_bad_file == "fail":
@@ -245,7 +247,7 @@ class Counter(Counted[Result]):
         """Returns a counter of captions; the arguments are those of :func:`scapo_eval.score`.
 
         Raises:
-            InputError: a truth or a vocabulary that cannot be read, or they do not belong together.
+            InputError: if the ground truth or the vocabulary cannot be read, or they do not fit together.
         """
         options = ScoringOptions(**skipping)
 
@@ -269,7 +271,7 @@ class Counter(Counted[Result]):
 
         Raises:
             InputError: as for :meth:`of`; an option of another profile.
-            MissingExtra: ``opera`` without NLTK.
+            MissingExtra: if ``opera`` is requested without NLTK.
         """
         options = ScoringOptions(**skipping)
         reader = chair_profile(profile, vocabulary=vocabulary, synonyms=synonyms, claims=options.claims, workers=1)
@@ -281,7 +283,7 @@ class Counter(Counted[Result]):
         return self.scorer.columns
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
+        """Yields the counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
 
         A faulty row is named by its number in its batch, and the batch by its first image.
 
@@ -301,7 +303,7 @@ class Counter(Counted[Result]):
         return self._counts(self.source, lambda on_error: blocks())
 
     def of_parts(self, parts: Any) -> Any:
-        """See :class:`Counted`."""
+        """Implements ``of_parts``: see :class:`Counted`."""
         tables = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
         return summed([self.schema.empty_table()], tables)
 
@@ -345,7 +347,7 @@ class Counter(Counted[Result]):
     def run(
         self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
     ) -> Result:
-        """See :class:`Counted`."""
+        """Implements ``run``: see :class:`Counted`."""
         notes = [note.decode() for note in of_kind(counts, "note")]
         return self.finish(self._tally(counts, on_bad_file), self.scorer, name, resampling, notes)
 
@@ -382,7 +384,7 @@ def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
     """Refuses a data set without a column that is needed.
 
     Raises:
-        InputError: names it.
+        InputError: with its name.
     """
     for name in needed:
         if name not in names:
@@ -436,7 +438,7 @@ def _rows_of_kind(counts: Any, kind: str) -> Any:
 
 
 def of_kind(counts: Any, kind: str) -> dict[bytes, int]:
-    """Key -> how often, of the rows of a kind."""
+    """Returns a mapping: key -> how often, of the rows of a kind."""
     rows = _rows_of_kind(counts, kind)
     return dict(zip(rows.column(KEY).to_pylist(), rows.column(N).to_pylist(), strict=True))
 

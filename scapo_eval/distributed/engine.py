@@ -57,7 +57,7 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
-        """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+        """Computes Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
         The run is that of :func:`scapo_eval.score` over the same captions, whatever the blocks, workers and retries.
 
@@ -71,8 +71,8 @@ class CountingEngine(ABC, Generic[Data]):
                 ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
 
         Raises:
-            InputErrors, InputError: faults by file and line.
-            ScapoError: the engine gave up (workers killed again and again, the cluster lost).
+            InputErrors, InputError: for invalid input, with the faults by file and line.
+            ScapoError: if the engine gave up (workers killed again and again, the cluster lost).
         """
         counter = Counter.of(self._source(captions), truth, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap)
@@ -94,7 +94,7 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[Skipping],
     ) -> Run:
-        """CHAIR_s, CHAIR_i, Recall and Len of captions; the run is that of :func:`scapo_eval.chair`.
+        """Computes CHAIR_s, CHAIR_i, Recall and Len of captions; the run is that of :func:`scapo_eval.chair`.
 
         Args:
             captions, truth: as for :meth:`score`.
@@ -104,7 +104,7 @@ class CountingEngine(ABC, Generic[Data]):
 
         Raises:
             InputErrors, InputError, ScapoError: as for :meth:`score`.
-            MissingExtra: ``opera`` without NLTK (which every worker needs).
+            MissingExtra: if ``opera`` is requested without NLTK (which every worker needs).
         """
         counter = Counter.of_chair(self._source(captions), truth, profile, synonyms, vocabulary, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap)
@@ -124,7 +124,7 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[AnswerReading],
     ) -> Run:
-        """Answers to yes/no questions, of a benchmark or any others.
+        """Returns the answers to yes/no questions, of a benchmark or any others.
 
         The run is that of the benchmark's verb over the same answers. A question that is answered in two files, or
         twice in a data set, is refused: nobody can tell which answer is the first.
@@ -159,7 +159,7 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[AmberReading],
     ) -> Run:
-        """AMBER's metrics; the run is that of :func:`scapo_eval.amber`.
+        """Computes AMBER's metrics; the run is that of :func:`scapo_eval.amber`.
 
         Args:
             responses: a data set with the columns ``id`` and ``response``; or files, as for :meth:`answers`.
@@ -178,15 +178,15 @@ class CountingEngine(ABC, Generic[Data]):
 
     @abstractmethod
     def columns(self, data: Data) -> list[str]:
-        """Names of a data set's columns."""
+        """Returns the names of a data set's columns."""
 
     @abstractmethod
     def select(self, data: Data, names: Sequence[str]) -> Data:
-        """These columns of a data set."""
+        """Returns these columns of a data set."""
 
     @abstractmethod
     def spread(self, parts: Any) -> Data:
-        """Files and parts of files as a data set, over the engine's processors; see :func:`~.files.parts_of`."""
+        """Spreads files and parts of files as a data set over the engine's processors; see :func:`~.files.parts_of`."""
 
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:

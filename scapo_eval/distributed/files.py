@@ -31,7 +31,7 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
             several of them.
 
     Raises:
-        InputError: no file matches, or one is given twice.
+        InputError: if no file matches, or one is given twice.
     """
     several = [given] if isinstance(given, (str, os.PathLike)) else given
     paths = [path for pattern in several for path in _matching(os.fspath(pattern))]
@@ -95,7 +95,7 @@ def _row_groups(path: str) -> Sequence[int]:
 
 
 def name_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
-    """Name of the system in these files: the file's, or for a pattern its folder's."""
+    """Returns the name of the system in these files: the file's, or for a pattern its folder's."""
     first = os.fspath(given if isinstance(given, (str, os.PathLike)) else given[0])
     while has_magic(os.path.basename(first)):
         first = os.path.dirname(first)

@@ -35,21 +35,21 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
     kind = ray.data.Dataset
 
     def columns(self, data: ray.data.Dataset) -> list[str]:
-        """See :class:`CountingEngine`."""
+        """Implements ``columns``: see :class:`CountingEngine`."""
         with _ray_errors():  # it may take a first block
             return list(data.columns() or [])
 
     def select(self, data: ray.data.Dataset, names: Sequence[str]) -> ray.data.Dataset:
-        """See :class:`CountingEngine`."""
+        """Implements ``select``: see :class:`CountingEngine`."""
         return data.select_columns(list(names))
 
     def spread(self, parts: Any) -> ray.data.Dataset:
-        """See :class:`CountingEngine`."""
+        """Implements ``spread``: see :class:`CountingEngine`."""
         most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
         return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
 
     def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """See :class:`CountingEngine`; summed while they arrive."""
+        """Implements ``counts``: see :class:`CountingEngine`; summed while they arrive."""
         tables = data.map_batches(
             _count,
             fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
@@ -75,7 +75,7 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
         quiet: no progress; logs of Ray and its workers stay in its own files either way.
 
     Raises:
-        ScapoError: no cluster is reached.
+        ScapoError: if no cluster is reached.
     """
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     if quiet:
@@ -113,8 +113,8 @@ def reward(
         The same rows with the columns of :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
-            the reward is made with ``on_error="zero"``).
+        InputError: if a column is not found, or one of the new ones is there already; when consumed, faulty rows
+            (unless the reward is made with ``on_error="zero"``).
     """
     check_reward_columns(_engine.columns(responses), image_id, response)
     return responses.map_batches(

@@ -32,7 +32,7 @@ def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> 
     """Refuses a data set without the two columns, or with one that rewards would hide.
 
     Raises:
-        InputError: names the column.
+        InputError: with the name of the column.
     """
     check_columns(names, (image_id, response))
     if hidden := [field.name for field in reward_fields() if field.name in names]:
@@ -51,7 +51,7 @@ def with_rewards(reward: SubsentenceReward, table: Any, image_id: str, response:
         A pyarrow Table: the same rows in the same order, and the columns of :func:`reward_fields`.
 
     Raises:
-        InputError, InputErrors: faulty rows, unless the reward is made with ``on_error="zero"``.
+        InputError, InputErrors: for faulty rows, unless the reward is made with ``on_error="zero"``.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])

@@ -31,21 +31,21 @@ class SparkEngine(CountingEngine["DataFrame"]):
     kind = DataFrame
 
     def columns(self, data: DataFrame) -> list[str]:
-        """See :class:`CountingEngine`."""
+        """Implements ``columns``: see :class:`CountingEngine`."""
         return list(data.columns)
 
     def select(self, data: DataFrame, names: Sequence[str]) -> DataFrame:
-        """See :class:`CountingEngine`."""
+        """Implements ``select``: see :class:`CountingEngine`."""
         return data.select(*names)
 
     def spread(self, parts: Any) -> DataFrame:
-        """See :class:`CountingEngine`."""
+        """Implements ``spread``: see :class:`CountingEngine`."""
         session = SparkSession.builder.getOrCreate()
         most = TASKS_PER_CPU * session.sparkContext.defaultParallelism
         return session.createDataFrame(parts).repartition(max(1, min(parts.num_rows, most)))
 
     def counts(self, data: DataFrame, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """See :class:`CountingEngine`; no more partitions than workers, so no more tasks."""
+        """Implements ``counts``: see :class:`CountingEngine`; no more partitions than workers, so no more tasks."""
         shared = data.sparkSession.sparkContext.broadcast(counter)
 
         def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -81,8 +81,8 @@ def reward(
         The same rows with the columns of :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
-            the reward is made with ``on_error="zero"``).
+        InputError: if a column is not found, or one of the new ones is there already; when consumed, faulty rows
+            (unless the reward is made with ``on_error="zero"``).
     """
     check_reward_columns(responses.columns, image_id, response)
     shared = responses.sparkSession.sparkContext.broadcast(reward)

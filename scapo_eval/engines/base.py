@@ -114,7 +114,7 @@ class Request:
         return tuple(image for turn in self.turns for image in turn.images)
 
     def key(self, identity: bytes, fingerprint: Callable[[str], str]) -> str:
-        """32 hexadecimal digits that change with everything that decides the completion.
+        """Returns 32 hexadecimal digits that change with everything that decides the completion.
 
         Args:
             identity: the engine's identity, as JSON.
@@ -205,7 +205,7 @@ class Engine(Protocol):
         A request that cannot be completed gets a completion with an error, and the others go on.
 
         Raises:
-            ScapoError: no request can be completed: server or model not found, access denied.
+            ScapoError: if no request can be completed: the server or the model is not found, or access is denied.
         """
         ...
 
@@ -250,8 +250,8 @@ def check_model(model: str) -> None:
         model: name of the model on the hub, or its folder.
 
     Raises:
-        InputError: neither a folder nor a possible name on a hub.
-        ScapoError: not a folder, not in the hub's cache, and the hub cannot be reached.
+        InputError: if it is neither a folder nor a possible name on a hub.
+        ScapoError: if it is not a folder, not in the hub's cache, and the hub cannot be reached.
     """
     if Path(model).is_dir():
         return
@@ -277,7 +277,7 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 
 
 def weights_hash(model: str) -> str | None:
-    """Hash of a local model's weights and settings; None for a name that is not a folder.
+    """Returns the hash of a local model's weights and settings; None for a name that is not a folder.
 
     A revision identifies weights on the hub; the training step of a local folder shows only in its bytes.
     """

@@ -44,8 +44,8 @@ class TransformersEngine:
         max_pixels: images with more pixels are shrunk by the processor, where it has that setting (Qwen).
 
     Raises:
-        MissingExtra: torch or transformers is not installed.
-        ScapoError: the model cannot be loaded.
+        MissingExtra: if torch or transformers is not installed.
+        ScapoError: if the model cannot be loaded.
     """
 
     def __init__(
@@ -320,13 +320,13 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
 
 
 def image_tokens(config: Any) -> list[int]:
-    """Token ids that stand for images and videos in a model's input, and must never be sampled."""
+    """Returns the token ids that stand for images and videos in a model's input, and must never be sampled."""
     tokens = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
     return sorted(token for token in tokens if isinstance(token, int))
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
-    """Token ids that end a response, from single ids, lists of them and None."""
+    """Returns the token ids that end a response, from single ids, lists of them and None."""
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )

@@ -47,10 +47,10 @@ class ImageFault(ScapoError):
 
 
 def fingerprint(path: str) -> str:
-    """Hash of the file's bytes.
+    """Returns the hash of the file's bytes.
 
     Raises:
-        ImageFault: the file is not found, unreadable or empty.
+        ImageFault: if the file is not found, unreadable or empty.
     """
     return hashlib.sha256(file_bytes(path)).hexdigest()[:16]
 
@@ -59,8 +59,8 @@ def load(path: str) -> Image:
     """Returns the picture as an upright RGB image.
 
     Raises:
-        ImageFault: the file is not a readable image.
-        MissingExtra: Pillow is not installed.
+        ImageFault: if the file is not a readable image.
+        MissingExtra: if Pillow is not installed.
     """
     return _decode(file_bytes(path), path)[0]
 
@@ -78,8 +78,8 @@ def data_url(path: str) -> str:
     """Returns the picture as a ``data:`` URL: the file's own bytes where they need no change, else lossless PNG.
 
     Raises:
-        ImageFault: the file is not a readable image.
-        MissingExtra: Pillow is not installed.
+        ImageFault: if the file is not a readable image.
+        MissingExtra: if Pillow is not installed.
     """
     data = file_bytes(path)
     image, as_is = _decode(data, path)
@@ -91,10 +91,10 @@ def data_url(path: str) -> str:
 
 
 def file_bytes(path: str) -> bytes:
-    """Returns the file as it is.
+    """Returns the file unchanged.
 
     Raises:
-        ImageFault: not found, unreadable, empty, too large, or no file.
+        ImageFault: if it is not found, not a file, unreadable, empty or too large.
     """
     try:
         data = read_regular(path, MAX_FILE)

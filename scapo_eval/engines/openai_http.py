@@ -73,7 +73,7 @@ class OpenAIEngine:
         warn: called with a message where the server refuses a sampling setting, which is then omitted.
 
     Raises:
-        MissingExtra: aiohttp is not installed.
+        MissingExtra: if aiohttp is not installed.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class OpenAIEngine:
         asyncio.run(self._run(iter(requests), done))
 
     def close(self) -> None:
-        """Nothing is held between runs."""
+        """Does nothing: no resource is kept between runs."""
 
     async def _run(self, requests: Iterator[Request], done: OnCompletion) -> None:
         import aiohttp
@@ -229,7 +229,7 @@ class OpenAIEngine:
         """Lets a moment pass in which the server is away.
 
         Raises:
-            ScapoError: it has been away for too long.
+            ScapoError: if it has been away for too long.
         """
         now = time.monotonic()
         if self._away_since is None:
@@ -286,7 +286,7 @@ class OpenAIEngine:
         """Returns one attempt: the completion (or a final error), or the reason why it should be tried again.
 
         Raises:
-            _Away: the server refuses connections.
+            _Away: if the server refuses connections.
         """
         import aiohttp
 
@@ -468,7 +468,7 @@ def _completion(data: Any) -> Completion:
     """Returns the first choice of a completion.
 
     Raises:
-        ValueError: the JSON is not a chat completion.
+        ValueError: if the JSON is not a chat completion.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):

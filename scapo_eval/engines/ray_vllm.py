@@ -36,8 +36,8 @@ class RayVllmEngine:
         extra: further arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
-        MissingExtra: Ray is not installed, or not its part ``ray[llm]``.
-        ScapoError: vLLM here is newer than this Ray can work with.
+        MissingExtra: if Ray is not installed, or not its part ``ray[llm]``.
+        ScapoError: if vLLM here is newer than this Ray can work with.
     """
 
     chunk = CHUNK
@@ -80,7 +80,7 @@ class RayVllmEngine:
             self._run(chunk, done)
 
     def close(self) -> None:
-        """Nothing to free: Ray ends the copies with their dataset."""
+        """Does nothing: Ray ends the copies with their dataset."""
 
     def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
         sees = any(request.images for request in chunk)
@@ -126,7 +126,7 @@ def check_pair(ray: str) -> str | None:
         ray: version of Ray.
 
     Raises:
-        ScapoError: Ray's metadata pin another, with which every picture would fail.
+        ScapoError: if Ray's metadata require another version, with which every picture would fail.
     """
     try:
         installed = version("vllm")
@@ -143,7 +143,7 @@ def check_pair(ray: str) -> str | None:
 
 
 def prepared(row: dict[str, Any]) -> dict[str, Any]:
-    """Ray's input columns of a request; runs on the cluster."""
+    """Returns Ray's input columns of a request; runs on the cluster."""
     request = parse_json(row["request"].encode())
     params, fault = request["params"], ""
     if request["schema"] is not None:

@@ -32,8 +32,8 @@ class VllmEngine:
         extra: further arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
-        MissingExtra: vLLM is not installed.
-        ScapoError: the model cannot be loaded.
+        MissingExtra: if vLLM is not installed.
+        ScapoError: if the model cannot be loaded.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ def faults() -> tuple[Faults, Faults]:
 
 
 def _conversation(request: Request, load: images.Cache[Any]) -> list[dict[str, Any]]:
-    """VLLM's spelling of a conversation, with decoded images."""
+    """Returns vLLM's form of a conversation, with decoded images."""
     return [
         {"role": turn.role, "content": turn.text}
         if not turn.images

@@ -62,7 +62,7 @@ class Account:
         unmatched_ids: those omitted because the truth does not know their image.
         captions_per_image: least and most; 0 and 0 of other records than captions.
         crc32: of those bytes, in 8 hexadecimal digits; with their number it tells that a file is still the same. None
-            where only parts of the file were read (the columns of a parquet file), of several files, or in memory.
+            if only parts of the file were read (the columns of a parquet file), of several files, or in memory.
         agreement: of the captions with their images; None for fewer than 20 with a claim, where labels do not count,
             and where all images have the same of what is claimed.
         contradicting: records with an object of their own (``objects``) that is absent from the ground truth.
@@ -82,7 +82,7 @@ class Account:
     contradicting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """For results files and JSON."""
+        """Returns the fields for results files and JSON."""
         values = asdict(self)
         if self.agreement is None:
             del values["agreement"]
@@ -182,6 +182,8 @@ def says_nothing(record: Mapping[str, Any]) -> bool:
 
 
 def counted(path: object, rows: Iterator[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-    """Rows of an input, counted where somebody wants to know (:meth:`~scapo_eval.files.source.Source.count`)."""
+    """Returns the rows of an input, counted where somebody wants to know
+    (:meth:`~scapo_eval.files.source.Source.count`).
+    """
     count = getattr(path, "counts", None)
     return count.of(rows) if isinstance(count, RecordCount) else rows

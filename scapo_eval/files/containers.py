@@ -78,9 +78,9 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
         warn: told what can be read but is damaged (cells of a workbook that were cut).
 
     Raises:
-        InputError: not a file of this kind, empty, or damaged.
-        InputErrors: some of its lines are not JSON objects.
-        MissingExtra: a workbook or parquet without the package that reads it.
+        InputError: if it is not a file of this kind, empty, or damaged.
+        InputErrors: if some of its lines are not JSON objects.
+        MissingExtra: for a workbook or parquet without the package that reads it.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -133,14 +133,15 @@ def _object(path: Input, name: str) -> dict[str, Any]:
 
 
 def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
-    """Rows of a tab- or comma-separated table with a header line; memory grows with the bytes only.
+    """Yields the rows of a tab- or comma-separated table with a header line; memory grows with the bytes only.
 
     Args:
         data: the file.
         name: name for messages.
 
     Raises:
-        InputError: not UTF-8, no header with at least two columns, or a row with more cells than that.
+        InputError: if it is not UTF-8, has no header with at least two columns, or has a row with more cells than the
+            header.
     """
     if (bad := not_utf8(data)) is not None:
         line = data.count(b"\n", 0, bad) + 1
@@ -181,7 +182,7 @@ def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | 
     """Returns how many lines after the first line of a row there is a line that looks like a record itself; None:
     nowhere.
 
-    It has as many cells as the header, and its first one is spelt as the row's: digits where there are digits.
+    It has as many cells as the header, and its first one is spelt as the row's: digits if there are digits.
     """
 
     def spelling(cell: str) -> str:
@@ -199,7 +200,9 @@ def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | 
 
 
 def csv_reader(data: bytes, delimiter: str) -> CsvReader:
-    """Rows of UTF-8 text with cells up to the project's own limit: csv's is the process's, and 128 KiB at first."""
+    """Returns the rows of UTF-8 text with cells up to the project's own limit: csv's is the process's, and 128 KiB at
+    first.
+    """
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
         data = data.replace(b"\0", b"")  # its csv module refuses a NUL
@@ -218,7 +221,7 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
 
 
 def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
-    """Rows of the first sheet, under its first row; reports cells that Excel's limit has cut."""
+    """Yields the rows of the first sheet, under its first row; reports cells that Excel's limit has cut."""
     cut: list[int] = []
     header: list[str] | None = None
     for number, cells in enumerate(_sheet(path, name), 1):
@@ -256,7 +259,7 @@ def check_archive(stream: BinaryIO, name: str) -> None:
     """Refuses a zip archive whose members would unpack to more than the limit; they cannot give more than they say.
 
     Raises:
-        InputError: it is too large; zipfile's own errors where it is damaged.
+        InputError: if it is too large; zipfile's own errors where it is damaged.
     """
     import zipfile
 

@@ -47,7 +47,7 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """``yes`` or ``no`` however spelt, None for any other truth."""
+    """Returns ``yes`` or ``no`` for any spelling, None for any other truth."""
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 

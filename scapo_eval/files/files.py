@@ -27,7 +27,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def decoding(what: str, path: Readable) -> Iterator[None]:
-    """Around a decoder that does not document what it raises: whatever it is, the file is damaged.
+    """Wraps a decoder with undocumented exceptions: any exception means that the file is damaged.
 
     Args:
         what: what the file should be, for the message.
@@ -56,7 +56,7 @@ def read_regular(path: str | Path, most: int | None = None) -> bytes:
         most: bytes that it may have; None: as :func:`limit_decoded` says.
 
     Raises:
-        InputError: it cannot be read, is no file, or larger.
+        InputError: if it cannot be read, is not a file, or is larger.
     """
     name = str(path)
     try:
@@ -86,7 +86,7 @@ def read_text(path: Input) -> str:
     """Returns a text in UTF-8, such as a prompt.
 
     Raises:
-        InputError: it cannot be read, or is not UTF-8, with the line.
+        InputError: if it cannot be read, or is not UTF-8, with the line.
     """
     data = read_bytes(path)
     if (bad := not_utf8(data)) is not None:
@@ -98,7 +98,7 @@ def read_bytes(path: Input) -> bytes:
     """Returns the whole input, decompressed, without a byte-order mark.
 
     Raises:
-        InputError: it cannot be read, is larger than the limit, or not UTF-8 from its first bytes on.
+        InputError: if it cannot be read, is larger than the limit, or not UTF-8 from its first bytes on.
     """
     source = Source.of(path)
     refuse_foreign_encoding(source.head[:4], source.name)
@@ -139,7 +139,7 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
         1-based number of a block's first line, and the block.
 
     Raises:
-        InputError: a line longer than MAX_LINE, an encoding that is not UTF-8, an unreadable file.
+        InputError: for a line longer than MAX_LINE, an encoding that is not UTF-8, an unreadable file.
     """
     source = Source.of(path)
     with source.stream() as stream:
@@ -197,7 +197,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     replaced keeps its permissions.
 
     Raises:
-        InputError: the target cannot be written (folder not found, no permission, disk full).
+        InputError: if the target cannot be written (folder not found, no permission, disk full).
     """
     if str(path) == STDIN:
         yield sys.stdout.buffer
@@ -250,7 +250,7 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
     ``-``, devices and pipes, which can be written over and over, are let through.
 
     Raises:
-        InputError: names the output.
+        InputError: with the name of the output.
     """
     written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]

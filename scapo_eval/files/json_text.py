@@ -35,7 +35,7 @@ def read_json(path: Input, *, unique: bool = False) -> Any:
         unique: refuse a key that appears twice in one object.
 
     Raises:
-        InputError: with the line where the JSON breaks.
+        InputError: for invalid JSON, with the line of the error.
     """
     data = read_bytes(path)
     name = display_name(path)
@@ -51,7 +51,7 @@ def read_as(path: Input, form: type[Typed]) -> Typed:
     """Returns the file's one JSON value, as a type that msgspec knows.
 
     Raises:
-        InputError: it cannot be read, or is of another form, with the place in it.
+        InputError: if it cannot be read, or is of another form, with the place in it.
     """
     return convert_as(read_json(path), form, path)
 
@@ -72,7 +72,7 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
         unique: refuse a key that appears twice in one object, which JSON readers silently overwrite.
 
     Raises:
-        ValueError: not valid JSON.
+        ValueError: if it is not valid JSON.
     """
     check_values(data)
     try:
@@ -89,7 +89,7 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
 
 
 def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:
-    """With a lone surrogate, which orjson refuses and JSON allows, or a bare NUL, which some models write."""
+    """Parses JSON with a lone surrogate (allowed by JSON, refused by orjson) or a bare NUL (some models write it)."""
     hook = _once if unique else None
     try:
         text = data.decode("utf-8")
@@ -158,8 +158,8 @@ def iter_records(
             20 faults are collected and raised together at the end of the file.
 
     Raises:
-        InputErrors: lines that are not JSON objects, or have a key twice (without ``on_error``).
-        InputError: the file cannot be read or holds no record at all.
+        InputErrors: for lines that are not JSON objects, or have a key twice (without ``on_error``).
+        InputError: if the file cannot be read or holds no record at all.
     """
     faults, name = FaultList(on_error), display_name(path)
     if isinstance(path, Records):
@@ -177,7 +177,9 @@ def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
 def records_of(
     data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None, unique: bool = False
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """As :func:`iter_records`, for a file that has been read already; ``unique`` as for :func:`parse_json`."""
+    """Returns the records as :func:`iter_records` does, for a file that has been read already; ``unique`` as for
+    :func:`parse_json`.
+    """
     faults = FaultList(on_error)
     return _objects(name, _values(name, _lines_of(data), faults, unique=unique), faults)
 
@@ -229,7 +231,7 @@ def parse_array(
         once: keys, as they are written, of which no element should have two: a cheaper ``unique``.
 
     Raises:
-        InputError: not valid JSON, with its line, or an empty array.
+        InputError: if it is not valid JSON, with its line, or an empty array.
     """
     sink, at = io.BytesIO(), 1
     for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
@@ -249,7 +251,7 @@ def parse_array(
 
 
 def json_type(value: object) -> str:
-    """JSON's name of a Python value's type."""
+    """Returns JSON's name of a Python value's type."""
     names = {
         dict: "an object",
         list: "an array",

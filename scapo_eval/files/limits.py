@@ -42,7 +42,7 @@ def check_decoded(size: int, packed: int | None, name: str) -> None:
         name: of the source, for the message.
 
     Raises:
-        InputError: it is too large.
+        InputError: if it is too large.
     """
     usual = MAX_WHOLE if packed is None else max(MAX_UNPACKED, MAX_RATIO * packed)
     limit = usual if _max_decoded is None else _max_decoded
@@ -56,7 +56,7 @@ def check_values(data: bytes) -> None:
     """Refuses JSON of small parts without end (``[[],[],[]...``), whose values take 25 times the memory of the text.
 
     Raises:
-        ValueError: they take more than the limit.
+        ValueError: if they take more than the limit.
     """
     if len(data) * 25 <= MAX_VALUES:
         return

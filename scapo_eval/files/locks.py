@@ -12,7 +12,7 @@ def try_lock(descriptor: int) -> bool:
         Whether it was taken; False: another process has it.
 
     Raises:
-        InputError: the system has no such locks (Windows).
+        InputError: if the system has no such locks (Windows).
     """
     try:
         import fcntl

@@ -72,7 +72,7 @@ def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
         name: of the array.
 
     Raises:
-        BadZipFile, ValueError...: the file is damaged.
+        BadZipFile, ValueError...: if the file is damaged.
     """
     import zipfile
 

@@ -22,7 +22,7 @@ def refuse_feather(head: bytes, name: str) -> None:
     """Refuses a file in Arrow's own format: its reader takes lengths and offsets as the file gives them.
 
     Raises:
-        InputError: it is one.
+        InputError: if it is one.
     """
     if head.startswith(_FEATHER):
         raise InputError("an Arrow (Feather) file, whose reader trusts what it says; write it as parquet", path=name)
@@ -59,7 +59,7 @@ class Parquet:
     def batches(
         self, rows: int, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Record batches of at most so many rows, fewer where cells are large.
+        """Yields record batches with at most this number of rows, fewer if cells are large.
 
         Args:
             rows: number of rows.
@@ -67,7 +67,7 @@ class Parquet:
             columns: names of columns; None: all.
 
         Raises:
-            InputError: it decodes to more than the limit.
+            InputError: if it decodes to more than the limit.
         """
         total = 0
         for group in range(self.metadata.num_row_groups) if groups is None else groups:
@@ -84,7 +84,7 @@ class Parquet:
                 yield from _together(parts)
 
     def _dictionaries(self, group: int, columns: Sequence[str] | None) -> int:
-        """Bytes of all dictionaries of a row group."""
+        """Returns the bytes of all dictionaries of a row group."""
         size, row_group = 0, self.metadata.row_group(group)
         for column in map(row_group.column, range(row_group.num_columns)):
             if columns is None or column.path_in_schema.partition(".")[0] in columns:
@@ -100,7 +100,7 @@ def _together(parts: list[Any]) -> list[Any]:
 
 
 def _decoded(column: Any) -> int:
-    """Bytes of a column's cells, each by itself; pyarrow leaves some in their dictionary."""
+    """Returns the bytes of a column's cells, each by itself; pyarrow leaves some in their dictionary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -114,7 +114,9 @@ def _decoded(column: Any) -> int:
 
 
 def _dictionary_at(stream: Any, offset: int) -> int:
-    """Bytes of the dictionary page that begins there, 0 for another page: the first two numbers of its header."""
+    """Returns the bytes of the dictionary page that begins there, 0 for another page: the first two numbers of its
+    header.
+    """
     stream.seek(offset)
     head = stream.read(16)
     kind, at = _varint(head, 1)
@@ -137,8 +139,8 @@ def open_parquet(path: Input) -> Iterator[Parquet]:
     """Opens a parquet file; a plain one is read in parts, a compressed one as a whole.
 
     Raises:
-        InputError: the file is damaged or cannot be read.
-        MissingExtra: pyarrow is not installed.
+        InputError: if the file is damaged or cannot be read.
+        MissingExtra: if pyarrow is not installed.
     """
     source = Source.of(path)
     with decoding("parquet file", source), source.file() as stream:
@@ -159,7 +161,7 @@ def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False)
         whole: it is read as one table, not group of rows by group.
 
     Raises:
-        InputError: it is too large.
+        InputError: if it is too large.
     """
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
     sizes = [max(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]

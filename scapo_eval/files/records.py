@@ -63,7 +63,7 @@ def readable(given: Given) -> Readable:
         given: a path, a list (or any iterable) of mappings, a pandas DataFrame, a Hugging Face Dataset.
 
     Raises:
-        InputError: something else.
+        InputError: for anything else.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given
@@ -90,7 +90,7 @@ def _rows_of_frame(frame: Any, name: str) -> list[Any]:
 
 
 def _without_media(dataset: Any) -> Any:
-    """Returns a Hugging Face Dataset without the columns that iterating would decode; anything else as it is."""
+    """Returns a Hugging Face Dataset without the columns that iterating would decode; anything else unchanged."""
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or not hasattr(dataset, "remove_columns"):
         return dataset

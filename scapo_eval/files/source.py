@@ -61,7 +61,7 @@ class Identity:
         """Refuses a file that is another, or that was written to.
 
         Raises:
-            InputError: says which of the two.
+            InputError: with a message that says which of the two.
         """
         if now.place != self.place:
             raise InputError("was replaced while it was read", path=name)
@@ -153,7 +153,7 @@ class Source:
         """Keeps all that comes through a pipe, because it will be read again; call before it is read.
 
         Raises:
-            InputError: it has been read.
+            InputError: if it has been read.
         """
         self._keep = True
         if isinstance(self._bytes, _Piped):
@@ -183,7 +183,7 @@ class Source:
         """Opens its bytes from the beginning, unpacked.
 
         Raises:
-            InputError: not found, a directory, it may not or cannot be read, or it changed while it was read.
+            InputError: if it is not found, is a directory, cannot be read, or changed while it was read.
         """
         with self._faults():
             yield _unpacked(self._opened(), self.name)
@@ -232,7 +232,7 @@ class Source:
             size: bytes of a span, about; at most MAX_LINE.
 
         Raises:
-            InputError: a line longer than MAX_LINE, or it can no longer be read.
+            InputError: if a line is longer than MAX_LINE, or the file can no longer be read.
         """
         opened = self._opened()
         assert isinstance(opened, _File)
@@ -254,7 +254,7 @@ class Source:
         """Refuses a file that was changed or replaced since it was opened.
 
         Raises:
-            InputError: says how.
+            InputError: with a message that says how.
         """
         if isinstance(self._bytes, _File):
             self._bytes.identity.check(Identity.of(os.fstat(self._bytes.descriptor)), self.name)
@@ -315,7 +315,7 @@ class Span:
         """Returns the lines.
 
         Raises:
-            InputError: the file cannot be read, or is not what it was when it was opened.
+            InputError: if the file cannot be read, or is not what it was when it was opened.
         """
         try:
             if _place_of(self.descriptor) == self.identity.place:
@@ -381,7 +381,7 @@ class _Bytes(Protocol):
         """The number of bytes in total, or so far."""
 
     def at(self, offset: int, size: int) -> bytes:
-        """Some bytes from an offset, none behind the end."""
+        """Returns bytes from an offset, none behind the end."""
 
     def close(self) -> None:
         """Gives back what the system lent."""
@@ -638,9 +638,9 @@ def open_remote(uri: str) -> BinaryIO:
     """Opens a URI on any of pyarrow's file systems: ``s3``, ``gs``, ``abfs``, ``hdfs``, ``file``.
 
     Raises:
-        InputError: an unknown kind of URI, or the path on it is not known.
-        OSError: it cannot be read.
-        MissingExtra: pyarrow is not installed.
+        InputError: if the kind of URI or the path on it is unknown.
+        OSError: if it cannot be read.
+        MissingExtra: if pyarrow is not installed.
     """
     system, path = file_system(uri)
     try:
@@ -656,11 +656,11 @@ def open_remote(uri: str) -> BinaryIO:
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """Pyarrow's file system of a URI, and the path on it.
+    """Returns pyarrow's file system of a URI, and the path on it.
 
     Raises:
-        InputError: an unknown kind of URI.
-        MissingExtra: pyarrow is not installed.
+        InputError: for an unknown kind of URI.
+        MissingExtra: if pyarrow is not installed.
     """
     try:
         from pyarrow import ArrowException

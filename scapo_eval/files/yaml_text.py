@@ -27,7 +27,7 @@ def load_yaml(data: bytes, name: str) -> Any:
         name: of the file, for messages.
 
     Raises:
-        InputError: it is not valid YAML, or uses what this module does not read, with the line.
+        InputError: if it is not valid YAML, or uses what this module does not read, with the line.
     """
     import yaml
 

@@ -61,8 +61,8 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
         folder: finds the files of the images.
 
     Raises:
-        InputErrors: invalid questions.
-        InputError: a file has no records, or an id appears twice.
+        InputErrors: for invalid questions.
+        InputError: if a file has no records, or an id appears twice.
     """
     asked: list[AskedQuestion] = []
     for path in paths:

@@ -33,7 +33,7 @@ class Journal:
         warn: called with a message where lines are damaged; their requests are made again.
 
     Raises:
-        InputError: another process is writing the file, or it cannot be written.
+        InputError: if another process is writing the file, or it cannot be written.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list
         needed: further keys that every record must have.
 
     Raises:
-        InputErrors: records lack the answer or a needed key.
+        InputErrors: if records lack the answer or a needed key.
     """
     faults = FaultList()
     answers = []

@@ -97,7 +97,7 @@ class Shard:
         """Returns a shard from ``3/64``.
 
         Raises:
-            ValueError: not a valid shard.
+            ValueError: if it is not a valid shard.
         """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if match is None:
@@ -110,7 +110,7 @@ class Shard:
         return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
 
     def path(self, output: str) -> str:
-        """Name of this shard's part of an output: ``captions.3-of-64.jsonl``."""
+        """Returns the name of this shard's part of an output: ``captions.3-of-64.jsonl``."""
         path = Path(output)
         return str(path.with_name(f"{path.stem}.{self.number}-of-{self.of}{path.suffix}"))
 
@@ -192,7 +192,7 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
         output: path of the whole output; its journal, run card and failures are written beside it.
 
     Raises:
-        InputError: a shard is missing or appears twice, is of other work or was made otherwise, is damaged or was
+        InputError: if a shard is missing or appears twice, is of other work or was made otherwise, is damaged or was
             changed, two shards have the same row, or the output exists and has rows that no shard has.
     """
     shards = {path: _read(path) for path in paths}
@@ -229,7 +229,7 @@ def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
         shards: path and its shard.
 
     Raises:
-        InputError: one is missing, appears twice, or is of another division.
+        InputError: if one is missing, appears twice, or is of another division.
     """
     seen: dict[int, str] = {}
     first_path, first = shards[0]
@@ -298,7 +298,7 @@ def _check_alike(paths: Sequence[str], shards: Sequence[_Part], cards: Sequence[
 
 
 def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) -> dict[int, bytes]:
-    """Row -> its line, of all shards."""
+    """Returns a mapping: row -> its line, of all shards."""
     ordered: dict[int, bytes] = {}
     owner: dict[int, str] = {}
     for path in paths:

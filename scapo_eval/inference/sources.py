@@ -53,7 +53,8 @@ class ImageFolder:
         self._index: dict[str, list[str]] | None = None
 
     def find(self, name: str) -> str:
-        """Path of the image's file: the name below the root, else the only file with this name or id in any subfolder.
+        """Returns the path of the image's file: the name below the root, else the only file with this name or id in any
+        subfolder.
 
         Where no file or several match, it is a path that does not exist, so that the item fails with its name. A name
         that leads out of the root (an absolute path, ``..``) is looked for by its last part only.
@@ -73,7 +74,7 @@ class ImageFolder:
 
 
 def _index(root: Path) -> dict[str, list[str]]:
-    """File name (with and without its suffix) or canonical id -> paths."""
+    """Returns a mapping: file name (with and without its suffix) or canonical id -> paths."""
     index: dict[str, list[str]] = {}
     for path in _files_in(root):
         if path.parent.name == _OWN_NUMBERS:
@@ -101,8 +102,8 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
         limit: take only the first images, this many; None takes all.
 
     Raises:
-        InputError: a source is not found, is none of these, or names no image.
-        InputErrors: two images have the same id.
+        InputError: if a source is not found, is none of these, or names no image.
+        InputErrors: if two images have the same id.
     """
     images: list[ImageFile] = []
     first: dict[str, ImageFile] = {}
@@ -123,13 +124,13 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
 
 
 def image_ids(source: str) -> frozenset[str]:
-    """Canonical ids of the images that a file or folder names, to compare them with those of others.
+    """Returns the canonical ids of the images that a file or folder names, to compare them with those of others.
 
     Args:
-        source: a truth file of any format, captions, answers, questions, or anything :func:`find_images` takes.
+        source: a ground truth file of any format, captions, answers, questions, or anything :func:`find_images` takes.
 
     Raises:
-        InputError: it is not found, or names no image.
+        InputError: if it is not found, or names no image.
     """
     from ..truths.oracle import PresenceOracle
 
@@ -149,7 +150,7 @@ def image_ids(source: str) -> frozenset[str]:
 
 
 def _of_table(source: Source) -> Iterator[str]:
-    """Image ids of captions or answers in parquet, a workbook or a table."""
+    """Yields the image ids of captions or answers in parquet, a workbook or a table."""
     for line, record in open_rows(source):
         try:
             yield image_id_in(record)

@@ -44,7 +44,7 @@ class CaptionCounter:
         profile: str | None = None,
         claims: Reading = "all",
     ) -> CaptionCounter:
-        """Returns of a truth, or of a protocol that carries one.
+        """Returns of a ground truth, or of a protocol that carries one.
 
         Args:
             truth: what is in the images.
@@ -53,7 +53,7 @@ class CaptionCounter:
             claims: which mentions count, with the project's matcher.
 
         Raises:
-            InputError: neither truth nor protocol, or one that carries none.
+            InputError: if it is neither a ground truth nor a protocol, or one that carries none.
         """
         followed = None if protocol is None else Protocol.load(protocol)
         if truth is None and followed is None:
@@ -68,7 +68,7 @@ class CaptionCounter:
         """Returns the counts of one caption, by name.
 
         Raises:
-            InputErrors: an image that the truth does not know, or a caption that is not a text.
+            InputErrors: for an image that the ground truth does not know, or a caption that is not a text.
         """
         return dict(zip(self.scorer.columns, self._score(image_id, caption).counts[0].tolist(), strict=True))
 

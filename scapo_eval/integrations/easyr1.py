@@ -57,7 +57,7 @@ def install() -> None:
     """Replaces the two in this process.
 
     Raises:
-        InputError: an EasyR1 whose estimators take other arguments than this was written for.
+        InputError: for an EasyR1 whose estimators take other arguments than this was written for.
     """
     taken = inspect.signature(core_algos.compute_grpo_outcome_advantage).parameters
     if not {"token_level_rewards", "response_mask"} <= set(taken):
@@ -73,7 +73,7 @@ def refuse_kl_in_rewards(arguments: Sequence[str]) -> None:
         arguments: of EasyR1's command line, ``key=value``; ``config`` names a YAML file.
 
     Raises:
-        InputError: neither ``algorithm.use_kl_loss`` nor ``algorithm.disable_kl`` is true.
+        InputError: if neither ``algorithm.use_kl_loss`` nor ``algorithm.disable_kl`` is true.
     """
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     algorithm: dict[str, Any] = {}

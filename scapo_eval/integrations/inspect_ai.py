@@ -38,7 +38,7 @@ def _is_missing(value: object) -> bool:
 
 @metric  # type: ignore[untyped-decorator]
 def caption_metrics(counter: CaptionCounter) -> Metric:
-    """``chair_s chair_i recall precision f1 len`` of all samples."""
+    """Returns ``chair_s chair_i recall precision f1 len`` of all samples."""
 
     def values(scores: list[SampleScore]) -> dict[str, float]:
         counts = [score.score.value for score in scores if not any(map(_is_missing, score.score.value.values()))]
@@ -64,7 +64,7 @@ def caption_scorer(
         image_key: key of a sample's metadata that names its image; without it the sample's id does.
 
     Raises:
-        InputError: neither truth nor protocol.
+        InputError: if it is neither a ground truth nor a protocol.
     """
     if truth is None or isinstance(truth, (str, Path)):
         counter = _counter(None if truth is None else str(truth), protocol, profile)

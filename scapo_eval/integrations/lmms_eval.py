@@ -25,7 +25,7 @@ def _counter(truth: str | None, protocol: str | None, profile: str | None) -> Ca
 
 
 def counter() -> CaptionCounter:
-    """As the environment says."""
+    """Returns the counter that the environment variables define."""
     get = os.environ.get
     return _counter(get("SCAPO_TRUTH"), get("SCAPO_PROTOCOL", "chair-opera"), get("SCAPO_PROFILE"))
 
@@ -38,8 +38,8 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
         results: the model's text.
 
     Raises:
-        KeyError: no image is named.
-        InputErrors: the truth does not know it.
+        KeyError: if no image is named.
+        InputErrors: if the ground truth does not know it.
     """
     image = next((doc[key] for key in IMAGE_KEYS if doc.get(key) is not None), None)
     if image is None:

@@ -57,7 +57,7 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
             batch_encoded_inputs: their micro-batches, each with its ``grpo_batch``.
 
         Raises:
-            InputError: liger's loss is on.
+            InputError: if liger's loss is on.
         """
         if getattr(self, "use_liger_loss", False) or getattr(getattr(self, "args", None), "use_liger_kernel", False):
             raise InputError("use_liger_kernel averages the advantages over each response; switch it off")
@@ -82,7 +82,7 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
         (n, T) float32, 0 outside of the mask; and what is to be logged.
 
     Raises:
-        InputError: no image id, or a mask of another number of tokens than were generated.
+        InputError: if there is no image id, or a mask of another number of tokens than were generated.
     """
     if any(sample.extra.get(IMAGE_ID) is None for sample in samples):
         raise InputError(f"missing column '{IMAGE_ID}' in the dataset")

@@ -43,7 +43,7 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
         One list of floats per rollout, as long as its completion.
 
     Raises:
-        InputError: no image id, several turns, or a completion of another length than its tokens.
+        InputError: if there is no image id, several turns, or a completion of another length than its tokens.
     """
     images, ids, finished = list[object](), list[list[int]](), list[bool]()
     for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):

@@ -60,7 +60,7 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
         """Returns a GeneratorOutput whose ``rewards`` are one per response token.
 
         Raises:
-            InputError: no image id, or several outputs per prompt (step-wise training).
+            InputError: if there is no image id, or several outputs per prompt (step-wise training).
         """
         output = await self.generator.generate(input_batch)
         ids = output["response_ids"]

@@ -54,14 +54,14 @@ def _tokenizer(path: str) -> Any:
 
 
 async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
-    """Slime's custom reward function: the reward of one sample.
+    """Computes slime's custom reward: the reward of one sample.
 
     Args:
         args: slime's arguments; ``hf_checkpoint`` is the policy's tokenizer.
         sample: with ``tokens``, ``response_length``, ``status`` and ``metadata``, where the log metrics are put.
 
     Raises:
-        InputError: no image id; too many faulty rows in a row.
+        InputError: if there is no image id, or too many consecutive rows are faulty.
     """
     image = (sample.metadata or {}).get(IMAGE_ID)
     if image is None:
@@ -75,7 +75,7 @@ async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
 
 
 def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
-    """Slime's custom advantage function: the token credits themselves, without any group statistics.
+    """Computes slime's custom advantages: the token credits themselves, without any group statistics.
 
     Args:
         args: not used.
@@ -83,7 +83,7 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
             ``advantages`` and ``returns``.
 
     Raises:
-        InputError: rewards that carry no credit, or sequences split over a context-parallel group.
+        InputError: for rewards that carry no credit, or sequences split over a context-parallel group.
     """
     tensors = []
     for credit, like in zip(rollout_data["rewards"], rollout_data["kl"], strict=True):

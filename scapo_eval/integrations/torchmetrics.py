@@ -41,7 +41,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         **settings: of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
 
     Raises:
-        InputError: the truth or the vocabulary cannot be read, or do not fit.
+        InputError: if the ground truth or the vocabulary cannot be read, or do not fit.
     """
 
     is_differentiable = False
@@ -76,8 +76,9 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
             captions: n texts.
 
         Raises:
-            InputErrors: captions that are not texts, and images that the truth does not know, by position from 1.
-            InputError: another number of ids than of captions.
+            InputErrors: for captions that are not texts, and images that the ground truth does not know, by position
+                from 1.
+            InputError: for another number of ids than of captions.
         """
         ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
         if isinstance(captions, str) or len(ids) != len(captions):

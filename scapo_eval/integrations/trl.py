@@ -98,8 +98,8 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     TRL's log shows what :func:`~scapo_eval.rewarding.batch.log_metrics` names, ``scapo/errors`` among them.
 
     Raises:
-        InputError: a TRL without the methods that this extends, or settings (loss, liger kernel) whose advantages are
-            not per token.
+        InputError: for a TRL without the methods that this extends, or settings (loss, liger kernel) whose advantages
+            are not per token.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ def _probe() -> None:
     """Refuses a TRL without what ScapoTrainer extends, and warns of one that this was not tested with.
 
     Raises:
-        InputError: a method is gone, or takes other arguments.
+        InputError: if a method is gone, or takes other arguments.
     """
     wanted = {
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),

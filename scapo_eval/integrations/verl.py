@@ -28,7 +28,7 @@ def image_id_of(extra_info: Any) -> object:
     """Returns the image id that a row of the dataset carries.
 
     Raises:
-        InputError: the row has no image id.
+        InputError: if the row has no image id.
     """
     if not isinstance(extra_info, dict) or extra_info.get(IMAGE_ID) is None:
         given = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
@@ -66,7 +66,7 @@ def compute_score(
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, config: Any = None, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantage estimator ``scapo``: the token rewards themselves, without any group statistics.
+    """Computes the advantages of the estimator ``scapo``: the token rewards themselves, without any group statistics.
 
     Args:
         token_level_rewards: (B, T) reward of each token.
@@ -77,8 +77,8 @@ def compute_scapo_advantage(
         Advantages and returns, both (B, T).
 
     Raises:
-        InputError: every reward lies on the last token of its response, as verl's own reward functions
-            put it: the agent loop ``scapo`` is not in use.
+        InputError: if every reward lies on the last token of its response, as verl's own reward functions put it: the
+            agent loop ``scapo`` is not in use.
     """
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)

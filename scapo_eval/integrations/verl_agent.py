@@ -42,7 +42,7 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
     """Single-turn generation with SCAPO's token rewards.
 
     Args:
-        truth: path of the truth file, see :meth:`PresenceOracle.load`.
+        truth: path of the ground truth file, see :meth:`PresenceOracle.load`.
         vocabulary: name or path of the vocabulary, see :meth:`Vocabulary.load`.
         reward: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
         eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.

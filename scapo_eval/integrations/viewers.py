@@ -29,7 +29,7 @@ def to_fiftyone(
         The number of samples that were written.
 
     Raises:
-        InputError: none of the samples is an image of the run.
+        InputError: if none of the samples is an image of the run.
     """
     values = {record["image_id"]: record for record in run.per_image()}
     objects = {canonical_image_id(line["image_id"]): line for line in evidence}
@@ -61,7 +61,7 @@ def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
         evidence: lines of ``--per-caption``; of several captions of one image the last.
 
     Raises:
-        MissingExtra: wandb is not installed.
+        MissingExtra: if wandb is not installed.
     """
     try:
         import wandb

@@ -22,7 +22,8 @@ from ..truths.oracle import TruthGiven
 def evaluate(
     eval_file: str | Path, *, truth: TruthGiven | None = None, protocol: str | None = None, **options: Any
 ) -> Any:
-    """CHAIR of a file of predictions as a frame of one row; beside it ``*_scapo.json``, for compare and report.
+    """Computes CHAIR of a file of predictions as a frame of one row; beside it ``*_scapo.json``, for compare and
+    report.
 
     Args:
         eval_file: VLMEvalKit's predictions; ``image_path`` or ``index`` names the image.
@@ -30,7 +31,7 @@ def evaluate(
 
     Raises:
         InputErrors, InputError: see :func:`scapo_eval.chair`.
-        MissingExtra: pandas is not installed.
+        MissingExtra: if pandas is not installed.
     """
     try:
         import pandas as pd

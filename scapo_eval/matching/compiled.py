@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def sources_hash(name: str) -> str:
-    """Hash of the files of a shipped vocabulary."""
+    """Returns the hash of the files of a shipped vocabulary."""
     folder = shipped_folder("vocab")
     return digest((folder / f"{stem}{SUFFIX}").read_bytes() for stem in (name, SHARED_RULES))
 

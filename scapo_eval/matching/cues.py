@@ -117,7 +117,7 @@ def read_cues(data: bytes) -> Cues:
     """Returns the cues of a file's content.
 
     Raises:
-        KeyError, ValueError: the file is not one of cues; the project's own file is held valid by tests.
+        KeyError, ValueError: if the file is not a file of cues; tests check the project's own file.
     """
     document: Any = load_yaml(data, _FILE.name)
     parts: dict[str, str] = document["parts"]

@@ -50,13 +50,13 @@ class Finding:
 
 
 def check(vocabulary: Vocabulary) -> list[Finding]:
-    """Everything worth a look, without what the vocabulary lists as reviewed.
+    """Returns everything worth a look, without what the vocabulary lists as reviewed.
 
     Args:
         vocabulary: one that loads, so it has no conflicts.
 
     Raises:
-        MissingExtra: inflect, which knows English plurals, is not installed.
+        MissingExtra: if inflect, which knows English plurals, is not installed.
     """
     findings = [*_duplicates(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
     findings += [*_similar(vocabulary), *_ambiguous(vocabulary)]
@@ -86,7 +86,7 @@ def inflector() -> Any:
     """Returns the engine of inflect, which knows English plurals.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: if it is not installed.
     """
     try:
         import inflect
@@ -96,7 +96,7 @@ def inflector() -> Any:
 
 
 def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Countable aliases whose plural the label does not list."""
+    """Yields the countable aliases whose plural the label does not list."""
     engine = inflector()
     known = {tokenize_alias(alias) for alias in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
     for alias, label in vocabulary.aliases.items():
@@ -138,7 +138,7 @@ def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Words with another meaning that no ignore phrase guards."""
+    """Yields the words with another meaning that no ignore phrase guards."""
     guards = (*vocabulary.ignore, *vocabulary.compounds, *vocabulary.heads)
     guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():
@@ -213,7 +213,9 @@ class VocabularyDifference:
 
 
 def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
-    """Labels, aliases ``(alias, label)`` and moves ``(alias, old label, new label)`` between two vocabularies."""
+    """Returns the labels, aliases ``(alias, label)`` and moves ``(alias, old label, new label)`` between two
+    vocabularies.
+    """
     before, after = old.aliases, new.aliases
     return VocabularyDifference(
         labels_added=sorted(set(new.labels) - set(old.labels)),
@@ -237,10 +239,10 @@ _SPELLINGS = (("gray", "grey"), ("color", "colour"), ("donut", "doughnut"), ("ti
 
 
 def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Label -> plural and spelling variants of its aliases that the vocabulary does not have yet.
+    """Returns a mapping: label -> plural and spelling variants of its aliases that the vocabulary does not have yet.
 
     Raises:
-        MissingExtra: inflect is not installed.
+        MissingExtra: if inflect is not installed.
     """
     engine = inflector()
     taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}

@@ -37,7 +37,7 @@ class AliasMatcher:
         claims: which mentions the batch form counts, see :mod:`scapo_eval.matching.uses`.
 
     Raises:
-        InputError: an unknown reading.
+        InputError: for an unknown reading.
 
     Example:
         >>> import scapo_eval
@@ -56,7 +56,9 @@ class AliasMatcher:
         return one_line(self, repr(self.vocabulary))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the tables, which are made faster than they travel; with all that a subclass holds."""
+        """Returns the state without the tables, which are faster to rebuild than to send; the attributes of subclasses
+        are included.
+        """
         return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_words")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -83,13 +85,15 @@ class AliasMatcher:
         ]
 
     def _read(self, text: str, uses: tuple[Use, ...]) -> tuple[list[tuple[int, int, int]], bytearray]:
-        """Start, end and label id of the mentions of one caption, and what it does with each, as positions in USES."""
+        """Returns the start, end and label id of the mentions of one caption, and what it does with each, as positions
+        in USES.
+        """
         matches, cues = self._trie.matches_and_watched(text, _watch(uses, self._words))
         mentions = [match for match in matches if match[2] != IGNORED]
         return mentions, find_uses_of(text, mentions, cues, uses, self._words)
 
     def find_ignored(self, text: str) -> list[tuple[int, int]]:
-        """``(start, end)`` of every ignore phrase of a caption: text that looks like a mention and is not one."""
+        """Returns ``(start, end)`` of every ignore phrase in a caption: text that only looks like a mention."""
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:

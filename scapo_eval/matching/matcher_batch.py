@@ -189,7 +189,9 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """``table[index]``, faster; an index beyond the end gives the last entry. The table must lie in memory as it is."""
+    """Returns ``table[index]``, faster; an index beyond the end gives the last entry. The table must be in memory
+    unchanged.
+    """
     return table.take(index, mode="clip")
 
 
@@ -304,14 +306,16 @@ class _TrieTables:
         self._watch[watched] = list(watch.values())
 
     def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
-        """First and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its first."""
+        """Returns the first and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its
+        first.
+        """
         one_case = _ONE_CASE & self._mask[np.minimum(np.fromiter(map(len, words), dtype=np.int64), 8)]
         head = np.array([word[:8] for word in words], dtype="S8").view("<u8")
         tail = np.array([word[-8:] for word in words], dtype="S8").view("<u8")
         return head | one_case, tail | one_case
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
-        """Hash of a prefix that goes on with the word in a slot; that of one word is its slot."""
+        """Returns the hash of a prefix that goes on with the word in a slot; that of one word is its slot."""
         return (before * 40503 + slot) & (self._PREFIXES - 1)
 
     def _edge(self, node: Any, join: Any, word: Any) -> Any:
@@ -361,7 +365,7 @@ class _TrieTables:
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
-        """(mentions,) bool: a word that may be a noun stands behind, or the last letter is no small one.
+        """Returns (mentions,) bool: whether a word that may be a noun follows, or the last letter is no small one.
 
         Args:
             text: the words of the batch.
@@ -384,7 +388,7 @@ class _TrieTables:
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
-        """Columns of spans in the joined text, where each caption begins at its offset."""
+        """Returns the columns of spans in the joined text, where each caption begins at its offset."""
         indptr = np.append(np.searchsorted(start, offsets), len(start))
         shift = np.repeat(offsets, np.diff(indptr))
         return MentionColumns(
@@ -393,7 +397,7 @@ class _TrieTables:
 
     @staticmethod
     def _words(byte: NDArray[np.uint8]) -> tuple[Ints, Ints]:
-        """Start and end of every word, by comparing each byte's class with its neighbor's."""
+        """Returns the start and end of every word, by comparing each byte's class with its neighbor's."""
         inside = _in_range(byte | 0x20, "a", "z")
         inside |= _in_range(byte, "0", "9")
         inside |= byte == ord("_")
@@ -445,7 +449,7 @@ class _TrieTables:
         return begin, (what[begin] & _PHRASE > 0).nonzero()[0]
 
     def _walk(self, text: _Words, begin: Ints, word: Ints, phrases: Ints) -> tuple[Ints, Ints, Ints]:
-        """First word, last word and label id of every mention: of all matches the leftmost, then longest.
+        """Returns the first word, last word and label id of every mention: of all matches the leftmost, then longest.
 
         Args:
             text: the words of the batch.

@@ -82,7 +82,7 @@ class CandidatePhrase:
 def mine(
     texts: Iterable[str], vocabulary: Vocabulary, *, min_captions: int = 3, spacy_model: str | None = None
 ) -> list[CandidatePhrase]:
-    """Noun phrases outside the vocabulary, the most frequent first.
+    """Returns the noun phrases outside the vocabulary, the most frequent first.
 
     Args:
         texts: captions or rollouts.
@@ -91,8 +91,8 @@ def mine(
         spacy_model: name or path of a spaCy pipeline whose noun chunks are used instead of the rules.
 
     Raises:
-        MissingExtra: inflect (or spaCy, if asked for) is not installed.
-        InputError: the spaCy pipeline cannot be loaded.
+        MissingExtra: if inflect (or spaCy, if asked for) is not installed.
+        InputError: if the spaCy pipeline cannot be loaded.
     """
     engine = inflector()
     matcher = AliasMatcher(vocabulary)
@@ -126,7 +126,7 @@ def _singular(engine: Any, phrase: str) -> str:
 
 
 def _phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Head nouns and two-word compounds by rule; see the module."""
+    """Yields the head nouns and two-word compounds by rule; see the module."""
     chunk: list[re.Match[str]] = []
     opened = False
     for token in [*_TOKEN.finditer(text), None]:

@@ -1,10 +1,10 @@
 """Near misses: words that are no aliases and nearly are ("carr", "bycicle", "cha1r").
 
-A policy that is charged for naming what is not there may learn to misspell it. A word is a near miss of an alias if
-digits in it stand for letters, if it is the alias with a letter doubled or a double one single, or, of labels' own
-long names, if one letter differs or all are there in another order, both begin and end alike, and it is no inflection
-of a known word. Words of the vocabulary, function words, the nouns and verbs that descriptions use, and the English
-words that lie so near to a common label, are none.
+A policy that is charged for naming what is missing may learn to misspell it. A word is a near miss of an alias if
+digits in it stand for letters, if it is the alias with a letter doubled or a double one single, or, of labels' own long
+names, if one letter differs or all are there in another order, both begin and end alike, and it is no inflection of a
+known word. Words of the vocabulary, function words, the nouns and verbs that descriptions use, and the English words
+that lie so near to a common label, are none.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NearMisses:
         self._remembered: dict[str, int | None] = {}
 
     def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Index of the text, start and label id of every near miss."""
+        """Returns the index of the text, start and label id of every near miss."""
         misses = []
         for k, text in enumerate(texts):
             lowered = plain_letters(shown(text)).lower()
@@ -92,7 +92,7 @@ class NearMisses:
         return self._remembered[word]
 
     def _find_word(self, word: str) -> int | None:
-        """Label id of the alias that a word nearly is."""
+        """Returns the label id of the alias that a word nearly is."""
         if not word.isascii():
             return None
         if not word.isalpha():

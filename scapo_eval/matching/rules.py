@@ -69,7 +69,7 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
     """Yields the rules of an ``ignore`` list: templates, and mappings of class, reason and phrases.
 
     Raises:
-        InputError: something else stands there, an unknown class or list, a malformed or too large template.
+        InputError: for another type, an unknown class or list, or a malformed or too large template.
     """
     if not isinstance(entries, list):
         raise InputError(f"'ignore': expected a list, found {short_repr(entries)}")
@@ -100,7 +100,7 @@ def parse_lists(lists: object) -> dict[str, list[str]]:
     """Returns the named word lists of a file; a list may use those before it.
 
     Raises:
-        InputError: not a mapping of names to lists of words.
+        InputError: if it is not a mapping of names to lists of words.
     """
     if not isinstance(lists, dict):
         raise InputError(f"'lists': expected names with lists of words, found {short_repr(lists)}")
@@ -113,7 +113,7 @@ def parse_lists(lists: object) -> dict[str, list[str]]:
 
 
 def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Template -> the phrases it stands for."""
+    """Returns a mapping: template -> the phrases it stands for."""
     phrases: dict[str, list[str]] = {}
     size = 0
     for template in texts(owner, words):
@@ -128,7 +128,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns the phrases that a template stands for, in order; white space is that of a phrase.
 
     Raises:
-        InputError: a brace without its partner, an unknown list, or more than LIMIT phrases.
+        InputError: for a brace without its partner, an unknown list, or more than LIMIT phrases.
     """
     parts = _CHOICE.split(template)
     if any(c in part for part in parts[::2] for c in "{}|"):
@@ -160,7 +160,7 @@ def text_of(key: str, value: object) -> str:
     """Returns a text of a vocabulary file, empty if there is none; an unquoted number becomes its digits.
 
     Raises:
-        InputError: a list, a mapping, or True or False.
+        InputError: for a list, a mapping or a Boolean.
     """
     if value is None:
         return ""
@@ -173,7 +173,7 @@ def texts(owner: str, words: object) -> list[str]:
     """Returns a list of texts of a vocabulary file.
 
     Raises:
-        InputError: it is not a list, or holds something else than text.
+        InputError: if it is not a list, or contains anything but text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
         raise InputError(f"'{owner}': expected a list of aliases, found {short_repr(words)}")

@@ -80,13 +80,13 @@ class AliasTrie:
         self._inner = np.bincount(self.before[1:], minlength=len(key)).astype(bool).tobytes()
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """``(start, end, label id or IGNORED)`` of every match in text order."""
+        """Returns ``(start, end, label id or IGNORED)`` of every match in text order."""
         return iter(self._matches(_words(text)))
 
     def matches_and_watched(
         self, text: str, watch: Mapping[str, int]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """As ``matches``, and ``(start, end, its value)`` of every word that is in a mapping."""
+        """Yields as ``matches`` does, and ``(start, end, its value)`` of every word that is in a mapping."""
         read = _words(text)
         return self._matches(read), _watched(read, watch)
 
@@ -116,7 +116,7 @@ class AliasTrie:
 
 
 def watched(text: str, watch: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """``(start, end, its value)`` of every word of a text that is in a mapping."""
+    """Returns ``(start, end, its value)`` of every word of a text that is in a mapping."""
     return _watched(_words(text), watch)
 
 

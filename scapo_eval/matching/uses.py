@@ -67,7 +67,9 @@ EDITION = 1
 
 @lru_cache
 def reading_of(claims: Reading) -> str | None:
-    """Hash of the rules by which a reading leaves mentions out, for signatures; None for ``all``, which has none."""
+    """Returns the hash of the rules by which a reading leaves mentions out, for signatures; None for ``all``, which has
+    none.
+    """
     if not LEFT_OUT[claims]:
         return None
     lists = [value for name, value in sorted(vars(context).items()) if isinstance(value, (frozenset, tuple))]
@@ -95,7 +97,7 @@ class SpecialWords:
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
         others: folded alias -> words one of which a caption must have, and words of which it must have none, for the
-            alias to mean something else.
+            alias to mean anything else.
         watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
     """
 
@@ -207,7 +209,7 @@ def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
 
 @lru_cache
 def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
-    """(uses,) bool, what a reading omits, by position in USES."""
+    """Returns (uses,) bool, what a reading omits, by position in USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
@@ -444,7 +446,7 @@ def clear_cache() -> None:
 
 
 def _article(words: Sequence[str]) -> int:
-    """Position of the definite article or possessive among the words before a mention; -1 without one."""
+    """Returns the position of the definite article or possessive among the words before a mention; -1 without one."""
     scopes = shipped_cues().scopes
     for k in range(len(words) - 1, max(len(words) - 6, -1), -1):
         if words[k] in scopes.definite:

@@ -128,7 +128,8 @@ def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
 def _listed(
     mentions: MentionColumns, row: NDArray[np.int64], place: NDArray[np.int64], until: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """(rows,) whether mentions are in a list without commas: three side by side, or two that begin a text.
+    """Returns (rows,) bool: whether mentions are in a list without commas: three side by side, or two that begin a
+    text.
 
     In such a list nothing modifies.
 

@@ -67,7 +67,7 @@ def shown(text: str) -> str:
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """:func:`shown` of every text."""
+    """Returns :func:`shown` of every text."""
     together = "".join(texts)
     return [*map(shown, texts)] if "<" in together or "[" in together else texts
 

@@ -48,7 +48,7 @@ class LabelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """Aliases that are something else where the rest of a caption says so: the "keyboard" of a piano.
+    """Aliases that are anything else where the rest of a caption says so: the "keyboard" of a piano.
 
     Attributes:
         words: the aliases.
@@ -75,7 +75,7 @@ class Vocabulary:
         kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
             mother" of elephants): a modifier there.
         kin_of: labels.
-        senses: aliases that are something else where other words of a caption say so: a modifier there.
+        senses: aliases that are anything else where other words of a caption say so: a modifier there.
         rules: where the ignore phrases come from, for people who review them.
         info: label -> LabelInfo.
         reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
@@ -134,8 +134,8 @@ class Vocabulary:
             compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: see the class.
 
         Raises:
-            InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
-                empty or malformed alias, a label without any, a head or kin that is not an alias.
+            InputErrors: with every conflict: an alias of two labels, an alias that is an ignore phrase, an empty or
+                malformed alias, a label without any, a head or kin that is not an alias.
         """
         table = {label: texts(label, aliases) for label, aliases in labels.items()}
         phrases = texts("ignore", ignore)
@@ -180,8 +180,8 @@ class Vocabulary:
         """Loads ``coco80``, ``dopa160`` or a YAML (or JSON) file in the format of ``docs/vocabulary.md``.
 
         Raises:
-            InputError: an unknown name, or the file is not a valid vocabulary.
-            InputErrors: every conflict of the alias map.
+            InputError: for an unknown name or an invalid vocabulary file.
+            InputErrors: with every conflict of the alias map.
         """
         text = str(name_or_path)
         shipped = shipped_vocabularies()
@@ -283,7 +283,7 @@ def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
 
 
 def shipped_vocabularies() -> dict[str, Any]:
-    """Name -> readable resource of the vocabularies that come with the project."""
+    """Returns a mapping: name -> readable resource of the vocabularies that come with the project."""
     folder = shipped_folder("vocab")
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
     resources = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
@@ -318,7 +318,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     """Returns an alias as folded words with the joins between them: ``("t", " ", "shirt")``.
 
     Raises:
-        ValueError: it is empty, does not begin and end with a word character, or holds control characters.
+        ValueError: if it is empty, does not begin and end with a word character, or holds control characters.
     """
     return tuple(alias_path(alias).split(PART))
 
@@ -471,7 +471,9 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
-    """Label -> aliases of a file that only lists words, a line or an element each, or maps labels to aliases."""
+    """Returns a mapping: label -> aliases of a file that only lists words, a line or an element each, or maps labels to
+    aliases.
+    """
     if isinstance(document, str):
         document = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
         document = document[1:] if document[0].lower() in ("label", "labels", "word", "words", "name") else document
@@ -555,7 +557,7 @@ def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[st
 
 
 def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
-    """Words of an alias -> its label; those of malformed ones, which are named later, are omitted."""
+    """Returns a mapping: words of an alias -> its label; malformed aliases are omitted and reported later."""
     labels = {_words_of(alias): label for alias, label in aliases.items()}
     labels.pop("", None)
     return labels

@@ -30,8 +30,8 @@ def read_answers(
         warn: told of damage that does not prevent reading (cut cells of a workbook).
 
     Raises:
-        InputError: no known layout, a layout without answers, or several models in one file.
-        InputErrors: unreadable records.
+        InputError: for an unknown layout, a layout without answers, or several models in one file.
+        InputErrors: for unreadable records.
     """
     yield from answers_of(open_layout(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
 
@@ -88,7 +88,7 @@ def unique(answers: Iterable[Answer], path: str) -> Iterator[Answer]:
     """Yields the same answers, refusing those to a question answered before.
 
     Raises:
-        InputErrors: questions answered several times, with both lines.
+        InputErrors: for questions answered several times, with both lines.
     """
     faults = FaultList()
     seen: dict[tuple[str | None, ...], int] = {}

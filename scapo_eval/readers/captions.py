@@ -165,7 +165,7 @@ class Captions:
         return self.image_ids, self.captions, self.numbers, self.ids, self.objects, self.models
 
     def for_checks(self) -> Captions:
-        """Only what :class:`FileChecks` looks at."""
+        """Returns only what :class:`FileChecks` looks at."""
         if self.ids.count(None) < len(self.ids):
             return Captions(numbers=self.numbers, ids=self.ids, models=self.models, prompts=self.prompts)
         models = list(dict.fromkeys(self.models))
@@ -254,7 +254,7 @@ def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowB
     """Yields the own captions of a parquet file, or of one of its row groups, in blocks and in order.
 
     Raises:
-        InputError: the file is damaged or cannot be read.
+        InputError: if the file is damaged or cannot be read.
     """
     with open_parquet(path) as file:
         first = 1 + sum(file.metadata.row_group(k).num_rows for k in range(row_group or 0))
@@ -285,8 +285,8 @@ def caption_blocks(
         warn: told of damage that does not prevent reading.
 
     Raises:
-        InputError: unknown layout, one without captions, yes/no answers, or several models in one file.
-        InputErrors: unreadable records.
+        InputError: for an unknown layout, a layout without captions, yes/no answers, or several models in one file.
+        InputErrors: for unreadable records.
     """
     if isinstance(path, Records):
         yield from iter_blocks(path)
@@ -373,7 +373,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
     """Yields the lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
 
     Raises:
-        InputError: the file cannot be read, or holds no record.
+        InputError: if the file cannot be read, or holds no record.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -431,7 +431,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
     """Returns a block in which nothing is wrong, in half the time that a look at every record takes.
 
     Raises:
-        ValueError, RecursionError: something is wrong, or only unusual.
+        ValueError, RecursionError: for anything invalid or unusual.
     """
     if any(data.count(key) > len(lines) for key in _ONCE):
         raise ValueError("a key may appear twice")
@@ -465,7 +465,7 @@ def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
 
 
 def bytes_behind(block: object) -> int:
-    """Raw bytes of the file behind a block that travels as its place in it; 0 behind any other."""
+    """Returns the raw bytes of the file behind a block that travels as its place in it; 0 behind any other."""
     return block.lines.left if isinstance(block, Block) and isinstance(block.lines, Span) else 0
 
 

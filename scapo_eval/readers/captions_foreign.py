@@ -15,7 +15,7 @@ from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Recognized, open_layout
 def read_foreign_captions(
     path: str | Path, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[tuple[int, str, str]]:
-    """Captions of a file in any understood layout (the project's own too), in its order.
+    """Yields the captions of a file in any understood layout (the project's own too), in its order.
 
     Args:
         path: file or ``-``.
@@ -28,8 +28,8 @@ def read_foreign_captions(
         (line, canonical image id, caption); several captions of one image are several samples.
 
     Raises:
-        InputError: no known layout, a layout without captions, or several models in one file.
-        InputErrors: unreadable records.
+        InputError: for an unknown layout, a layout without captions, or several models in one file.
+        InputErrors: for unreadable records.
     """
     source = open_layout(path, on_error=on_error, warn=warn)
     for caption in captions_of(source, model=model, on_error=on_error, warn=warn):

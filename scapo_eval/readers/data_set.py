@@ -55,9 +55,7 @@ def _unpacked_name(name: str) -> str:
 
 
 def input_at(path: Input) -> Source:
-    """Returns the input at a path: a file, or the files of a folder or pattern as one. A source is returned as
-    it is.
-    """
+    """Returns the input at a path: a file, or the files of a folder or pattern as one. A source is returned unchanged."""
     if isinstance(path, Source):
         return path
     return DataSet(path) if is_data_set(os.fspath(path)) else Source.of(path)
@@ -72,7 +70,7 @@ class DataSet(Source):
         path: of a folder, or a pattern (``parts/*.parquet``; ``**`` for folders inside folders).
 
     Raises:
-        InputError: no file matches.
+        InputError: if no file matches.
     """
 
     def __init__(self, path: Input) -> None:
@@ -114,23 +112,23 @@ class DataSet(Source):
         return sum(self._sizes)
 
     def keep(self) -> None:
-        """Nothing needs to be kept of files."""
+        """Does nothing: nothing about the files needs to be kept."""
 
     def check(self) -> None:
-        """Nothing: each file is checked while it is read."""
+        """Does nothing: each file is checked while it is read."""
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
         """Opens all records as JSON Lines.
 
         Raises:
-            InputError: a file cannot be read, or is of another kind or layout than the first.
+            InputError: if a file cannot be read, or is of another kind or layout than the first.
         """
         self._check_kinds()
         yield io.BufferedReader(_Chunks(self._chunks()))
 
     def place(self, line: int) -> tuple[str, int]:
-        """File and line in it (of an array its element, of parquet its row) of a line that has been read."""
+        """Returns the file and the line (or array element, or parquet row) of a line that has been read."""
         begins = [0, *accumulate(self._lines)]
         k = min(bisect_right(begins, line - 1), len(self._files)) - 1
         return self._files[k], line - begins[k]
@@ -212,7 +210,7 @@ class _Chunks(io.RawIOBase):
 
 @contextmanager
 def naming_files(sources: Collection[object]) -> Iterator[None]:
-    """Around the reading of inputs: a fault in a data set is said to be where it is, in one of its files.
+    """Wraps the reading of inputs: a fault in a data set is said to be where it is, in one of its files.
 
     Args:
         sources: the inputs; more may be added inside.

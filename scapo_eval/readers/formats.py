@@ -100,7 +100,7 @@ def recognize(path: Readable) -> Format:
     """Returns the layout of a file, by its content.
 
     Raises:
-        InputError: no known layout; says what was found and what is understood.
+        InputError: for an unknown layout; the message says what was found and what is supported.
     """
     return open_layout(path, warn=lambda message: None).format
 
@@ -114,7 +114,7 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         warn: told of damage that does not prevent reading.
 
     Raises:
-        InputError: unreadable, or no known layout.
+        InputError: if it is unreadable or its layout is unknown.
     """
     rows = open_rows(path, on_error=on_error, warn=warn)
     layout = layout_of(rows)
@@ -202,7 +202,7 @@ def _own_answer(row: Record, line: int) -> Answer:
 
 
 def _agrees(row: Record) -> bool | None:
-    """HallusionBench's ``same``, which is "1" or "0"."""
+    """Reads HallusionBench's ``same``, which is "1" or "0"."""
     return {"1": True, "0": False}.get(str(row.get("same")))
 
 
@@ -225,7 +225,7 @@ def _own_captions(key: str) -> CaptionsOf:
 
 
 def _objects(row: Record) -> list[str] | None:
-    """Inline truth; in the cell of a table it is a JSON list, or nothing."""
+    """Reads an inline ground truth; in the cell of a table it is a JSON list, or nothing."""
     value = row.get("objects")
     if isinstance(value, str):
         try:
@@ -331,7 +331,7 @@ def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _pope_answer(row: Record, line: int) -> Answer:
-    """POPE's answers carry no id: its questions are numbered by line, from 1, and so are these."""
+    """Reads POPE's answers, which carry no id: its questions are numbered by line, from 1, and so are these."""
     return Answer(
         id=str(line),
         response=text_in(row, "answer"),
@@ -354,7 +354,7 @@ def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
 
 
 def _lmms_responses(row: Record) -> list[str]:
-    """``"No"`` (v0.7), ``["No"]`` (to v0.6) or ``[["No"]]`` (unfiltered)."""
+    """Reads ``"No"`` (v0.7), ``["No"]`` (to v0.6) or ``[["No"]]`` (unfiltered)."""
     listed: list[str] = []
     stack = [row.get("filtered_resps", row.get("resps"))]
     while stack:
@@ -441,7 +441,7 @@ def hallusionbench_id(row: Record) -> str:
 
 
 def hallusionbench_label(row: Record) -> str | None:
-    """``yes`` or ``no`` of ``gt_answer``, which is 1 or 0."""
+    """Returns ``yes`` or ``no`` for ``gt_answer``, which is 1 or 0."""
     return {"1": "yes", "0": "no"}.get(str(row.get("gt_answer")))
 
 
@@ -713,7 +713,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def wrong_kind(source: Recognized, wanted: str) -> InputError:
-    """Returns the error for a file that is known, but holds something else.
+    """Returns the error for a file that is known, but holds anything else.
 
     Args:
         source: the file.
@@ -746,7 +746,7 @@ def recognize_file(path: Readable) -> KnownFile | None:
         path: of a file or folder, an input that is read afterwards, or records in memory.
 
     Raises:
-        InputError: it is not found or cannot be read.
+        InputError: if it is not found or cannot be read.
     """
     if isinstance(path, Records):
         return _recognized(open_rows(path, warn=lambda message: None))

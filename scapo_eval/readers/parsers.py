@@ -60,7 +60,7 @@ _VLMEVALKIT_STOPS = 32  # its re.sub is handed a flag of that value where the co
 
 
 def vlmevalkit(response: str) -> YesNo | None:
-    """VLMEvalKit's rule: exactly one of the words yes and no occurs.
+    """Applies VLMEvalKit's rule: exactly one of the words yes and no occurs.
 
     A sign that touches a blank anywhere in the text is deleted (every sign, if digits around a comma occur),
     any other becomes a blank; colons, asterisks and apostrophes stay, so ``Yes:`` and ``**Yes**`` say neither.
@@ -77,12 +77,12 @@ def vlmevalkit(response: str) -> YesNo | None:
 
 
 def lmms(response: str) -> YesNo | None:
-    """lmms-eval's rule for POPE: the whole answer is the word, in any case."""
+    """Applies lmms-eval's rule for POPE: the whole answer is the word, in any case."""
     return _exactly(response.lower().strip(), "yes", "no")
 
 
 def amber(response: str) -> YesNo | None:
-    """AMBER's own rule: the whole answer is ``Yes`` or ``No``, to the letter."""
+    """Applies AMBER's own rule: the whole answer is ``Yes`` or ``No``, to the letter."""
     return _exactly(response, "Yes", "No")
 
 
@@ -108,8 +108,8 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
     """Returns the rule called ``name``, for ``default`` and ``contains`` with further words for yes and no.
 
     Raises:
-        InputError: no rule of that name, words for a rule that has its own, a "word" that is several words,
-            or one word for both.
+        InputError: for an unknown rule, words for a rule with its own words, a "word" of several words, or the same
+            word for both.
     """
     extra: dict[str, YesNo] = {}
     means: tuple[tuple[Iterable[str], YesNo], ...] = ((yes, "yes"), (no, "no"))

@@ -20,7 +20,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class) )", re.
 
 
 def texts(suffix: str) -> dict[str, str]:
-    """Name -> text of each part of the page with a suffix, sorted by name."""
+    """Returns a mapping: name -> text of each part of the page with a suffix, sorted by name."""
     parts = sorted((path.name, path) for path in PAGE.iterdir() if path.name.endswith(suffix))
     return {name.removesuffix(suffix): path.read_text("utf-8") for name, path in parts}
 

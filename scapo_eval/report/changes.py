@@ -112,7 +112,7 @@ def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resamp
 
 
 def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[str, float | None]:
-    """By how much more a system says: ``words`` and ``objects`` per caption, as a share of the baseline's.
+    """Returns how much more a system says: ``words`` and ``objects`` per caption, as a share of the baseline's.
 
     On the shared images; None if there is none, or the baseline has nothing of it.
     """

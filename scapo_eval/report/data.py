@@ -304,8 +304,8 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     """Reads ``metrics.jsonl`` and, where they are there, samples, alarms and settings of a run's folder.
 
     Raises:
-        InputError: the file is not found, ``step`` does not increase, or a value is not a number.
-        InputErrors: records that are no JSON objects.
+        InputError: if the file is not found, ``step`` does not increase, or a value is not a number.
+        InputErrors: for records that are not JSON objects.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
@@ -675,11 +675,11 @@ def marked(
     uses: NDArray[np.uint8] | None = None,
     counts: NDArray[np.bool_] | None = None,
 ) -> dict[str, list[Any]]:
-    """Texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
+    """Returns the texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
 
     Args:
         texts: n texts.
-        states: (n, labels) truth of each text's image; None without a truth.
+        states: (n, labels) truth of each text's image; None without a ground truth.
         matcher: finds the mentions and the ignore phrases; None marks nothing.
         rewards: rewards of the texts' pieces; None leaves the pieces out.
         mentions: the texts' mentions; None takes all that the matcher finds.

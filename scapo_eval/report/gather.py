@@ -53,7 +53,7 @@ class Settings:
     """Settings that decide how the inputs of a report are judged and named.
 
     Attributes:
-        truth: truth file, to judge captions and training samples by; None: captions' own ``objects``.
+        truth: ground truth file, to judge captions and training samples by; None: captions' own ``objects``.
         vocabulary: name or file.
         dopa, dopa_vocabulary: a DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
         scoring: how captions are scored.
@@ -262,7 +262,7 @@ class _Judging:
             return check_claims(file, self.truth, self.scenes, self.settings.kinds, self.settings.scoring, **how)
 
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
-        """Object HalBench's values by the lists of a judge, and the lists."""
+        """Returns Object HalBench's values by the lists of a judge, and the lists."""
         if self.oracle is None:
             raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
         texts: list[JudgedText] = []

@@ -86,7 +86,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         state: fingerprint of the inputs, for a served page that follows them; None for a file.
 
     Raises:
-        MissingExtra: jinja2 is not installed.
+        MissingExtra: if jinja2 is not installed.
     """
     try:
         import jinja2
@@ -164,7 +164,9 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    """JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means markup."""
+    """Packs data as JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means
+    markup.
+    """
     return _packed_bytes(dump_json(value))
 
 
@@ -441,7 +443,7 @@ def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
 def _captions(
     runs: Iterable[CaptionEvidence], slices: Sequence[str], places: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Columns of every caption; images in the order in which they first occur.
+    """Returns the columns of every caption; images in the order in which they first occur.
 
     ``texts`` holds the captions image by image, then system by system: captions of one image share phrases, and so they
     lie within gzip's window. ``image`` and ``line`` are steps from the one before, ``form`` a mark's label and length
@@ -506,7 +508,7 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     """Returns the picture file of each image, where the folder (or a subfolder) has it.
 
     Raises:
-        InputError: the folder is not found, or none of the images is in it.
+        InputError: if the folder is not found, or none of the images is in it.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -536,11 +538,11 @@ def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
 
 
 def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
-    """Small JPEG copies as ``data:`` addresses, THUMBNAIL_PIXELS on the longer side.
+    """Returns the small JPEG copies as ``data:`` addresses, THUMBNAIL_PIXELS on the longer side.
 
     Raises:
-        MissingExtra: Pillow is not installed.
-        InputError: a file is not a readable image.
+        MissingExtra: if Pillow is not installed.
+        InputError: if a file is not a readable image.
     """
     import io
 

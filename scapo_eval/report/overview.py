@@ -101,7 +101,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
 
 
 def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str, Any]]:
-    """Image and text of the captions that name most absent objects, the shorter one first of equal ones."""
+    """Returns the image and text of the captions that name most absent objects, the shorter one first of equal ones."""
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)
     order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))
     return [{"image": run.image_ids[k], "text": texts.add(run, k)} for k in order[:most]]
@@ -143,7 +143,7 @@ def _sliced(group: Results) -> dict[str, Any]:
 
 
 def natural_baselines(images: Sequence[frozenset[str]]) -> list[int]:
-    """For each system, the first that shares enough images with it to be compared; itself where none before does."""
+    """Returns for each system the first one with enough shared images for a comparison; else the system itself."""
 
     def comparable(a: frozenset[str], b: frozenset[str]) -> bool:
         return a == b or len(a & b) >= MIN_SHARED_IMAGES

@@ -60,7 +60,7 @@ class Style:
         style: name or file of a style sheet of matplotlib, applied last.
 
     Raises:
-        InputError: the width, the font or the style sheet is not a valid one.
+        InputError: if the width, the font or the style sheet is not valid.
     """
 
     width: str | float = "text"
@@ -107,16 +107,16 @@ class Style:
         return "#3b2c14" if self.dark else "#fbe9d0"
 
     def color(self, k: int) -> str:
-        """Color of the k-th system."""
+        """Returns the color of the k-th system."""
         return (DARK_COLORS if self.dark else COLORS)[k % len(COLORS)]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Matplotlib with these settings.
+        """Applies these settings to Matplotlib.
 
         Raises:
-            InputError: the font or the style sheet is not found.
-            MissingExtra: matplotlib is not installed.
+            InputError: if the font or the style sheet is not found.
+            MissingExtra: if matplotlib is not installed.
         """
         matplotlib = _matplotlib()
         from matplotlib import font_manager
@@ -158,7 +158,7 @@ def picture_format(path: str) -> str:
     """Returns the format that a file's name asks for.
 
     Raises:
-        InputError: it is none of FORMATS.
+        InputError: if it is none of FORMATS.
     """
     suffix = Path(path).suffix.lstrip(".").lower()
     if suffix not in FORMATS:
@@ -222,15 +222,15 @@ def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[s
 
 
 def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
-    """Hallucination against coverage with curves of equal Cap. Score, 95 % regions, arrows and trails.
+    """Draws hallucination against coverage with curves of equal Cap. Score, 95 % regions, arrows and trails.
 
     Args:
         planes: the planes, drawn as one panel each.
         style: how it is drawn.
 
     Raises:
-        InputError: ``planes`` is empty.
-        MissingExtra: matplotlib is not installed.
+        InputError: if ``planes`` is empty.
+        MissingExtra: if matplotlib is not installed.
     """
     if not planes:
         raise InputError("nothing to draw: a frontier needs systems with both a Hal. Rate and a Cover Rate")
@@ -356,7 +356,7 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
         style: how it is drawn.
 
     Raises:
-        InputError: there are no captions, or nothing is hallucinated.
+        InputError: if there are no captions, or nothing is hallucinated.
     """
     if not systems:
         raise InputError("labels are counted in captions: give captions files and --truth")
@@ -392,7 +392,7 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
 
 
 def differences(group: Results, metrics: Sequence[str] | None = None, style: Style | None = None) -> Any:
-    """Differences to the baseline with their intervals, ranked: filled where the test shows one.
+    """Draws differences to the baseline with their intervals, ranked: filled where the test shows one.
 
     Args:
         group: results of one benchmark.
@@ -400,7 +400,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
         style: how it is drawn.
 
     Raises:
-        InputError: there are no differences, or a metric is not one of the benchmark's.
+        InputError: if there are no differences, or a metric is not one of the benchmark's.
     """
     metric_set = group.metric_set
     chosen = list(metrics) if metrics is not None else spoken_metrics(metric_set)[:3]
@@ -444,14 +444,15 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
 
 
 def faithscore(group: Results, style: Style | None = None) -> Any:
-    """FaithScore against Avg. Facts, a panel per generation setting (the paper's figure): more and right is up, right.
+    """Draws FaithScore against Avg. Facts, a panel per generation setting (the paper's figure): more and right is up,
+    right.
 
     Args:
         group: results of ``faithscore``.
         style: how it is drawn.
 
     Raises:
-        InputError: the results are of another benchmark.
+        InputError: if the results are of another benchmark.
     """
     ending = "faithscore"
     of_settings = [name.removesuffix(ending) for name in group.metric_set.formulas if name.endswith(ending)]
@@ -486,7 +487,8 @@ def faithscore(group: Results, style: Style | None = None) -> Any:
 
 
 def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None) -> Any:
-    """Training curves, one panel per quantity, one line per training run; the logged values are drawn behind the lines.
+    """Draws training curves, one panel per quantity, one line per training run; the logged values are drawn behind the
+    lines.
 
     Args:
         logs: logs of training runs.
@@ -495,7 +497,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
         style: how it is drawn.
 
     Raises:
-        InputError: ``logs`` is empty, or has none of the quantities that are drawn.
+        InputError: if ``logs`` is empty, or has none of the quantities that are drawn.
     """
     if not logs:
         raise InputError("nothing to draw: give the folder of a training run, with metrics.jsonl")

@@ -87,7 +87,9 @@ def quantity(name: str) -> Quantity:
 
 
 def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Names by their group, groups in the order of ``GROUPS``, names in that of the table; empty groups omitted."""
+    """Returns the names by their group, groups in the order of ``GROUPS``, names in that of the table; empty groups
+    omitted.
+    """
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))
     members_of = {group: [name for name in wanted if quantity(name).group == group] for group in GROUPS}

@@ -99,7 +99,7 @@ def sentence(
     Args:
         rows: their comparisons, one per metric.
         metric_set: the metrics.
-        length: comparison of their caption lengths (words), where there are captions.
+        length: comparison of their caption lengths (words), if there are captions.
         same_images: whether both were scored on exactly the same images.
         verdict: the joint test of "better in one, worse in none", if there is one.
         named: what a metric is called, with its reader where that is the project's own.

@@ -74,7 +74,7 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
         metrics: which metrics ``scores`` shows; None: all of one benchmark, the headline metrics of several.
 
     Raises:
-        InputError: the report has none of the metrics that the table shows, or ``metrics`` names an unknown one.
+        InputError: if the report has none of the metrics that the table shows, or ``metrics`` names an unknown one.
     """
     if which == "3":
         return _density_table(report)
@@ -108,7 +108,9 @@ def _density_table(report: Report) -> Table:
 
 
 def _faithscore_columns(report: Report) -> tuple[ShownMetric, ...]:
-    """FaithScore and Avg. Facts of each generation setting (the paper's figure of them); overall without settings."""
+    """Returns FaithScore and Avg. Facts of each generation setting (the paper's figure of them); overall without
+    settings.
+    """
     names = [
         name for group in report.groups if group.metric_set.name == "faithscore" for name in group.metric_set.formulas
     ]

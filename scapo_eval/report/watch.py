@@ -47,8 +47,8 @@ class ReportServer(ThreadingHTTPServer):
         url: address of the page, with its token.
 
     Raises:
-        OSError: the port is taken.
-        ScapoError: the first page cannot be made.
+        OSError: if the port is taken.
+        ScapoError: if the first page cannot be made.
     """
 
     daemon_threads = True

@@ -129,7 +129,7 @@ class Benchmark:
         headline: the metrics by which it is known, for tables of several benchmarks; none: all of them.
         frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
         score: files of one or several systems (:class:`~scapo_eval.benchmarks.systems.Systems`) -> a run each; its
-            keyword parameters are the options. No runs: it has done something else, and nothing is shown.
+            keyword parameters are the options. No runs: it has done anything else, and nothing is shown.
         files: what the files are called on the help page and in Python, as a parameter.
         takes: kinds of files (:mod:`scapo_eval.readers.kinds`) that they are.
         metavar: how they are given, if it is not as ``FILES...``.
@@ -222,12 +222,12 @@ def _others() -> Mapping[str, EntryPoint]:
 
 
 def other_benchmarks() -> list[str]:
-    """Names of the benchmarks from other packages."""
+    """Returns the names of the benchmarks from other packages."""
     return sorted(_others())
 
 
 def benchmark_names() -> list[str]:
-    """Shipped benchmarks, then those from other packages."""
+    """Returns the shipped benchmarks, then those from other packages."""
     return [*SUMMARIES, *other_benchmarks()]
 
 
@@ -241,7 +241,7 @@ def benchmark(name: str) -> Benchmark:
     """Returns the record of a benchmark.
 
     Raises:
-        InputError: unknown benchmark, or one from another package that cannot be loaded.
+        InputError: for unknown benchmark, or one from another package that cannot be loaded.
     """
     if name in SUMMARIES:
         shipped: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
@@ -290,7 +290,7 @@ def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
         columns: of the file's counts.
 
     Raises:
-        InputError: this version does not know it, or its columns are others.
+        InputError: if this version does not know it, or its columns are others.
     """
     record = find_benchmark(name)
     if record is None or record.metric_set is None:

@@ -26,10 +26,10 @@ def check_results(document: Mapping[str, Any]) -> None:
     Counts are non-negative whole numbers, rows complete, image ids unique in any spelling; the counts of a system are
     the sums of its rows; columns that are part of others (:attr:`scapo_eval.results.metric.MetricSet.at_most`,
     ``adds_up``) do not exceed them. What a system says of its rows is what they prove: numbers of records and images,
-    the hash of the image ids, that of the truth's cells, the captions per image.
+    the hash of the image ids, that of the ground truth's cells, the captions per image.
 
     Raises:
-        InputError: names the field, for example ``per_image[0].rows[3]``.
+        InputError: with the name of the field, for example ``per_image[0].rows[3]``.
     """
     metric_set = _typed(document, "metric", str, "")
     systems = _typed(document, "systems", list, "")
@@ -135,7 +135,7 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
 
 
 def _check_parts(by: Mapping[str, Any], place: str, columns: list[str], total: NDArray[np.int64]) -> None:
-    """Counts by image and value of a column add up to those by image."""
+    """Checks that counts by image and value of a column add up to those by image."""
     _typed(by, "column", str, place)
     ids, values, rows = (_typed(by, key, list, place) for key in ("image_ids", "values", "rows"))
     if not len(ids) == len(values) == len(rows):
@@ -219,7 +219,7 @@ def _hashes(ids: list[str]) -> list[str]:
 
 
 def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:
-    """(images, columns) counts, after a look at every one of them."""
+    """Returns the (images, columns) counts, after a look at every one of them."""
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(columns):
             size = f"{len(row)} counts" if isinstance(row, list) else json_type(row)

@@ -28,10 +28,10 @@ def compare(
 
     Args:
         runs: the first is the baseline.
-        resampling: of all intervals and tests; None takes the first run's.
-        test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
+        resampling: of all intervals and tests; None uses those of the first run.
+        test: method of the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         allow_different: go on where runs were scored differently, and name in every row in what.
-        margin: difference up to which two systems count as equal (0.01: one point), for ``p_equivalence``.
+        margin: largest difference at which two systems count as equal (0.01: one point), for ``p_equivalence``.
 
     Returns:
         The runs, their intervals made alike, a joint verdict on every system
@@ -43,7 +43,7 @@ def compare(
         ``differing``, the fields of the signature in which the two differ.
 
     Raises:
-        InputError: runs of different benchmarks, or scored against different truths, with different vocabularies,
+        InputError: for runs of different benchmarks, or scored against different truths, with different vocabularies,
             readings, parsers, modes...; McNemar's test of metrics without single verdicts.
     """
     drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
@@ -72,7 +72,7 @@ def compare(
 
 
 def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:
-    """Field -> both values, for everything in which two runs were scored differently.
+    """Returns a mapping: field -> both values, for everything in which two runs were scored differently.
 
     Beside the fields of their signatures (:meth:`~scapo_eval.results.signature.Signature.differences`) these are what
     the truths say of the images that both have (the names and label sets of the truths do not matter then), and the

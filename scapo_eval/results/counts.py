@@ -38,11 +38,11 @@ class CountTable:
         return np.asarray(self.rows.sum(axis=0, dtype=np.int64))
 
     def counts(self) -> dict[str, int]:
-        """Column name -> sum over all images."""
+        """Returns a mapping: column name -> sum over all images."""
         return dict(zip(self.columns, self.total.tolist(), strict=True))
 
     def select(self, image_ids: Iterable[str]) -> CountTable:
-        """Returns the rows of these images, in the order given (KeyError for one that is not there)."""
+        """Returns the rows of these images, in the order given (KeyError for one that is missing)."""
         position = {image: k for k, image in enumerate(self.image_ids)}
         ids = tuple(image_ids)
         places = [position[image] for image in ids]
@@ -55,7 +55,7 @@ class CountTable:
 
     @property
     def per_image(self) -> int | None:
-        """Number of captions that most images have; None where captions are not counted."""
+        """Number of captions that most images have; None if captions are not counted."""
         if "captions" not in self.columns or not len(self.rows):
             return None
         numbers, images = np.unique(self.rows[:, self.columns.index("captions")], return_counts=True)
@@ -71,7 +71,7 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
 
 
 def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """Counts in the smallest type of integers that fits, for the way between processes."""
+    """Returns the counts in the smallest type of integers that fits, to be sent between processes."""
     extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
 

@@ -52,7 +52,7 @@ def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
     """Returns a run as a document of Every Eval Ever; metrics without a value are omitted.
 
     Raises:
-        InputError: the run has no value at all.
+        InputError: if the run has no value at all.
     """
     model = dict(provenance.models).get(run.name, f"unknown/{_plain(run.name)}")
     benchmark = run.metric_set.name
@@ -171,7 +171,7 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
         evidence: lines of ``--per-answer`` or ``--per-caption``.
 
     Raises:
-        InputError: a line is neither.
+        InputError: if a line is neither.
     """
     results = {result["evaluation_result_id"]: result for result in document["evaluation_results"]}
     wanted: tuple[str, ...]
@@ -262,7 +262,7 @@ def documents(runs: tuple[Run, ...], provenance: Provenance) -> Iterator[dict[st
     """Yields one document per run.
 
     Raises:
-        InputError: a model is named for a system that there is not; a run has no value.
+        InputError: if a model is named for a system that there is not; a run has no value.
     """
     names = [run.name for run in runs]
     for name, _ in provenance.models:

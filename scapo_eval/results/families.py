@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction for several tests (Holm 1979); None stays None."""
+    """Applies Holm's step-down correction for several tests (Holm 1979); None stays None."""
     known = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = list(p_values)
     running = 0.0
@@ -17,7 +17,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def tarone_holm(p_values: Sequence[float], smallest: Sequence[float]) -> list[float]:
-    """Holm's correction where a test that could not have been significant is not counted.
+    """Applies Holm's correction without the tests that could not have been significant.
 
     A discrete test has a smallest p-value that it can reach (five images that differ: 2 / 32); while that is above a
     p-value in question, it cannot be the one that is wrongly significant (Tarone 1990; step-down and consistent over

@@ -15,7 +15,7 @@ def to_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
     """Returns a pandas DataFrame of records with the keys COLUMNS; the numbers are floats, NaN if there is none.
 
     Raises:
-        MissingExtra: pandas is not installed.
+        MissingExtra: if pandas is not installed.
     """
     try:
         import pandas

@@ -111,7 +111,7 @@ def handed_over(source: Recognized, path: Input) -> HandedOver:
     """Returns the values of an opened file.
 
     Raises:
-        InputError: the file holds no number, or is not a results file of a harness.
+        InputError: if the file holds no number, or is not a results file of a harness.
     """
     if source.format is LMMS_EVAL_RESULTS:
         run = _lmms_eval(source.rows)
@@ -133,7 +133,7 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
         name: makes all of them one system of this name; without it a run belongs to its model, or to its file.
 
     Raises:
-        InputError: two files of one system give the same metric.
+        InputError: if two files of one system give the same metric.
     """
     systems: dict[str, list[HandedOver]] = {}
     for run in runs:
@@ -287,7 +287,8 @@ def _main_split(table: Sequence[Record], name: str) -> Known:
 
 
 def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
-    """MMBench is scored circularly (``_acc.csv``), or both ways in one table (``_acc_all.csv``).
+    """Splits results of MMBench, which is scored circularly (``_acc.csv``), or both ways in one table
+    (``_acc_all.csv``).
 
     The vanilla table of older versions has the same columns; only its file name tells them apart.
     """

@@ -35,19 +35,21 @@ def normal() -> NormalDist:
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Student's quantile, by Wallace's approximation (1959): below 0.3 % off from 5 degrees of freedom on."""
+    """Returns Student's quantile, by Wallace's approximation (1959): below 0.3 % off from 5 degrees of freedom on."""
     z = normal().inv_cdf(p) * (8 * df + 3) / (8 * df + 1)
     return math.copysign(math.sqrt(df * math.expm1(min(700.0, z * z / df))), z)
 
 
 def t_tail(t: float, df: float) -> float:
-    """Probability that Student's t exceeds ``t``: the inverse of :func:`t_quantile`."""
+    """Returns the probability that Student's t exceeds ``t``: the inverse of :func:`t_quantile`."""
     z = math.sqrt(df * math.log1p(t * t / df)) * (8 * df + 1) / (8 * df + 3)
     return normal().cdf(-math.copysign(z, t))
 
 
 def chi2_tail(x: float, df: int) -> float:
-    """Probability that a chi-squared variable exceeds ``x``, by the finite sums for whole degrees of freedom."""
+    """Returns the probability that a chi-squared variable exceeds ``x``, by the finite sums for whole degrees of
+    freedom.
+    """
     if x <= 0:
         return 1.0
     half = x / 2
@@ -66,7 +68,7 @@ def chi2_tail(x: float, df: int) -> float:
 
 
 def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Wilson's score interval of a share of n independent trials (any n > 0, whole or not)."""
+    """Returns Wilson's score interval of a share of n independent trials (any n > 0, whole or not)."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     low, high = max(0.0, middle - half), min(1.0, middle + half)
@@ -105,13 +107,13 @@ def _bounds(linear: Linear, confidence: float, *, single: bool) -> list[tuple[fl
 
 
 def intervals(linear: Linear, confidence: float) -> dict[str, Interval]:
-    """Metric -> interval; without bounds where the metric has no value, or a plain number no spread."""
+    """Returns a mapping: metric -> interval; without bounds if the metric has no value, or a plain number no spread."""
     bounds = _bounds(linear, confidence, single=True)
     return {name: Interval(*(pair or (None, None))) for name, pair in zip(linear.names, bounds, strict=True)}
 
 
 def difference_intervals(a: Linear, b: Linear, confidence: float) -> dict[str, Interval]:
-    """Metric -> interval of ``a - b``, of two systems on the same images, row by row."""
+    """Returns a mapping: metric -> interval of ``a - b``, of two systems on the same images, row by row."""
     made = {}
     pairs = zip(_bounds(a, confidence, single=False), _bounds(b, confidence, single=False), strict=True)
     for k, ((ours, theirs), r) in enumerate(zip(pairs, correlations(a, b).tolist(), strict=True)):

@@ -119,7 +119,7 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
 
 
 def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tuple[float, Floats, Floats, float]:
-    """Value, numerators, volumes, trials per unit of volume."""
+    """Returns the value, numerators, volumes, trials per unit of volume."""
     position = {column: k for k, column in enumerate(metrics.columns)}
     sums = rows.sum(axis=0)
     value = float(formula({column: sums[k] for column, k in position.items()}))
@@ -151,7 +151,7 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
 
 
 def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[tuple[NDArray[np.int64], ...]]:
-    """Pairs of (images,) counts: events and their opposites, of every share that a formula is made of.
+    """Returns the pairs of (images,) counts: events and their opposites, of every share that a formula is made of.
 
     No pair where the columns that move it are neither parts of one another nor cells of a table.
     """
@@ -189,7 +189,7 @@ def _inside(sums: Floats, metrics: MetricSet, position: dict[str, int]) -> Float
 
 
 def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
-    """(columns,) derivatives of a formula at summed counts, by central differences."""
+    """Returns the (columns,) derivatives of a formula at summed counts, by central differences."""
     steps = _STEP * np.maximum(at, 1.0)
     steps = np.minimum(steps, np.where(at > 0, at / 2, steps))
     points = at + np.concatenate([np.diag(steps), -np.diag(steps)])
@@ -200,7 +200,9 @@ def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
 
 
 def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence[tuple[int, int]]) -> float:
-    """Variance of a value whose trials are independent: every trial counts in a column and in all that contain it."""
+    """Returns the variance of a value whose trials are independent: every trial counts in a column and in all that
+    contain it.
+    """
     holders: dict[int, set[int]] = {k: {k} for k in active}
     for _ in active:  # what holds a holder, too
         for few, many in parts:
@@ -213,7 +215,7 @@ def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence
 
 
 def correlations(a: Linear, b: Linear) -> Floats:
-    """(M,) how two systems' values move together over the images that both have, row by row the same.
+    """Returns (M,): how two systems' values move together over the images that both have, row by row the same.
 
     At most ``1 - 2 / n``: that two systems agree on every image of n does not show that they always will.
     """
@@ -226,7 +228,7 @@ def correlations(a: Linear, b: Linear) -> Floats:
 
 
 def covariance(table: CountTable, metrics: MetricSet, names: Sequence[str]) -> NDArray[Any]:
-    """(k, k) covariance of some metrics' values, over the same images."""
+    """Returns the (k, k) covariance of some metrics' values, over the same images."""
     linear = linearized(table, metrics)
     influences = linear.influences[:, [linear.names.index(name) for name in names]]
     n = len(influences)

@@ -56,7 +56,7 @@ class MetricSet:
         return bool(self.columns)
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
-        """Values of summed counts.
+        """Returns the values of summed counts.
 
         Args:
             counts: (..., columns) sums, integer or float.
@@ -77,7 +77,7 @@ def of_version(
         metrics: those of this version.
         columns: of the counts.
         former: columns of the earlier version.
-        mended: metrics that stood for something else then.
+        mended: metrics that stood for anything else then.
     """
     if tuple(columns) != tuple(former):
         return metrics
@@ -101,7 +101,7 @@ def of_version(
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
-    """``numerator / denominator``, NaN (no value) where the denominator is 0."""
+    """Returns ``numerator / denominator``, NaN (no value) where the denominator is 0."""
     out: Floats = np.full(np.broadcast(numerator, denominator).shape, np.nan)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
@@ -121,7 +121,7 @@ class Ratio:
     unit: int = 1
 
     def __call__(self, sums: Sums) -> Floats:
-        """Values of summed counts."""
+        """Returns the values of summed counts."""
         return divide(sums[self.numerator], sums[self.denominator]) / self.unit
 
 

@@ -73,7 +73,9 @@ GENERAL = {"handed-over": "General"}
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Metric -> its name in papers; a name that is shared, or shipped, is not another package's to change."""
+    """Returns a mapping: metric -> its name in papers; a name that is shared, or shipped, is not another package's to
+    change.
+    """
     records = [*benchmarks()]
     return {name: text for record in reversed(records) for name, text in record.metric_names.items()} | NAMES
 
@@ -98,7 +100,7 @@ def metric_name(name: str) -> str:
 
 
 def meanings_of(metric_set: str) -> Mapping[str, str]:
-    """Metric -> what is counted, as the record of its benchmark says."""
+    """Returns a mapping: metric -> what is counted, as the record of its benchmark says."""
     record = find_benchmark(metric_set)
     return record.meanings if record else {}
 

@@ -38,14 +38,14 @@ class Parts:
     __repr__ = fields_in_short
 
     def tables(self, columns: Sequence[str], label: Callable[[Any], str]) -> dict[str, CountTable]:
-        """Slice -> counts per image, in the order of the labels.
+        """Returns a mapping: slice -> counts per image, in the order of the labels.
 
         Args:
             columns: names of the counts.
             label: what the slice of a value is called, see :func:`labels_of`.
 
         Raises:
-            InputError: more slices than anybody reads.
+            InputError: if there are too many slices to read.
         """
         builders: dict[str, CountBuilder] = {}
         labels = np.array([label(value) for value in self.values], dtype=object)

@@ -59,7 +59,7 @@ def _canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
 
 
 def _features(run: Linear) -> Floats:
-    """(images, 5 M) whose sums give values and variances."""
+    """Returns features (images, 5 M) whose sums give values and variances."""
     x, v = run.numerators, run.volumes
     return np.concatenate([x, v, x * x, x * v, v * v], axis=1)
 
@@ -69,7 +69,7 @@ def _cross(a: Linear, b: Linear) -> Floats:
 
 
 def _tossed(gaps: Floats, resamples: int, seed: int) -> Floats:
-    """(resamples, columns) sums of the rows whose coin shows heads, with a coin per row and resample."""
+    """Returns the (resamples, columns) sums of the rows whose coin shows heads, with a coin per row and resample."""
     rng = np.random.default_rng(seed)
     sums = np.zeros((resamples, gaps.shape[1]))
     for first in range(0, len(gaps), _IMAGES):

@@ -24,7 +24,7 @@ _RESAMPLES, _IMAGES = 64, 8192  # of one step: its weights are 4 MB
 
 
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
-    """(images,) 64-bit hash of each canonical image id: the same in every process, on every machine."""
+    """Returns the (images,) 64-bit hash of each canonical image id: the same in every process, on every machine."""
     ids = (image.encode("utf-8", "surrogatepass") for image in image_ids)
     return np.frombuffer(b"".join(blake2b(image_id, digest_size=8).digest() for image_id in ids), dtype="<u8")
 
@@ -32,7 +32,7 @@ def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
 def poisson_sums(
     hashes: NDArray[np.uint64], counts: NDArray[np.int64], *, resamples: int, seed: int
 ) -> NDArray[np.int64]:
-    """Summed counts of resamples, in each of which an image comes Poisson(1) times.
+    """Returns the summed counts of resamples, in each of which an image comes Poisson(1) times.
 
     The sums of batches of images, added, are those of all images: ``poisson_sums(a) + poisson_sums(b)``.
 
@@ -49,7 +49,7 @@ def poisson_sums(
 
 
 def _poisson_table() -> NDArray[np.uint8]:
-    """(65536,) the weight for every 16 bits: the quantiles of Poisson(1)."""
+    """Returns the weight (65536,) for every 16 bits: the quantiles of Poisson(1)."""
     below = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
     return np.searchsorted(below, (np.arange(1 << 16) + 0.5) / (1 << 16), side="right").astype(np.uint8)
 
@@ -73,7 +73,7 @@ def _sums(
 
 
 def _mixed(words: NDArray[Any]) -> NDArray[Any]:
-    """SplitMix64's finalizer (Steele et al. 2014): every bit of a word decides about every bit of the result."""
+    """Applies SplitMix64's finalizer (Steele et al. 2014): every input bit affects every output bit."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)

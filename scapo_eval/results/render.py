@@ -36,7 +36,7 @@ class Scored(Protocol):
         """That the runs share."""
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"systems": [...], "comparisons": [...]}``."""
+        """Returns ``{"systems": [...], "comparisons": [...]}``."""
 
 
 # Words for one value and one difference; the terminal and the report use them, too
@@ -53,7 +53,7 @@ def number(value: float | None, plain: bool = False, digits: int | None = None, 
 
 
 def stars(row: ComparisonRow) -> str:
-    """``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
+    """Returns ``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
     p = row.get("p_holm", row["p_value"])
     return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
 
@@ -256,7 +256,7 @@ def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> l
     """Returns the metrics of each set that a table shows; see :func:`latex`.
 
     Raises:
-        InputError: a metric is in none of the sets.
+        InputError: if a metric is in none of the sets.
     """
     if wanted is None:
         few = len(sets) == 1 and len(sets[0].formulas) <= MANY_METRICS
@@ -276,7 +276,8 @@ def joined(
     intervals: bool = False,
     differences: bool = False,
 ) -> Table:
-    """Values of several benchmarks, one row per system; a benchmark that a system was not scored on has no value.
+    """Returns the values of several benchmarks, one row per system; a benchmark that a system was not scored on has no
+    value.
 
     Args:
         groups: results per benchmark.
@@ -315,7 +316,7 @@ def joined(
 def _cells(
     document: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
 ) -> dict[str, Cell]:
-    """System -> its cell of one column."""
+    """Returns a mapping: system -> its cell of one column."""
     if metric == N_IMAGES:
         return {system["name"]: Cell(system["n_images"]) for system in document["systems"]}
     rows = {row["system"]: row for row in document["comparisons"] if row["metric"] == metric}
@@ -525,7 +526,7 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Values as unrounded fractions; a missing value is an empty cell."""
+    """Returns the values as unrounded fractions; a missing value is an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])

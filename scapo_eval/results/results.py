@@ -118,7 +118,7 @@ class Run:
         n_records: number of scored records (captions, answers).
         other_counts: whole-run counts that no metric needs (``unparsed``, ``missing``, ``skipped``...).
         verdicts: for McNemar's test, where single items are right or wrong (yes/no answers).
-        printed: the official script's own digits, where there is a parity mode.
+        printed: the official script's own digits, if there is a parity mode.
         notes: whatever a reader of the values should know, one sentence each.
         resampling: how intervals are drawn.
         account: what became of every record of the file; None if nobody kept one.
@@ -253,7 +253,7 @@ class Run:
         """Returns a tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
 
         Raises:
-            MissingExtra: pandas is not installed.
+            MissingExtra: if pandas is not installed.
         """
         return Results((self,)).to_pandas()
 
@@ -327,7 +327,7 @@ class Results:
         return self.runs[0].metric_set
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
+        """Returns ``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
         document: dict[str, Any] = {
             "systems": [run.to_dict() for run in self.runs],
             "comparisons": [dict(row) for row in self.comparisons],
@@ -361,7 +361,7 @@ class Results:
         and p-values are to the first system, NaN for itself, and ``p_holm`` is corrected over the systems.
 
         Raises:
-            MissingExtra: pandas is not installed.
+            MissingExtra: if pandas is not installed.
         """
         from .frames import to_frame
 
@@ -375,7 +375,7 @@ class Results:
             intervals: whether to show intervals.
 
         Raises:
-            InputError: an unknown metric.
+            InputError: for an unknown metric.
         """
         from .render import markdown
 
@@ -389,7 +389,7 @@ class Results:
             intervals: whether to show intervals.
 
         Raises:
-            InputError: an unknown metric.
+            InputError: for an unknown metric.
         """
         from .render import latex
 
@@ -551,7 +551,7 @@ def unique_names(runs: Sequence[Run]) -> list[Run]:
 
 
 def system_names(paths: Sequence[str]) -> list[str]:
-    """Short, different names for files: the stem, with as many parent folders as it takes."""
+    """Returns short, distinct names for files: the stem, with as many parent folders as it takes."""
     plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
     for depth in range(1, 20):
         names = ["/".join(Path(path).parts[-depth:]) for path in plain]

@@ -58,7 +58,7 @@ class Signature:
         """Returns the inverse of ``str()``.
 
         Raises:
-            ValueError: not a valid signature.
+            ValueError: if it is not a valid signature.
         """
         metric_set, *fields = text.split("|")
         pairs = [field.partition(":") for field in fields]
@@ -88,8 +88,8 @@ class Signature:
         interval: str = "wilson",
         test: str | None = None,
     ) -> Signature:
-        """With the fields of the intervals: ``bs`` resamples, ``seed``, ``interval``, and ``ci``, ``bootstrap``,
-        ``test``, ``drawn`` where there is something to say.
+        """Returns the text with the fields of the intervals: ``bs`` resamples, ``seed``, ``interval``, and ``ci``,
+        ``bootstrap``, ``test``, ``drawn`` if there is something to say.
 
         ``drawn`` is the version that drew the intervals, if it is not the one that made the counts. A signature
         without ``interval`` is of a version that knew percentiles alone.
@@ -109,7 +109,7 @@ class Signature:
         return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})
 
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
-        """Field -> both values, for every field in which two ways of scoring differ.
+        """Returns a mapping: field -> both values, for every field in which two ways of scoring differ.
 
         Fields of the sample (how many records, which images), of the intervals and the version do not count.
         """

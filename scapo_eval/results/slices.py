@@ -43,7 +43,7 @@ class Sliced:
         """Returns the runs by the column that all of them were scored by; None if there is none.
 
         Raises:
-            InputError: the column has too many values.
+            InputError: if the column has too many values.
         """
         parts = [run.parts for run in runs if run.parts is not None]
         if len(parts) < len(runs) or len({each.column for each in parts}) != 1:
@@ -53,7 +53,7 @@ class Sliced:
         return cls(parts[0].column, {run.name: each for run, each in zip(runs, tables, strict=True)})
 
     def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
-        """``slices`` (values and intervals, differences to the baseline) and ``interactions`` (tests)."""
+        """Returns ``slices`` (values and intervals, differences to the baseline) and ``interactions`` (tests)."""
         return {
             "by": self.column,
             "slices": list(self._slices(metrics, resampling)),
@@ -116,7 +116,7 @@ def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, floa
 
 
 def _alone(numbers: Floats, linears: Sequence[Linear], k: int) -> Floats:
-    """(slices,) squared standard errors, if all slices had one value."""
+    """Returns the (slices,) squared standard errors, if all slices had one value."""
     if not linears[0].fraction[k]:
         return np.array([linear.variances[k] for linear in linears])
     sizes = np.array([linear.sizes[k] for linear in linears])
@@ -146,7 +146,7 @@ def _interaction(slices: Slices, baseline: Slices, metrics: MetricSet) -> Iterat
 
 
 def _wald(numbers: Floats, errors: Floats, influences: Sequence[tuple[Sequence[str], Floats]]) -> float | None:
-    """P-value of equal values, from their standard errors and how each image moves them."""
+    """Returns the p-value of equal values, from their standard errors and how each image moves them."""
     if not (errors > 0).all():
         return 1.0 if np.ptp(numbers) == 0 else None
     images = {image: k for k, image in enumerate(sorted({image for ids, _ in influences for image in ids}))}

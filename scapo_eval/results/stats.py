@@ -140,7 +140,7 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Percentile bootstrap interval of every metric of a set, resampled by image.
+    """Returns the percentile bootstrap interval of every metric of a set, resampled by image.
 
     Args:
         table: per-image counts with the set's columns.
@@ -186,7 +186,7 @@ def paired_differences(
     kind: Bootstrap | None = None,
     margin: float | None = None,
 ) -> list[Comparison]:
-    """Differences of every metric on the shared images, with interval and p-value.
+    """Returns the differences of every metric on the shared images, with interval and p-value.
 
     Args:
         system, baseline: per-image counts of two systems.
@@ -313,7 +313,7 @@ def detectable_difference(error: float, freedom: float, power: float = POWER, le
 
 
 def mcnemar(only_system: int, only_baseline: int) -> float:
-    """Exact two-sided McNemar test.
+    """Performs the exact two-sided McNemar test.
 
     Args:
         only_system: items that only the system has right.
@@ -343,7 +343,7 @@ def _mcnemar_p_values(system: Verdicts, baseline: Verdicts) -> dict[str, float |
 
 
 def _row_types(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct rows (sorted) and how many images have each."""
+    """Returns the distinct rows (sorted) and how many images have each."""
     if not len(rows):
         return rows, np.zeros(0, dtype=np.int64)
     key = np.zeros(len(rows), dtype=np.int64)
@@ -365,7 +365,7 @@ def _chunks(resamples: int, width: int) -> Iterable[int]:
 
 
 def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
-    """(resamples, columns) summed counts of images drawn with replacement."""
+    """Returns the (resamples, columns) summed counts of images drawn with replacement."""
     n = int(frequency.sum())
     values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
     if n == 0 or resamples == 0:
@@ -381,7 +381,7 @@ def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples:
 def _paired_resamples(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int, kind: Bootstrap | None
 ) -> dict[str, Floats]:
-    """Metric -> (resamples,) differences on the same images drawn for both."""
+    """Returns a mapping: metric -> (resamples,) differences on the same images drawn for both."""
     pairs = CountTable((*a.columns, *b.columns), a.image_ids, np.hstack([a.rows, b.rows]))
     sums = resampled_totals(pairs, resamples=resamples, seed=seed, kind=kind)
     width = a.rows.shape[1]
@@ -391,7 +391,7 @@ def _paired_resamples(
 def _swapped_differences(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """Metric -> (resamples,) differences where each image's rows are swapped with p = 1/2."""
+    """Returns a mapping: metric -> (resamples,) differences where each image's rows are swapped with p = 1/2."""
     types, times = _row_types(np.hstack([a.rows, b.rows]))
     width = a.rows.shape[1]
     gap = (types[:, :width] - types[:, width:]).astype(np.float64)
@@ -429,7 +429,8 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions).
+    """Returns a mapping: metric -> ``(events, images with one)``, of the shares that rest on few events (or on few
+    exceptions).
 
     A metric made of several shares rests on the rarest event of all of them, one made of the cells of a table on what
     raises it or on what lowers it, whichever is rarer.

@@ -1,4 +1,4 @@
-"""For your own training loop: generated token ids in, one advantage per token out."""
+"""Token advantages for your own training loop: it accepts generated token ids and returns one advantage per token."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def advantages_for_batch(
             prompts if ``mask`` marks the generated tokens.
         tokenizer: see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
         reward: the reward that scores the responses.
-        mask: (B, T), true where a token was generated. Needed only where padding is not a special
-            token; special tokens never get credit.
-        finished: (B,) whether each response ended by itself. Omitted, a response is finished if a
-            special token follows its text.
+        mask: (B, T), true where a token was generated. It is needed only if padding is not a special token; special
+            tokens never get credit.
+        finished: (B,) whether each response ended by itself. By default, a response is finished if a special token
+            follows its text.
         eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
 
@@ -60,7 +60,7 @@ def advantages_for_batch(
         responses, for :func:`log_metrics`.
 
     Raises:
-        InputError: faulty rows, unless the reward was made with ``on_error="zero"``.
+        InputError: for faulty rows, unless the reward was made with ``on_error="zero"``.
     """
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -75,13 +75,13 @@ def advantages_for_batch(
 
 
 def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
-    """Returns the first value of :func:`advantages_for_batch`. Deprecated: it never returned rewards."""
+    """Returns the first value of :func:`advantages_for_batch`. It is deprecated because it never returned rewards."""
     warn_deprecated("rewards_for_batch", instead="advantages_for_batch(...)[0]", removed_in="0.4.0")
     return advantages_for_batch(*args, **kwargs)[0]
 
 
 def log_metrics(columns: RewardColumns) -> dict[str, float]:
-    """Returns the metrics of a batch of rewards for a training log, by the names that every adapter uses.
+    """Returns the metrics of a batch of rewards for a training log, under the names that every adapter uses.
 
     Returns:
         Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
@@ -105,11 +105,12 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
-    """:func:`log_metrics` of one response, for libraries that score row by row.
+    """Returns :func:`log_metrics` of one response, for libraries that score row by row.
 
     Raises:
-        InputError: so many rows in a row were faulty in this process that the truth must be another data set's. (A
-            batch without one good row raises by itself; see :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
+        InputError: if too many consecutive rows were faulty in this process, so that the ground truth must belong to
+            another data set. (A batch without a good row raises its own error; see
+            :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
     """
     global _faulty_in_a_row
     _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
@@ -119,9 +120,10 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
-    """Returns the reward of a truth file and a vocabulary, loaded once per process.
+    """Returns the reward for a ground ground truth file and a vocabulary, loaded once per process.
 
-    A faulty row gives no reward and is counted: it must not end a run of many machines (see :func:`log_metrics`).
+    A faulty row gets no reward and is counted, because it must not end a run on many machines (see
+    :func:`log_metrics`).
 
     Args:
         truth: see :meth:`PresenceOracle.load`.
@@ -139,13 +141,13 @@ def _load_reward(truth: str, vocabulary: str, **settings: Any) -> SubsentenceRew
 
 
 def reward_from_environment() -> SubsentenceReward:
-    """Returns the reward that the environment names, for libraries that load a plugin by its path.
+    """Returns the reward that environment variables define, for libraries that load a plugin by its path.
 
     ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are files or names, ``SCAPO_REWARD`` a JSON object of
     the fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Raises:
-        InputError: ``SCAPO_TRUTH`` is not set, or ``SCAPO_REWARD`` is not a JSON object.
+        InputError: if ``SCAPO_TRUTH`` is not set, or ``SCAPO_REWARD`` is not a JSON object.
     """
     truth = os.environ.get("SCAPO_TRUTH")
     if not truth:
@@ -158,7 +160,7 @@ def reward_from_environment() -> SubsentenceReward:
 
 
 def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(B, T) ids, and which of them were generated."""
+    """Returns the (B, T) ids, and a (B, T) mask of the generated ones."""
     ids, generated = _matrix(token_ids), _matrix(mask)
     if ids is None or ids.dtype.kind not in "iu":
         rows = [ids_of(k, row) for k, row in enumerate(token_ids)]
@@ -181,7 +183,7 @@ def _matrix(values: Any) -> NDArray[Any] | None:
 
 
 def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    """Rows as one array, zero behind their ends."""
+    """Returns the rows as one array, zero after their ends."""
     filled = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=kind)
     for padded, row in zip(filled, rows, strict=True):
         padded[: len(row)] = row

@@ -1,8 +1,8 @@
-"""Claims beyond presence as units of Eq. 1: what each says, where, and what the scenes say of it.
+"""Claims beyond presence as units of Eq. 1: their content, their place in the text, and their truth in the scenes.
 
-A true claim is new by the fact that it names, not by its words: "two dogs" and "a pair of dogs" name one number, "left
-of" and "right of" the same two things in either order one place. A false claim is charged by what it says. A count
-that says no more than presence ("at least one dog") is no unit.
+A true claim is new if it names a new fact, whatever its words: "two dogs" and "a pair of dogs" name one number, "left
+of" and "right of" the same two things in either order one place. A false claim is charged for its content. A count that
+says no more than presence ("at least one dog") is not a unit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Unit(NamedTuple):
 
     Attributes:
         kind: of the claim.
-        name: what it says, for people: ``dog: 3``, ``bus: red``, ``man holding phone``.
+        name: readable content: ``dog: 3``, ``bus: red``, ``man holding phone``.
     """
 
     kind: ClaimKind
@@ -43,10 +43,10 @@ class UnitColumns(NamedTuple):
     """The claims of n texts.
 
     Attributes:
-        text, start: (claims,) its text, and where it begins there.
+        text, start: (claims,) index of its text, and its offset there.
         unit: (claims,) position in ``units``.
         state: (claims,) 1, 0 or -1: true, false, unknown.
-        units: every one that is claimed.
+        units: every unit that is claimed.
     """
 
     text: NDArray[np.int64]
@@ -60,10 +60,10 @@ class UnitReader:
     """Finds the units of texts.
 
     Args:
-        vocabulary: what claims are about.
-        kinds: of the claims, without presence.
-        reading: claims of a use that it omits do not count.
-        scenes: what is in the images, in the order in which they are asked.
+        vocabulary: labels that claims are about.
+        kinds: kinds of the claims, without presence.
+        reading: the reading; claims with a use that it omits do not count.
+        scenes: contents of the images, in the order of lookup.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class UnitReader:
 
     @property
     def signature(self) -> str:
-        """Returns the scenes and the rules, with hashes."""
+        """Returns the scenes and the rules with their hashes, for a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
     def read(self, image_ids: Sequence[object], texts: Sequence[str]) -> UnitColumns:
-        """Returns the units of texts; an empty text has none, and its image may be any."""
+        """Returns the units of texts; an empty text has none, and its image may be anything."""
         judged = dict[tuple[object, ...], State]()
         ids, units = dict[tuple[str, ...], int](), list[Unit]()
         rows = list[tuple[int, int, int, State]]()
@@ -102,7 +102,7 @@ class UnitReader:
 
 
 def _says(claim: Claim, state: State) -> tuple[str, ...]:
-    """Returns the fact of a true claim, else what is claimed."""
+    """Returns the fact of a true claim, otherwise the content of the claim."""
     if state != 1:
         return "", *claim.key, "some" if claim.restricted else ""
     if claim.value in _INVERSE and claim.other:

@@ -58,7 +58,7 @@ class Explanation:
     __repr__ = __str__
 
     def html(self) -> str:
-        """Returns a table without scripts, everything of the response escaped."""
+        """Returns an HTML table without scripts; all text of the response is escaped."""
         rows = []
         for text, reward, verdicts in self.pieces:
             marks = " ".join(

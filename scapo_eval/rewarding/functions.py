@@ -1,7 +1,7 @@
-"""The reward as one function with the signatures of several libraries, without any of them.
+"""The reward as one function with the signatures of several libraries, and depends on none of them.
 
 :func:`reward_fn` gives one number per response, the sum of its pieces: good for logs, evaluation and response-level
-training. Credit for single tokens takes an adapter (docs/integrations.md).
+training. Credit for single tokens needs an adapter (docs/integrations.md).
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ def reward_fn(
     """Returns a reward function for TRL, ms-swift, verifiers and lighteval, which pick their arguments by name.
 
     Args:
-        vocabulary: a vocabulary, the name of one that is shipped, or a file.
-        truth: what is in the images: a file, or what :mod:`scapo_eval.truths.oracles` names.
+        vocabulary: a vocabulary, the name of a shipped one, or a file.
+        truth: ground truth: a file, or a form listed in :mod:`scapo_eval.truths.oracles`.
         config: the settings of Eq. 1; ``RewardConfig.robust()`` for long runs.
-        name: under which libraries log it.
-        settings: fields of RewardConfig, in place of ``config``.
+        name: name under which libraries log the reward.
+        settings: fields of RewardConfig, instead of ``config``.
 
     Raises:
-        InputError: a file or name that is not found, a setting that does not exist, both ``config`` and ``settings``.
+        InputError: if a file or name is not found, a setting does not exist, or both ``config`` and ``settings`` are
+            given.
 
     Example:
         >>> import scapo_eval
@@ -75,19 +76,20 @@ class RewardFunction:
         model_response: Any = None,
         **given: Any,
     ) -> Any:
-        """Returns the rewards of responses, by whichever arguments a library hands over.
+        """Returns the rewards of responses, for the arguments that a library passes.
 
         Args:
             completions: n responses, as texts or lists of messages (TRL, ms-swift); the n image ids are ``image_id``.
             completion: one response (verifiers), its image id in ``info`` or ``answer``.
             doc, model_response: one response (lighteval), its image id in ``doc.specific``.
-            given: further columns; of ``log_metric`` (TRL) use is made.
+            given: further columns; ``log_metric`` (TRL) is used.
 
         Returns:
-            n numbers, None for what cannot be scored; of one response a single number, 0.0 for what cannot be scored.
+            n numbers, None for rows that cannot be scored; for one response a single number, 0.0 if it cannot be
+                scored.
 
         Raises:
-            InputError: no image id, or no response.
+            InputError: if there is no image id, or no response.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
@@ -113,7 +115,7 @@ class RewardFunction:
         return float(self.reward.batch([image], [response], whole=False).total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
-        """As lighteval calls a metric of its class."""
+        """Computes the value as lighteval calls a metric of its class."""
         return float(self(doc=doc, model_response=model_response, **given))
 
 
@@ -123,7 +125,9 @@ def totals(columns: RewardColumns) -> list[float | None]:
 
 
 def text_of_completion(completion: Any) -> object:
-    """Returns a completion's text: a string, or a list of messages whose texts are joined; anything else as it is."""
+    """Returns a completion's text: a string, or a list of messages whose texts are joined; anything else is returned
+    unchanged.
+    """
     if not isinstance(completion, list):
         return completion
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""Measures whether a policy games the reward (docs/gaming.md): sums over responses that add up."""
+"""Measures whether a policy games the reward (docs/gaming.md), by sums over responses that add up across ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cues(use: Use) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
-    """Returns of labels that are single words, by their names and plurals."""
+    """Selects the labels that are single words, by their names and plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
     return NearMisses(
         Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})
@@ -36,10 +36,10 @@ def _near_misses(labels: tuple[str, ...]) -> NearMisses:
 
 
 def behavior_sums(columns: RewardColumns) -> dict[str, float]:
-    """Sums that the ratios of :func:`behavior_metrics` are made of; sums of ranks add up.
+    """Returns the sums that the ratios of :func:`behavior_metrics` are made of; sums of ranks add up.
 
     Args:
-        columns: rewards of n responses.
+        columns: columns of the rewards of n responses.
 
     Returns:
         ``responses``, ``words``, ``pieces``, ``labels`` (of each piece, known ones), ``repeated`` (of these, supported
@@ -82,10 +82,10 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
-    """``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them; nothing where presence alone counts.
+    """Returns ``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them; nothing if presence alone counts.
 
     Args:
-        columns: rewards of n responses.
+        columns: columns of the rewards of n responses.
     """
     if len(columns.kinds) == 1:
         return {}
@@ -101,7 +101,7 @@ def kind_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """``claims_KIND`` per response and ``hal_rate_KIND``; a ratio of nothing is 0.
+    """Returns ``claims_KIND`` per response and ``hal_rate_KIND``; a ratio with denominator 0 is 0.
 
     Args:
         sums: see :func:`kind_sums`, with the number of ``responses``.
@@ -114,7 +114,7 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
-    """Ratios that show how responses change; a ratio of nothing is 0.
+    """Returns ratios that show how responses change; a ratio with denominator 0 is 0.
 
     Args:
         sums: see :func:`behavior_sums`.

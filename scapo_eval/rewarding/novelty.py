@@ -1,4 +1,4 @@
-"""Measures how much of a piece's wording is new in its response: sentences made of one template repeat it."""
+"""Measures the new share of a piece's wording, since sentences from one template repeat their words."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a pi
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:
     """Returns the share of the pairs of neighboring words of each piece that no earlier piece of its response has.
 
-    All mentions are one word to it, and the borders of a piece are words: "A dog." and "A frisbee." are the same.
+    All mentions count as the same word, and the borders of a piece count as words: "A dog." and "A frisbee." are the
+    same.
 
     Args:
         texts: n responses.
         spans: their pieces.
-        mentions: of the responses.
+        mentions: mentions in the responses.
 
     Returns:
-        (pieces,) from 0, a piece made of the pairs of earlier ones, to 1; the first piece of a response has 1.
+        (pieces,) from 0 (all pairs occurred in earlier pieces) to 1; the first piece of a response has 1.
     """
     fresh = np.ones(len(spans.start))
     starts, ends = spans.start.tolist(), spans.end.tolist()

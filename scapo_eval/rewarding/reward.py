@@ -1,8 +1,9 @@
-"""SCAPO's reward: mentions, subsentences and the oracle become a reward per subsentence.
+"""SCAPO's reward: computes a reward per subsentence from mentions, subsentences and the oracle.
 
-Equation 1 of the paper; what it leaves open is settled in ``docs/specification.md#reward``. Everything is computed for
-a whole batch in columns; the readable result of one response is a view of them, and ``token_credit.py`` hands the
-rewards on to tokens. There is no model, no torch and no state: one object serves any number of threads and pickles.
+This is Equation 1 of the paper; ``docs/specification.md#reward`` settles what the equation leaves open. Everything is
+computed for a whole batch in columns. The readable result of one response is a view of them, and ``token_credit.py``
+distributes the rewards to tokens. There is no model, no torch and no state: one object can be pickled and used by any
+number of threads.
 """
 
 from __future__ import annotations
@@ -85,31 +86,31 @@ class RewardConfig:
 
     Attributes:
         r_g: gain for new supported labels.
-        r_rep: gain for supported labels that the response has named before; negative: repeating costs.
+        r_rep: gain for supported labels that the response has named before; a negative value penalizes repetition.
         r_h: penalty for hallucinated labels.
         r_reg: penalty of a piece without any label.
-        lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any function that never falls.
+        lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any non-decreasing function.
         rule: how responses are cut: a name, or a function from a text to the offsets at which a piece begins.
-        level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; claiming
-            nothing gives 1, which is the shortcut that the paper warns of) or ``cap`` (Cap. Score).
-        additive: penalty and gain of a piece are summed, in place of the penalty alone.
-        claims: which mentions count: ``all`` (the paper), or without the negated and hedged ones
+        level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; a response without claims
+            gets 1, the shortcut that the paper warns against) or ``cap`` (Cap. Score).
+        additive: add penalty and gain of a piece, instead of using the penalty alone.
+        claims: mentions that count: ``all`` (the paper), or without the negated and hedged ones
             (:mod:`scapo_eval.matching.uses`).
-        piece_reward: takes the place of Eq. 1: called with the result and each of its pieces.
-        response_reward: is added to the reward of every piece, and so to every token with text: called with the
+        piece_reward: replaces Eq. 1; it is called with the result and each of its pieces.
+        response_reward: is added to the reward of every piece, and so to every token with text; it is called with the
             result.
         answer_only: reasoning and tool text (``<think>``, ``<tool_call>``; see
-            :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) claims nothing, and its pieces get 0.
-        template_discount: how much of the gain for new labels a piece loses whose words besides the labels repeat an
-            earlier piece of the response: from 0, nothing (the paper), to 1, all of it.
-        near_misses: what nearly names an absent label ("a carr") is charged like it.
+            :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) makes no claims, and its pieces get 0.
+        template_discount: share of the gain for new labels that a piece loses if its other words repeat an earlier
+            piece of the response, from 0 (the paper) to 1.
+        near_misses: charge words that nearly name an absent label ("a carr") like the label.
         kinds: of the claims that Eq. 1 counts: ``presence`` alone (the paper), or with ``count``, ``attribute``,
             ``relation``, ``text`` (docs/claims.md); a list, or names with commas.
-        scenes: what is in the images beyond presence, for further kinds: files or
-            :class:`~scapo_eval.truths.scenes.Scenes`, in the order in which they are asked.
+        scenes: contents of the images beyond presence, for further kinds: files or
+            :class:`~scapo_eval.truths.scenes.Scenes`, in the order of lookup.
 
     Raises:
-        InputError: a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
+        InputError: for a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
             that do not belong together.
 
     Example:
@@ -137,7 +138,7 @@ class RewardConfig:
     scenes: tuple[Readable | Scenes, ...] = ()
 
     def __new__(cls, *_: object, **settings: object) -> RewardConfig:
-        """Refuses a setting that does not exist, with the nearest one that does."""
+        """Refuses an unknown setting and suggests the nearest known one."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
@@ -182,7 +183,7 @@ class RewardConfig:
 
     @classmethod
     def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
-        """Returns one of the paper's ablations of the reward.
+        """Returns the settings of one of the paper's ablations of the reward.
 
         Args:
             name: ``additive``; ``full_repeat`` (r_rep = r_g); ``no_reg`` (r_reg = 0).
@@ -196,11 +197,12 @@ class RewardConfig:
 
     @classmethod
     def robust(cls, **settings: Any) -> RewardConfig:
-        """Settings under which no way of writing is known to earn more than what it says is worth (docs/gaming.md).
+        """Returns the settings under which no style of writing is known to earn more than its content is worth
+        (docs/gaming.md).
 
-        Each new fact is paid, not each piece, and less in a sentence that repeats the words of an earlier one; each
-        invention is charged, between quotation marks and misspelt, too; what is denied, asked, quoted or likened earns
-        nothing; only the answer counts.
+        Each new fact earns a gain, not each piece, and the gain is smaller in a sentence that repeats the words of an
+        earlier one. Each invention is charged, also if it is quoted or misspelled. Denied, asked, quoted or likened
+        objects earn nothing. Only the answer counts.
 
         Args:
             settings: further fields, which take precedence.
@@ -212,7 +214,7 @@ class RewardConfig:
 
     @property
     def is_robust(self) -> bool:
-        """Whether these are the settings of :meth:`robust`, or those with others besides."""
+        """Whether these settings include those of :meth:`robust`."""
         return all(getattr(self, name) == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
@@ -274,7 +276,7 @@ class RewardColumns:
             in ``labels``, and its :class:`~scapo_eval.base.verdicts.Verdict` (int8), ``REPEATED`` where an earlier
             part of the response names a supported label.
         labels: the vocabulary's.
-        r_reg: what an end of sequence of its own costs.
+        r_reg: penalty of an end of sequence with its own credit.
         errors: row -> its fault, with ``on_error="zero"``.
         kinds: of the claims that count. With others than presence, all counts are of claims, not of labels alone.
         units: the claims beyond presence; ``claim_label`` goes on with them behind the labels.
@@ -332,7 +334,7 @@ class RewardColumns:
         return dict(zip(names, (covered + hallucinated, hallucinated, covered, of(Verdict.UNKNOWN)), strict=True))
 
     def name_of(self, label: int) -> str:
-        """Returns the label at a position of ``claim_label``, or what the claim beyond presence says."""
+        """Returns the label at a position of ``claim_label``, or the content of a claim beyond presence."""
         n = len(self.labels)
         return self.labels[label] if label < n else self.units[label - n].name
 
@@ -383,7 +385,7 @@ class RewardColumns:
         truncated: Truncated = "score",
         finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """As :meth:`token_advantages`, as one array and the (n + 1,) bounds of its responses."""
+        """Returns the advantages of :meth:`token_advantages` as one array and the (n + 1,) bounds of its responses."""
         return self._credit.token_advantages(offsets, range(len(self)), eos=eos, truncated=truncated, finished=finished)
 
     @cached_property
@@ -416,7 +418,7 @@ class RewardResult:
 
     @property
     def image_id(self) -> object:
-        """The image's id, as it was given."""
+        """The image's id as given."""
         return self.columns.image_ids[self.row]
 
     @property
@@ -433,7 +435,7 @@ class RewardResult:
 
     @property
     def verdicts(self) -> list[dict[str, Verdict]]:
-        """Per part: label -> its verdict, ``REPEATED`` where an earlier part names it."""
+        """For each part, label -> verdict; ``REPEATED`` if an earlier part names the label."""
         columns, rows = self.columns, self._pieces
         verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
         low, high = np.searchsorted(columns.claim_part, (rows.start, rows.stop)).tolist()
@@ -455,27 +457,27 @@ class RewardResult:
 
     @property
     def generated(self) -> int:
-        """Number of different labels claimed whose cell is known."""
+        """Number of distinct claimed labels with a known cell."""
         return int(self.columns.generated[self.row])
 
     @property
     def hallucinated(self) -> int:
-        """Of these, those absent from the image."""
+        """Number of distinct claimed labels that are absent from the image."""
         return int(self.columns.hallucinated[self.row])
 
     @property
     def covered(self) -> int:
-        """Of these, those present in the image."""
+        """Number of distinct claimed labels that are present in the image."""
         return int(self.columns.covered[self.row])
 
     @property
     def unknown(self) -> int:
-        """Number of different labels claimed whose cell is unknown."""
+        """Number of distinct claimed labels with an unknown cell."""
         return int(self.columns.unknown[self.row])
 
     @property
     def error(self) -> InputError | None:
-        """The reason why the row was skipped (``on_error="zero"``); None for a good one."""
+        """The reason why the row was skipped (``on_error="zero"``); None for a valid row."""
         return self.columns.errors.get(self.row)
 
     def token_advantages(
@@ -483,14 +485,13 @@ class RewardResult:
     ) -> NDArray[np.float32]:
         """Returns the advantage of every generated token (Algorithm 1, line 17).
 
-        A token gets the reward of the piece that holds its last character that is not white space; a
-        token of white space alone, that of its first character. A token without text (an empty span: a
-        special token, padding) gets 0.
+        A token gets the reward of the piece that contains its last non-space character, or its first character if it is
+        all white space. A token without text (an empty span: a special token, padding) gets 0.
 
         Args:
             offsets: (T, 2) character span of each generated token in the response, as
-                :func:`scapo_eval.rewarding.tokens.token_offsets` gives them. Spans of tokens that share a
-                character overlap; spans of special tokens are empty, wherever they lie.
+                :func:`scapo_eval.rewarding.tokens.token_offsets` gives them. Spans of tokens that share a character
+                overlap; spans of special tokens are empty at any position.
             eos: credit of the end-of-sequence token, which is the first token without text after the
                 last one with text: ``zero``; ``last``, the last piece's; ``own``, ``-r_reg``.
             truncated: ``score`` the last piece of an unfinished response, or ``mask`` it (0).
@@ -500,13 +501,13 @@ class RewardResult:
             (T,) float32.
 
         Raises:
-            InputError: offsets that run backwards or leave the text, with index and value.
+            InputError: for offsets that run backwards or leave the text, with index and value.
         """
         credit, rows = self.columns._credit, range(self.row, self.row + 1)
         return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
 
     def explain(self) -> Explanation:
-        """Explains its reward, piece by piece: print it, or show it in a notebook (``.html()``)."""
+        """Explains the reward piece by piece: print the result, or show it in a notebook (``.html()``)."""
         return Explanation.of(self)
 
     @property
@@ -517,20 +518,20 @@ class RewardResult:
 class SubsentenceReward:
     """SCAPO's reward of responses to images.
 
-    Immutable, so it can be shared between threads and pickled, subclasses with all that they hold (a lambda as
-    ``lam_g`` takes cloudpickle, as Ray uses it).
+    The object is immutable, so it can be shared between threads and pickled, with the attributes of subclasses (a
+    lambda as ``lam_g`` needs cloudpickle, which Ray uses).
 
     Args:
-        vocabulary: what counts as an object: a vocabulary, the name of one that is shipped, or a file.
-        oracle: what is in the images: a file, a PresenceOracle, or what else :mod:`scapo_eval.truths.oracles` names.
-        config: the settings of Eq. 1.
-        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
-            a string), or give it no reward, count it and log a warning: one bad row then does not end a run. A
-            batch of several images without one good row raises all the same: the truth is another data set's.
-        any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
+        vocabulary: labels that count as objects: a vocabulary, the name of a shipped one, or a file.
+        oracle: ground truth: a file, a PresenceOracle, or another form listed in :mod:`scapo_eval.truths.oracles`.
+        config: settings of Eq. 1.
+        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not a string),
+            or give it no reward, count it and log a warning: a bad row then does not end a run. A batch of several
+            images without a good row always raises, because the ground truth belongs to another data set.
+        any_fingerprint: accept a matrix made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: vocabulary and oracle do not belong together, or a scaling that falls.
+        InputError: if vocabulary and oracle do not fit together, or a scaling decreases.
 
     Example:
         >>> import scapo_eval
@@ -597,11 +598,11 @@ class SubsentenceReward:
         Args:
             image_ids: n image ids in any spelling.
             responses: n strings.
-            whole: whether these are all there are; a part of a larger batch may be without a good row.
+            whole: whether these rows are a whole batch; a part of a larger batch may have no good row.
 
         Raises:
-            InputError: the faulty row with its index and value (several: InputErrors), unless
-                ``on_error="zero"`` and some row is good; or the two have different lengths.
+            InputError: for a faulty row, with its index and value (InputErrors for several), unless ``on_error="zero"``
+                and some row is good; also if the two inputs have different lengths.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
@@ -621,7 +622,9 @@ class SubsentenceReward:
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
-        """Row of every image in the truth, texts, and the faults; a faulty row is row 0 and no text."""
+        """Returns each image's row in the ground truth, the texts and the faults; a faulty row gets row 0 and an empty
+        text.
+        """
         index, errors = self.truth.index, dict[int, InputError]()
         rows, texts = list[Any](), list[str]()
         for k, (image, response) in enumerate(zip(image_ids, responses, strict=True)):
@@ -704,7 +707,7 @@ class SubsentenceReward:
         )
 
     def _read(self, texts: list[str]) -> _Read:
-        """Returns the answers in responses, and what they mention."""
+        """Returns the answers in responses, and their mentions."""
         besides = dict[int, list[tuple[int, int]]]()
         if self.config.answer_only:
             besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
@@ -712,7 +715,7 @@ class SubsentenceReward:
         return _Read(answers, besides, *self.matcher.find_left_out(answers))
 
     def _cut(self, read: _Read) -> SpanColumns:
-        """Returns the pieces of responses; no boundary falls inside a mention, claim or not."""
+        """Returns the pieces of responses; no boundary is inside a mention, whether it is a claim or not."""
         if callable(self.config.rule):
             return with_cuts(split_batch_by(read.answers, self.config.rule), read.besides)
         return with_cuts(split_batch(read.answers, self.config.rule, read.mentions), read.besides)
@@ -731,8 +734,8 @@ class SubsentenceReward:
             texts: n responses.
             read: what is in them.
             spans: their pieces.
-            owner: (pieces,) response of each.
-            rows: (n,) row of each response's image in the truth.
+            owner: (pieces,) index of the response of each piece.
+            rows: (n,) row of each response's image in the ground truth.
         """
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
         caption, start, label = self._counted(read, rows)
@@ -755,11 +758,11 @@ class SubsentenceReward:
         return _Claims(piece, label, state, probability, first_at[key] == position)
 
     def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Caption, start and label id of the mentions that count, (mentions,) each.
+        """Returns the caption, start and label id of the mentions that count, (mentions,) each.
 
-        They are what the reading does not omit, and of the rest what is asked about or quoted, but written
-        nowhere, where it is absent: else inventions between quotation marks would be free. With ``near_misses``, too,
-        what nearly names an absent label.
+        They are the mentions that the reading keeps, and asked or quoted mentions of absent labels that appear nowhere
+        else; otherwise, inventions between quotation marks would be free. With ``near_misses``, words that nearly name
+        an absent label are included.
         """
         mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
         caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)
@@ -777,13 +780,13 @@ class SubsentenceReward:
         return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(cells,) whether labels are absent from images."""
+        """Returns (cells,) bool: whether labels are absent from images."""
         state = self.truth.values(rows, label)
         absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
         return absent
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
-        """(pieces,) how much of its gain each piece gets, or the same for all."""
+        """Returns the share (pieces,) of its gain that each piece gets, or one share for all."""
         discount = self.config.template_discount
         if not discount:
             return 1.0
@@ -796,7 +799,7 @@ class SubsentenceReward:
         rep: NDArray[np.int64],
         hal: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Eq. 1."""
+        """Computes the piece rewards of Eq. 1."""
         config = self.config
         gain = config.r_g * self._lam_g[new] + config.r_rep * self._lam_g[rep]
         penalty = config.r_h * self._lam_h[hal]
@@ -805,11 +808,11 @@ class SubsentenceReward:
         return reward
 
     def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
-        """Returns the expectation of Eq. 1 where labels are present independently with given probabilities.
+        """Returns the expectation of Eq. 1 if labels are present independently with given probabilities.
 
         Args:
-            claims: of the pieces; a probability of -1 is unknown.
-            share: of the gain for new labels, for each piece or for all.
+            claims: claims of the pieces; a probability of -1 is unknown.
+            share: share of the gain for new labels, per piece or for all.
             n: number of pieces.
         """
         config = self.config
@@ -835,7 +838,7 @@ class SubsentenceReward:
         return reward
 
     def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
-        """With ``piece_reward`` in the place of Eq. 1, and ``response_reward`` added to every piece."""
+        """Returns the rewards with ``piece_reward`` in place of Eq. 1, and ``response_reward`` added to every piece."""
         piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
         rewards = list[float]()
         for result in columns.results():
@@ -856,7 +859,7 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """1 - Hal. Rate or Cap. Score of each response."""
+        """Returns 1 - Hal. Rate or Cap. Score of each response."""
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
@@ -868,10 +871,10 @@ class _Read(NamedTuple):
     """The content of responses.
 
     Attributes:
-        answers: n responses, with line ends in the place of what is not the answer.
-        besides: the spans of what is not, of responses that have any.
+        answers: n responses, with newlines in place of text outside the answer.
+        besides: spans of the text outside the answer, for responses with such text.
         mentions: of the answers.
-        uses: (mentions,) which of the uses that the reading omits each has.
+        uses: (mentions,) omitted use of each mention.
     """
 
     answers: list[str]
@@ -899,7 +902,7 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """These claims and those beyond presence, once in each piece; the latter are labels behind the others."""
+        """Returns these claims and those beyond presence, once per piece; the latter follow as further labels."""
         n_units = len(found.units)
         key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
         key, at = np.unique(key, return_index=True)
@@ -926,7 +929,7 @@ class _Claims(NamedTuple):
 
     @property
     def absent(self) -> NDArray[np.bool_]:
-        """(claims,) whether it is not."""
+        """(claims,) whether the label is absent from the image."""
         is_absent: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
         return is_absent
 
@@ -941,11 +944,11 @@ class _Claims(NamedTuple):
         return np.where(self.supported & ~self.first, Verdict.REPEATED, self.state).astype(np.int8)
 
     def count_of(self, chosen: NDArray[np.bool_], n_pieces: int) -> NDArray[np.int64]:
-        """(pieces,) how many of some claims each piece has."""
+        """Returns the number (pieces,) of these claims in each piece."""
         return np.bincount(self.piece[chosen], minlength=n_pieces)
 
     def present_and_absent(self, n_pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(pieces,) expected numbers of the labels of each that are, and are not, in its image; for whole responses."""
+        """Returns the expected numbers (pieces,) of present and of absent labels in each piece, for whole responses."""
         probability = self.known_probability
         known = probability >= 0
         present = np.bincount(self.piece[known], weights=probability[known], minlength=n_pieces).astype(np.float64)
@@ -976,7 +979,7 @@ def _piece_at(
     text: NDArray[np.int64],
     start: NDArray[Any],
 ) -> NDArray[np.int64]:
-    """(places,) piece that holds each place: a text, and a character there."""
+    """Returns the (places,) piece that holds each place: a text, and a character there."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
     piece: NDArray[np.int64] = np.searchsorted(base[owner] + spans.start, base[text] + start, side="right") - 1
@@ -984,7 +987,7 @@ def _piece_at(
 
 
 def _number(name: str, value: object) -> float:
-    """Returns a finite number that a function of the user's returned."""
+    """Returns the value of a user's function if it is a finite number."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -995,7 +998,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n + 1,) probability that 0 ... n of n independent events happen."""
+    """Returns the (n + 1,) probabilities that 0 ... n of n independent events happen."""
     distribution = np.ones(1)
     for p in probability.tolist():
         distribution = np.convolve(distribution, (1 - p, p))
@@ -1003,7 +1006,7 @@ def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
-    """Returns the scaling of 0 ... most labels."""
+    """Returns the scaling values for 0 ... ``most`` labels."""
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
         table = np.array([float(function(n)) for n in range(most + 1)])
@@ -1020,13 +1023,13 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
 def _silent(
     answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
 ) -> NDArray[np.bool_]:
-    """Returns which pieces neither earn nor cost.
+    """Returns the mask of pieces with neither gain nor penalty.
 
     Args:
-        answers: n responses, with line ends in the place of what is not the answer.
+        answers: n responses, with newlines in place of text outside the answer.
         spans: their pieces.
-        wordless: whether pieces without a word are silent, beside others that have words.
-        of: responses that have more than an answer.
+        wordless: whether pieces without a word are silent if other pieces have words.
+        of: responses with text outside the answer.
     """
     silent = np.zeros(len(spans.start), dtype=bool)
     for k, answer in enumerate(answers) if wordless or of else ():
@@ -1042,7 +1045,7 @@ def _silent(
 
 
 def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
-    """Returns one piece per response, an empty one included: it has a response-level reward."""
+    """Returns one piece per response, also for an empty response, which has a response-level reward."""
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
     indptr[np.array(rows, dtype=np.int64) + 1] = 1
@@ -1051,7 +1054,7 @@ def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> 
 
 
 def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
-    """Returns the columns of one response."""
+    """Returns the columns for one response."""
     parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
     rows = slice(row, row + 1)

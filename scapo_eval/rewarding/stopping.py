@@ -1,7 +1,7 @@
-"""Credit for stopping: what going on is worth over ending, at every boundary between pieces.
+"""Credit for stopping: the value of continuing over ending, at every boundary between pieces.
 
-Equation 1 pays a piece for what it says. It does not tell a policy what the pieces after it are worth, and an end earns
-0 wherever it stands. Here the boundary before piece k gets the return that followed it, less the mean return after k
+Equation 1 rewards a piece for its content. It does not credit a piece with the value of later pieces, and the end earns
+0 wherever it occurs. Here the boundary before piece k gets the return that followed it, less the mean return after k
 pieces in the other responses to the prompt. ``docs/lab/stopping.md`` derives it.
 """
 
@@ -16,11 +16,11 @@ Floats = NDArray[np.float64]
 def stop_advantages(
     rewards: Floats, indptr: NDArray[np.int64], finished: NDArray[np.bool_], group: int
 ) -> tuple[Floats, Floats]:
-    """Returns the advantage of going on or ending at every boundary that a response reached.
+    """Returns the advantage of continuing or ending at every boundary that a response reached.
 
     A response reaches the boundary after k pieces if it wrote a further piece or ended there. A response that was cut
-    off does not reach the boundary after its last piece. Where no other response of the group reaches a boundary, the
-    value is 0: that of ending.
+    off does not reach the boundary after its last piece. If no other response of the group reaches a boundary, the
+    value is 0, the value of ending.
 
     Args:
         rewards: (parts,) reward of each piece.
@@ -30,7 +30,7 @@ def stop_advantages(
 
     Returns:
         (parts,) the advantage at the boundary before each piece, and (n,) that at the end of each response (of no
-        meaning where the response was cut off).
+        meaning if the response was cut off).
     """
     n, pieces = len(indptr) - 1, np.diff(indptr)
     most = int(pieces.max(initial=0))

@@ -1,8 +1,8 @@
-"""From rewards of pieces to advantages of tokens: Algorithm 1, line 17, and what it leaves open.
+"""Converts rewards of pieces into advantages of tokens (Algorithm 1, line 17, with its open cases settled).
 
-A token gets the reward of the piece that holds its last character that is not white space; a token of white space
-alone, that of its first character. A token without text (an empty span: a special token, padding) gets 0. The
-end-of-sequence token is the first token without text after the last one with text (``docs/specification.md#reward``).
+A token gets the reward of the piece that contains its last non-space character, or its first character if it is all
+white space. A token without text (an empty span: a special token, padding) gets 0. The end-of-sequence token is the
+first token without text after the last one with text (``docs/specification.md#reward``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white s
 
 @dataclass(frozen=True, slots=True)
 class TextCredit:
-    """The texts of a batch end to end, with the reward at every character.
+    """The concatenated texts of a batch, with the reward of every character.
 
     Attributes:
         bounds: (n + 1,) position of each text's first character.
@@ -44,7 +44,7 @@ class TextCredit:
         last_begin: (n,) position of the first character of each text's last piece.
         last_reward: (n,) float64 reward of each text's last piece.
         is_faulty: (n,) rows that get no credit; None if there are none.
-        r_reg: what an end of sequence of its own costs.
+        r_reg: penalty of an end of sequence with its own credit.
     """
 
     bounds: Ints
@@ -72,10 +72,10 @@ class TextCredit:
 
         Args:
             texts: n texts.
-            pieces: what partitions each of them.
+            pieces: pieces that partition each text.
             reward: (pieces,).
             r_reg: see the class.
-            faulty: rows that get no credit.
+            faulty: rows without credit.
         """
         bounds = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)), out=bounds[1:])
@@ -118,8 +118,8 @@ class TextCredit:
             (tokens,) float32 and the (rows + 1,) bounds of the texts in it.
 
         Raises:
-            InputError: offsets that run backwards or leave their text, with index and value; a choice that does
-                not exist.
+            InputError: for offsets that run backwards or leave their text, with index and value; or for an unknown
+                choice.
         """
         check_choice("eos", eos, _EOS)
         check_choice("truncated", truncated, _TRUNCATED)
@@ -232,7 +232,7 @@ def _spaces(joined: str) -> NDArray[np.bool_]:
 
 
 def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
-    """Returns the character that decides for each token: its last that is not white space, else its first."""
+    """Returns the character that determines each token's reward: its last non-space character, else its first."""
     owner: Ints = last.copy()
     moving = is_space[owner].nonzero()[0]
     while len(moving):

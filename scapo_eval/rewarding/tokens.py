@@ -1,9 +1,9 @@
-"""Finds which characters each generated token wrote, from the token ids themselves and never by re-encoding.
+"""Maps each generated token to its characters in the text, from the token ids alone, without re-encoding.
 
-A policy may sample any ids; the text that they decode to, encoded again, often has others. So the bytes of
-every token are looked up in a table of the tokenizer (built once), laid end to end and counted as
-characters: the text is the decoded bytes, and a token's span is every character that it has a byte of.
-Half a character gets the span of the whole, a special token an empty span.
+A policy may sample any ids, and re-encoding the decoded text often gives different ones. Therefore the bytes of every
+token are looked up in a table of the tokenizer (built once), concatenated and counted as characters. The text is the
+decoded bytes, and a token's span is every character that contains one of its bytes. Half a character gets the span of
+the whole character, and a special token an empty span.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
 def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
     """Returns the text of generated ids and each token's character span in it.
 
-    The text is that of ``tokenizer.decode(ids, skip_special_tokens=True,
-    clean_up_tokenization_spaces=False)``: rewards must be computed on it, or the spans do not fit.
+    The text is that of ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``: compute
+    rewards on this text, or the spans do not fit.
 
     Args:
-        tokenizer: a fast Hugging Face tokenizer, a processor that holds one, or a ``tokenizers.Tokenizer``:
-            byte-level, SentencePiece (with byte fallback or without) or WordPiece. Its table is kept as
-            long as it lives.
+        tokenizer: a fast Hugging Face tokenizer, a processor that holds one, or a ``tokenizers.Tokenizer``: byte-level,
+            SentencePiece (with byte fallback or without) or WordPiece. Its table is cached as long as the tokenizer
+            exists.
         ids: T generated ids, special tokens and padding included. Ids that the tokenizer does not know
             decode to nothing, as there.
 
     Returns:
-        The text, and (T, 2) int64 spans. Both columns never fall over the tokens with text; tokens that
+        The text, and (T, 2) int64 spans. Both columns are non-decreasing over the tokens with text; tokens that
         share a character share its span; special tokens have empty spans.
 
     Raises:
-        InputError: another kind of tokenizer, or a negative id, named with its index.
+        InputError: for another kind of tokenizer, or a negative id, named with its index.
     """
     flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
 
 
 def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[str], SpanColumns]:
-    """As :func:`decode_with_offsets` for many sequences at once.
+    """Decodes as :func:`decode_with_offsets` does, for many sequences at once.
 
     Args:
         tokenizer: see there.
@@ -87,7 +87,7 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
 
 
 def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-    """As :func:`decode_batch`, of sequences that lie end to end.
+    """Decodes as :func:`decode_batch` does, for sequences that concatenated.
 
     Args:
         tokenizer: see there.
@@ -121,7 +121,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
     """Returns the ids of response ``k`` (a list, an array or a tensor) as an array.
 
     Raises:
-        InputError: they are not a flat list of integers.
+        InputError: if they are not a flat list of integers.
     """
     array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if array.size == 0:
@@ -138,13 +138,14 @@ class _TokenTable:
 
     Attributes:
         data: the bytes of all tokens, end to end.
-        starts, lengths: (rows,) int64, where in ``data`` each row lies. Row ``k`` is id ``k``; special tokens are
-            empty, and so is row ``n_ids``, that of every id beyond the vocabulary; the rows of ``first`` follow.
-        n_ids: how many ids the vocabulary has.
-        first: id -> its row at the beginning of a text, where it is written otherwise there (no leading space).
+        starts, lengths: (rows,) int64 position and length of each row in ``data``. Row ``k`` is id ``k``. Special
+            tokens are empty, and so is row ``n_ids``, used for every id beyond the vocabulary; the rows of ``first``
+            follow.
+        n_ids: number of ids in the vocabulary.
+        first: id -> its row at the beginning of a text, if its form differs there (no leading space).
         special: (ids + 1,) whether decoding skips it.
         fallback: (ids + 1,) whether it is a byte token ``<0x..>``; None for byte-level tokenizers.
-        size: its tokens when the table was built.
+        size: number of tokens when the table was built.
     """
 
     data: NDArray[np.uint8]
@@ -157,7 +158,7 @@ class _TokenTable:
     size: int
 
     def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
-        """Text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
+        """Returns the text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
         indptr = np.array([0, len(ids)])
         joined, lengths = self._written(ids, indptr)
         offsets = np.empty((len(ids), 2), dtype=np.int64)
@@ -170,7 +171,7 @@ class _TokenTable:
         return texts[0], offsets
 
     def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-        """Returns the bytes of all tokens, end to end, and how many each has."""
+        """Returns the concatenated bytes of all tokens and the number of bytes of each."""
         rows = np.minimum(flat, self.n_ids)
         if self.first:
             for at in self._first_positions(flat, indptr):
@@ -186,7 +187,7 @@ class _TokenTable:
         return b"".join(written), lengths
 
     def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-        """Texts and spans of sequences laid end to end."""
+        """Returns the texts and spans of sequences concatenated."""
         joined, lengths = self._written(flat, indptr)
         ends = np.cumsum(lengths)
         begins = ends - lengths
@@ -220,7 +221,7 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Position of the first token of each sequence that decoding does not skip."""
+        """Returns the position of the first token of each sequence that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
@@ -228,7 +229,7 @@ class _TokenTable:
     def _with_replacements(
         self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[str, NDArray[np.bool_]]:
-        """Text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
+        """Returns the text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
 
         A byte-level decoder replaces each longest beginning of a character by one U+FFFD; byte fallback
         replaces every byte of a run of byte tokens that is not UTF-8 as a whole.
@@ -254,7 +255,7 @@ class _TokenTable:
 
 
 def _byte_level_replacements(data: bytes) -> tuple[str, NDArray[np.bool_]]:
-    """``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
+    """Returns ``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
     leads = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
     texts: list[str] = []
     at = 0
@@ -350,7 +351,7 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
 
 
 def _decoder_kinds(decoder: Any) -> set[str]:
-    """Returns the steps of a decoder, if each token's text depends on nothing but whether it is the first."""
+    """Returns the steps of a decoder, if a token's text depends only on whether it is the first."""
     if decoder is None:
         return set()
     state = json.loads(decoder.__getstate__())
@@ -364,7 +365,7 @@ def _decoder_kinds(decoder: Any) -> set[str]:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    """Returns GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
@@ -378,7 +379,7 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
 
 
 def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
-    """Returns what each token writes after another and, if it differs, as the first: the decoder is asked."""
+    """Returns the decoder's text of each token after another token and, if it differs, as the first token."""
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
     anchor = next(usable, None)

@@ -189,7 +189,7 @@ def has_words(piece: str) -> bool:
 
 
 def _lowered(text: str) -> str:
-    """In lower case, with straight apostrophes, character by character as long as the text."""
+    """Returns the text in lower case, with straight apostrophes, character by character as long as the text."""
     lowered = text.lower().replace("\u2019", "'")
     return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
@@ -211,7 +211,7 @@ class _Spans:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
-    """``(begin, begin of its prose, end)`` of paragraphs, list items, table rows and lines without a word.
+    """Yields ``(begin, begin of its prose, end)`` of paragraphs, list items, table rows and lines without a word.
 
     A line that is only wrapped goes on; a heading, a label and the head of a table belong to what follows. The first
     block begins at 0, each other where the one before ends. What holds no prose has it begin at its end.
@@ -240,7 +240,7 @@ class _Line(NamedTuple):
     """A line that is not blank.
 
     Attributes:
-        begin, end: from its first to behind its last character that is not white space.
+        begin, end: from its first to behind its last character other than white space.
         kind: ``prose``, ``item``, ``heading`` (labels too), ``row``, ``delimiter`` of a table, ``empty`` of words.
     """
 
@@ -290,7 +290,7 @@ def _goes_on(text: str, line: _Line, following: _Line) -> bool:
 
 
 def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
-    """``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
+    """Yields ``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
     for unit in _MARK.finditer(text, begin, end):
         at, offset = unit.span()
         mark = text[at]
@@ -442,7 +442,7 @@ def _is_participle(words: Sequence[str]) -> bool:
 
 
 def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """``(chunk before, stop)`` of lists behind an opening all of whose items say where something is."""
+    """Yields ``(chunk before, stop)`` of lists behind an opening all of whose items say where something is."""
     k = 1
     while k < len(chunks):
         head = k

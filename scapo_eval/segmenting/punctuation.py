@@ -97,7 +97,7 @@ def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
-    """``...on a table.The cat``: a sentence end whose space is missing; an ideographic one needs none."""
+    """Finds ``...on a table.The cat``: a sentence end whose space is missing; an ideographic one needs none."""
     if text[at] in "\u3002\uff01\uff1f":
         return True
     word = text[max(0, at - 2) : at]

@@ -33,7 +33,7 @@ def split_subsentences(
         Pieces that partition the text; none for an empty text.
 
     Raises:
-        InputError: an unknown rule, or ``object`` without mentions.
+        InputError: for an unknown rule, or ``object`` without mentions.
 
     Example:
         >>> import scapo_eval
@@ -58,7 +58,7 @@ def check_rule(rule: str, has_mentions: bool) -> None:
 
 
 def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """``(offset, ends a sentence)`` of every cut strictly inside the text."""
+    """Returns ``(offset, ends a sentence)`` of every cut strictly inside the text."""
     if rule == "response":
         return []
     if rule == "discourse":
@@ -80,7 +80,7 @@ def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[
 
 
 def _merged(text: str, cuts: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
-    """Short pieces joined to the piece before them in their sentence, a short first piece to the next.
+    """Returns the short pieces joined to the piece before them in their sentence, a short first piece to the next.
 
     A cut between clauses stays when the piece after it is long enough and the sentence before it is, too:
     a long piece starts a new group unless all that came before in its sentence is one short group.

@@ -123,7 +123,7 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
         cuts: text -> the offsets at which a new piece begins, rising, strictly inside the text.
 
     Raises:
-        InputError: offsets that are none of these, with the text's index.
+        InputError: for offsets that are none of these, with the text's index.
     """
     all_offsets = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
     for k, (text, offsets) in enumerate(zip(texts, all_offsets, strict=True)):
@@ -232,7 +232,7 @@ def _plain_cuts(
     rule: Rule,
     mentions: MentionColumns | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``(text, offset)`` of every cut of the simplified texts, sorted."""
+    """Returns ``(text, offset)`` of every cut of the simplified texts, sorted."""
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
     base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
@@ -376,7 +376,7 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """``(position after the white space, ends a sentence)`` of every boundary, sorted and without duplicates."""
+    """Returns ``(position after the white space, ends a sentence)`` of each boundary, sorted, without duplicates."""
     text = np.frombuffer(joined, dtype=np.uint8)
     classes = np.frombuffer(joined.translate(_CLASSES), dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)

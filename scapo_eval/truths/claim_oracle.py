@@ -51,7 +51,7 @@ class ClaimOracle:
     Attributes:
         vocabulary: of the claims.
         presence: the presence oracle, asked first about presence.
-        scenes: sources of the rest, in the order in which they are asked.
+        scenes: sources of the rest, in the order of lookup.
 
     Example:
         >>> import scapo_eval
@@ -95,7 +95,7 @@ class ClaimOracle:
             Per caption and claim 1 (true), 0 (false) or -1 (unknown); unknown for a picture that no source has.
 
         Raises:
-            ValueError: not a valid image id.
+            ValueError: if it is not a valid image id.
         """
         return [
             [self.state(image, claim) for claim in of_caption]
@@ -161,7 +161,7 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
         vocabulary: whose labels are the axis.
 
     Raises:
-        InputError: no picture.
+        InputError: if there is no picture.
     """
     graphs: dict[str, SceneGraph] = {}
     for of_file in scenes:

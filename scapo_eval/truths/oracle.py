@@ -63,7 +63,8 @@ class PresenceOracle(TruthColumns):
         in memory are read as JSON Lines are.
 
         Raises:
-            InputError: the file is none of these, with the reason; InputErrors: faults by line.
+            InputError: if the file is none of these, with the reason; InputErrors: for invalid input, with the faults
+                by line.
         """
         return cls.of_columns(read_truth(path))
 
@@ -92,7 +93,7 @@ class PresenceOracle(TruthColumns):
             source: name for messages.
 
         Raises:
-            InputErrors: invalid image ids, or two spellings of one image with different labels.
+            InputErrors: for invalid image ids, or two spellings of one image with different labels.
         """
         rows = TruthRows(source, FaultList())
         for image_id, names in objects.items():
@@ -110,7 +111,7 @@ class PresenceOracle(TruthColumns):
             source: name for messages.
 
         Raises:
-            InputError: other columns; InputErrors: faults by row, from 1.
+            InputError: if it has other columns; InputErrors: for invalid input, with the faults by row, from 1.
         """
         return cls.of_columns(read_frame(frame, source))
 
@@ -134,7 +135,7 @@ class PresenceOracle(TruthColumns):
             source: name for messages.
 
         Raises:
-            InputError: shapes that do not fit, other values, an image or label that appears twice.
+            InputError: for shapes that do not fit, other values, an image or label that appears twice.
         """
         return cls.of_columns(columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source))
 
@@ -153,10 +154,10 @@ class PresenceOracle(TruthColumns):
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
     def row(self, image_id: object) -> int:
-        """Row of an image in any spelling of its id.
+        """Returns the row of an image in any spelling of its id.
 
         Raises:
-            InputError: the id is not valid, or the oracle does not know it.
+            InputError: if the id is not valid, or the oracle does not know it.
         """
         try:
             image = canonical_image_id(image_id)
@@ -169,7 +170,7 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _rows_of_files(self) -> Mapping[str, int]:
-        """File name without folder and ending -> row, -1 where several images share it."""
+        """File name without folder and ending -> row, -1 if several images share it."""
         rows: dict[str, int] = {}
         for k, image in enumerate(self.image_ids):
             name = file_name_of(image)
@@ -177,11 +178,13 @@ class PresenceOracle(TruthColumns):
         return rows
 
     def _by_file_name(self, image: str) -> int:
-        """Row of an image whose id is written with another folder or ending (``val/cat.jpg``, ``cat``); -1 for none."""
+        """Returns the row of an image whose id is written with another folder or ending (``val/cat.jpg``, ``cat``); -1
+        for none.
+        """
         return self._rows_of_files.get(file_name_of(image), -1)
 
     def find_rows(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
-        """(n,) row of each canonical image id, -1 for an image that the oracle does not know."""
+        """Returns the (n,) row of each canonical image id, -1 for an image that the oracle does not know."""
         index = self.index
         rows = np.fromiter((index.get(image, -1) for image in image_ids), dtype=np.int64, count=len(image_ids))
         for k in np.flatnonzero(rows < 0).tolist():
@@ -189,10 +192,10 @@ class PresenceOracle(TruthColumns):
         return rows
 
     def state(self, image_id: object, label: str) -> State:
-        """1 present, 0 absent, -1 unknown.
+        """Returns 1 for present, 0 for absent, -1 for unknown.
 
         Raises:
-            InputError: the oracle does not know the image.
+            InputError: if the oracle does not know the image.
         """
         row = self.row(image_id)
         k = self._axis.get(label)
@@ -208,7 +211,7 @@ class PresenceOracle(TruthColumns):
         """Returns the labels present in an image.
 
         Raises:
-            InputError: the oracle does not know the image.
+            InputError: if the oracle does not know the image.
         """
         row = self.row(image_id)
         return frozenset(self.labels[k] for k in self.label_ids[self.indptr[row] : self.indptr[row + 1]].tolist())
@@ -323,7 +326,7 @@ class PresenceOracle(TruthColumns):
         An open-axis map becomes closed over the labels that occur in it when it is written as a matrix.
 
         Raises:
-            InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
+            InputError: for another ending, unknown cells in a JSON file, or the file cannot be written.
         """
         write_truth(self, path)
 
@@ -354,12 +357,11 @@ class Truth:
 
         Args:
             oracle, vocabulary: the two.
-            any_fingerprint: accept a matrix that was made for another vocabulary; labels are then
-                joined by name.
+            any_fingerprint: accept a matrix made for another vocabulary; labels are then joined by name.
 
         Raises:
-            InputError: the vocabulary knows none of the truth's labels, or the matrix was made for
-                another vocabulary.
+            InputError: if the vocabulary knows none of the ground truth's labels, or the matrix was made for another
+                vocabulary.
         """
         made_for = oracle.vocabulary_fingerprint
         if made_for and made_for != vocabulary.fingerprint and not any_fingerprint:
@@ -390,21 +392,22 @@ class Truth:
         return self.oracle.index
 
     def row(self, image_id: object) -> int:
-        """Row of an image in any spelling of its id; see :meth:`PresenceOracle.row`."""
+        """Returns the row of an image in any spelling of its id; see :meth:`PresenceOracle.row`."""
         return self.oracle.row(image_id)
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """(n,) state of n cells: rows, and positions in the vocabulary."""
+        """Returns the (n,) state of n cells: rows, and positions in the vocabulary."""
         states: NDArray[Any] = self.states[rows, labels]
         return states
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """(n,) number of present labels of images."""
+        """Returns the (n,) number of present labels of images."""
         counts: NDArray[np.int64] = self.n_present[rows]
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) rows against which captions are held: those of their images, unless a truth depends on the caption.
+        """Returns the (n,) rows against which captions are held: those of their images, unless a truth depends on the
+        caption.
 
         Args:
             image_ids: canonical id of each caption's image.
@@ -414,7 +417,8 @@ class Truth:
         return rows
 
     def prints(self, image_ids: Sequence[str]) -> NDArray[np.uint64]:
-        """(n,) number of the known cells of each image: the same from a truth in another format or order.
+        """Returns the (n,) number of the known cells of each image: the same from a ground truth in another format or
+        order.
 
         A sum of one random number for every known cell (Zobrist 1970), so that unknown ones and other labels add
         nothing, and equal images of another truth are equal.
@@ -434,7 +438,7 @@ class Truth:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint and label set of the truth, for a signature."""
+        """Fingerprint and label set of the ground truth, for a signature."""
         return self.oracle.fingerprint, self.oracle.world
 
     @property
@@ -470,16 +474,16 @@ class Truth:
         return tuple(filter(None, (self.warning, self.without_truth)))
 
     def rows(self, image_ids: Iterable[object]) -> NDArray[np.int64]:
-        """(n,) row of each image id.
+        """Returns the (n,) row of each image id.
 
         Raises:
-            InputError: an id that the oracle does not know.
+            InputError: for an id that the oracle does not know.
         """
         return np.fromiter((self.oracle.row(image) for image in image_ids), dtype=np.int64)
 
 
 def did_you_mean(unknown: Sequence[str], vocabulary: Vocabulary) -> str:
-    """``; did you mean 'couch' for 'sofa'?`` for the labels that have a close name, else an empty string."""
+    """Returns ``; did you mean 'couch' for 'sofa'?`` for the labels that have a close name, else an empty string."""
     from rapidfuzz import fuzz, process
 
     hints = []
@@ -499,14 +503,14 @@ _PART = 2**21
 
 
 def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
-    """(labels, 2) a number for a label that is absent, and one for a label that is present."""
+    """Returns (labels, 2) numbers: a number for a label that is absent, and one for a label that is present."""
     hashes = (blake2b(label.encode("utf-8", "surrogatepass"), digest_size=16).digest() for label in labels)
     return np.frombuffer(b"".join(hashes), dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 @lru_cache(maxsize=1 << 17)
 def _words(name: str) -> tuple[str, ...]:
-    """Returns a name as a vocabulary reads its aliases; one that cannot be an alias stays as it is."""
+    """Returns a name as a vocabulary reads its aliases; one that cannot be an alias stays unchanged."""
     try:
         return tokenize_alias(name)
     except ValueError:
@@ -514,7 +518,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:
-    """(n,) rank of each name in sorted order."""
+    """Returns the (n,) rank of each name in sorted order."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return ranks

@@ -96,7 +96,7 @@ class TruthOnDemand(Truth):
         """Returns the canonical id of an image.
 
         Raises:
-            InputError: the id is not valid, or the oracle says that it does not know it.
+            InputError: if the id is not valid, or the oracle says that it does not know it.
         """
         try:
             image = canonical_image_id(image_id)
@@ -107,7 +107,7 @@ class TruthOnDemand(Truth):
         return image
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """(n,) float64 values of n cells; each different one is asked about once."""
+        """Returns the (n,) float64 values of n cells; each different one is asked about once."""
         cells = list(zip(rows.tolist(), labels.tolist(), strict=True))
         different = {cell: k for k, cell in enumerate(dict.fromkeys(cells))}
         images = [image for image, _ in different]
@@ -118,10 +118,10 @@ class TruthOnDemand(Truth):
         return answers[[different[cell] for cell in cells]]
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """(n,) number of labels of the vocabulary in each image; asks about all of them.
+        """Returns the (n,) number of labels of the vocabulary in each image; asks about all of them.
 
         Raises:
-            InputError: the oracle gives probabilities.
+            InputError: if the oracle gives probabilities.
         """
         width = len(self.vocabulary.labels)
         values = self.values(np.repeat(rows, width), np.tile(np.arange(width), len(rows))).reshape(-1, width)
@@ -132,16 +132,16 @@ class TruthOnDemand(Truth):
 
 
 def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
-    """Any oracle seen through a vocabulary.
+    """Returns any oracle seen through a vocabulary.
 
     Args:
         oracle: see the module, or a file. Of a mapping to lists, what is not listed is absent; of a mapping to values
             and of a DataFrame, what has no value is unknown.
         vocabulary: the labels.
-        any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
+        any_fingerprint: accept a matrix made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: none of these, or what :meth:`Truth.of` raises.
+        InputError: if it is none of these, or what :meth:`Truth.of` raises.
     """
     if isinstance(oracle, (str, Path)):
         return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
@@ -192,7 +192,7 @@ class TableOracle:
         """Returns a table from ``{image id: {label: value}}``.
 
         Raises:
-            InputError: another kind of mapping, a value outside [0, 1], an image in two spellings.
+            InputError: for another kind of mapping, a value outside [0, 1], an image in two spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
         for image, row in values.items():
@@ -215,7 +215,7 @@ class TableOracle:
         return image_id in self.images
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> NDArray[np.float64]:
-        """See :class:`Oracle`; a label that the table lacks is unknown."""
+        """Implements ``lookup``: see :class:`Oracle`; a label that the table lacks is unknown."""
         columns = np.array([self.labels.get(label, -1) for label in labels], dtype=np.int64)
         values = self.table[[self.images[image] for image in image_ids], columns]
         return np.where(columns < 0, -1.0, values)
@@ -238,7 +238,7 @@ class JudgedOracle:
         truth: known cells that need no judge.
 
     Raises:
-        InputError: the file cannot be read or written, or holds a line that is not such a record.
+        InputError: if the file cannot be read or written, or holds a line that is not such a record.
     """
 
     def __init__(self, judge: Lookup, path: str | Path, *, truth: PresenceOracle | None = None) -> None:
@@ -260,7 +260,7 @@ class JudgedOracle:
         return _name(self.judge)
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
-        """See :class:`Oracle`."""
+        """Implements ``lookup``: see :class:`Oracle`."""
         cells = list(zip(image_ids, labels, strict=True))
         known = {cell: value for cell in cells if (value := self._known(cell)) is not None}
         missing = [cell for cell in dict.fromkeys(cells) if cell not in known]
@@ -307,10 +307,10 @@ class JudgedOracle:
 
 
 def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[str], source: str) -> NDArray[np.float64]:
-    """(n,) values of n cells, -1 where unknown.
+    """Returns the (n,) values of n cells, -1 if unknown.
 
     Raises:
-        InputError: not n numbers, or one that is neither in [0, 1] nor -1, with its cell.
+        InputError: if it is not n numbers, or one that is neither in [0, 1] nor -1, with its cell.
     """
     try:
         checked = np.asarray(values, dtype=np.float64)

@@ -69,7 +69,7 @@ class References:
         ``image_id``, ``image``, ``image_name`` or ``id``.
 
         Raises:
-            InputError: none of these; InputErrors: faults by line.
+            InputError: if it is none of these; InputErrors: for invalid input, with the faults by line.
         """
         name = display_name(path)
         if isinstance(path, Records):
@@ -106,7 +106,7 @@ class References:
         """References of numbered records; see :meth:`load`.
 
         Raises:
-            InputErrors: faults by number; InputError: no record.
+            InputErrors: for invalid input, with the faults by number; InputError: if there is no record.
         """
         faults, by_image = FaultList(), dict[str, list[str]]()
         for number, record in records:
@@ -233,7 +233,7 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """``log(1 + N / (n + 1))`` of a word that the references of n of N images have: always above 0."""
+        """Returns ``log(1 + N / (n + 1))`` of a word that the references of n of N images have: always above 0."""
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
@@ -265,7 +265,7 @@ class WeightedTruth(Truth):
     own: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :class:`Truth`."""
+        """Implements ``rows_of``: see :class:`Truth`."""
         if not self.own:
             return rows
         given = zip(image_ids, captions, rows.tolist(), strict=True)
@@ -325,7 +325,7 @@ def reference_truth(
         any_fingerprint: accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: no image has both a truth and references.
+        InputError: if no image has both a truth and references.
     """
     check_choice("unnamed", unnamed, UNNAMED)
     other = None if oracle is None else Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
@@ -381,7 +381,8 @@ def given_weights(
         any_fingerprint: accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: not valid weights, or none for an image of the truth; InputErrors: faults by line.
+        InputError: if the weights are not valid, or an image of the ground truth has none; InputErrors: for invalid
+            input, with the faults by line.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
@@ -440,7 +441,7 @@ class Beside:
         """Returns what a Python function, or a verb, is given.
 
         Raises:
-            InputError: invalid references or weights; options that do not belong together.
+            InputError: for invalid references or weights; options that do not belong together.
         """
         return cls(
             None if references is None else References.of(references),
@@ -465,7 +466,7 @@ class Beside:
             any_fingerprint: accept a matrix that was made for another vocabulary.
 
         Raises:
-            InputError: weights without a truth, or nothing in common.
+            InputError: for weights without a ground truth, or nothing in common.
         """
         if self.references is not None:
             return reference_truth(
@@ -485,10 +486,10 @@ class Beside:
 
 
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
-    """Canonical image id -> label -> weight in [0, 1]; formats of :func:`given_weights`.
+    """Returns a mapping: canonical image id -> label -> weight in [0, 1]; formats of :func:`given_weights`.
 
     Raises:
-        InputError: none of these; InputErrors: faults by line.
+        InputError: if it is none of these; InputErrors: for invalid input, with the faults by line.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -577,7 +578,7 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a truth: images with all of their references, then images without one of them.
+    """Rows of a ground truth: images with all of their references, then images without one of them.
 
     Attributes:
         image: position of each row's image.
@@ -607,7 +608,7 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
 def _named(
     texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(references, labels) bools: which labels each reference names, and which it denies."""
+    """Returns (references, labels) bools: which labels each reference names, and which it denies."""
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
     counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])

@@ -118,7 +118,8 @@ class Scenes:
             vocabulary: names of things are its labels and aliases; other names are left aside and counted.
 
         Raises:
-            InputError: the file is none of these; InputErrors: faults by line: a count below 0, a relation to none...
+            InputError: if the file is none of these; InputErrors: for invalid input, with the faults by line: a count
+                below 0, a relation to none...
         """
         name = display_name(path)
         reader = _Reader(name, vocabulary)

@@ -91,7 +91,7 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
     """Reads the files of a folder by name.
 
     Raises:
-        InputError: none of FILES is in it.
+        InputError: if it contains none of FILES.
     """
     found = [name for name in (*FILES, SIZES) if os.path.isfile(os.path.join(folder, name))]
     if not set(found) & set(FILES):
@@ -106,7 +106,7 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
         files: by name.
 
     Raises:
-        InputErrors: invalid pictures, by their place in the array; InputError: not a JSON array.
+        InputErrors: for invalid pictures, by their place in the array; InputError: if it is not a JSON array.
     """
     sizes = _sizes(files[SIZES]) if SIZES in files else {}
     pictures: dict[int, _Picture] = {}

@@ -23,10 +23,11 @@ _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, "
 
 
 def read_truth(path: Readable) -> TruthColumns:
-    """Reads a truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
+    """Reads a ground truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
 
     Raises:
-        InputError: the file is not a valid truth, with the reason; InputErrors: faults by line.
+        InputError: if the file is not a valid truth, with the reason; InputErrors: for invalid input, with the faults
+            by line.
     """
     if isinstance(path, Records):
         faults = FaultList()
@@ -80,7 +81,7 @@ def write_truth(truth: TruthColumns, path: str | Path) -> None:
     """Writes a truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, by the ending of the name.
 
     Raises:
-        InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
+        InputError: for another ending, unknown cells in a JSON file, or the file cannot be written.
     """
     name = str(path).removesuffix(".gz").removesuffix(".zst")
     writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)

@@ -61,7 +61,7 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputError: the data is not a valid COCO instances file, with the reason.
+        InputError: if the data is not a valid COCO instances file, with the reason.
     """
     try:
         coco = msgspec.json.decode(data, type=_Instances)
@@ -109,7 +109,7 @@ def _cells(
     what: str,
     source: str,
 ) -> NDArray[np.int64]:
-    """Positions of (image, category) pairs on the file's axes."""
+    """Returns the positions of (image, category) pairs on the file's axes."""
     row_of = {image: k for k, image in enumerate(dict.fromkeys(images))}
     position = {category: k for k, category in enumerate(categories)}
     try:

@@ -1,4 +1,4 @@
-"""A truth as columns: what every reader of a truth file returns and every writer takes."""
+"""A truth as columns: what every reader of a ground truth file returns and every writer takes."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class TruthColumns:
         return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
 
     def matrix(self) -> NDArray[np.int8]:
-        """(images, labels) of 1 present, 0 absent, -1 unknown.
+        """Returns (images, labels) of 1 present, 0 absent, -1 unknown.
 
         Raises:
-            InputError: the matrix would not fit into memory.
+            InputError: if the matrix would not fit into memory.
         """
         shape = len(self.image_ids), len(self.labels)
         if shape[0] * shape[1] > MAX_CELLS:
@@ -91,7 +91,7 @@ class TruthColumns:
         return states
 
     def objects(self) -> dict[str, list[str]]:
-        """Image id -> its present labels, sorted."""
+        """Returns a mapping: image id -> its present labels, sorted."""
         bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
         rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
         return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
@@ -116,7 +116,7 @@ def columns_of_matrix(
         world: what it was before it was written as a matrix.
 
     Raises:
-        InputError: shapes that do not fit, other values, an image or label that appears twice.
+        InputError: for shapes that do not fit, other values, an image or label that appears twice.
     """
     names = tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):
@@ -158,7 +158,7 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
     """Returns the world that a file names; ``otherwise`` where it names none.
 
     Raises:
-        InputError: it is none that a written truth can have.
+        InputError: if a written ground truth cannot have it.
     """
     for world in WRITTEN_WORLDS:
         if value == world:
@@ -174,7 +174,7 @@ def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
-    """(n, 2) positions of the cells in a state, in order."""
+    """Returns the (n, 2) positions of the cells in a state, in order."""
     parts = in_parts(matrix)
     firsts = np.cumsum([0, *(part.size for part in parts[:-1])]).tolist()
     # three times as fast as numpy's search in two dimensions
@@ -205,7 +205,7 @@ def columns_of_cells(
         names: see :class:`TruthColumns`.
 
     Raises:
-        InputError: no images, or a label that appears twice.
+        InputError: if there are no images, or a label appears twice.
     """
     if not len(image_ids):
         raise InputError("the ground truth has no images", path=source)
@@ -284,7 +284,7 @@ class TruthRows:
             labels: the axis, outside of which every label is unknown. Without it any unlisted label is absent.
 
         Raises:
-            InputErrors: the faults of rows; InputError: no rows, or a label outside the axis.
+            InputErrors: for faulty rows; InputError: if there are no rows, or a label is outside the axis.
         """
         self.faults.raise_if_any()
         if not self.rows:

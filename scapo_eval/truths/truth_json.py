@@ -26,7 +26,8 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputError: the data is none of these, with the reason; InputErrors: faults by line.
+        InputError: if the data is none of these, with the reason; InputErrors: for invalid input, with the faults by
+            line.
     """
     text = data.lstrip()
     first_line, _, rest = text.partition(b"\n")
@@ -72,7 +73,7 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
         faults: takes the faults of records, and may hold some already.
 
     Raises:
-        InputErrors: the faults by number; InputError: no image.
+        InputErrors: for invalid input, with the faults by number; InputError: if there is no image.
     """
     rows = TruthRows(source, faults)
     hallucinated: set[str] = set()  # AMBER's words for what its images do not show
@@ -128,7 +129,7 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
     A matrix is also told by its ``world``.
 
     Raises:
-        InputError: the ground truth has unknown cells, or the file cannot be written.
+        InputError: if the ground truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
     document: dict[str, Any] = {"objects": truth.objects()}
@@ -144,7 +145,7 @@ def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
     """Writes lines of ``{"image_id", "objects"}``, the first with the axis of all, ``label_set``, and ``world``.
 
     Raises:
-        InputError: the ground truth has unknown cells, or the file cannot be written.
+        InputError: if the ground truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
     axis: dict[str, Any] = {}

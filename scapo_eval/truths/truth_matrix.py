@@ -31,7 +31,7 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputError: the data is not a valid DOPA matrix, with the reason.
+        InputError: if the data is not a valid DOPA matrix, with the reason.
     """
     with decoding("npz file", source):
         check_archive(stream, source)
@@ -55,7 +55,7 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
     """Writes the arrays that :func:`read_npz` reads, and ``version``.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: if the file cannot be written.
     """
     arrays = {
         "matrix": truth.matrix(),
@@ -70,7 +70,7 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Numpy's savez_compressed without time stamps, so that equal content gives equal bytes."""
+    """Writes as Numpy's savez_compressed without time stamps, so that equal content gives equal bytes."""
     import zipfile
 
     buffer = io.BytesIO()
@@ -92,8 +92,8 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputError: the data is not a valid DOPA matrix, with the reason.
-        MissingExtra: pyarrow is not installed.
+        InputError: if the data is not a valid DOPA matrix, with the reason.
+        MissingExtra: if pyarrow is not installed.
     """
     pa, _ = _pyarrow("reading a parquet matrix")
     with decoding("parquet file", source):
@@ -122,8 +122,8 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
     """Writes the columns that :func:`read_parquet` reads, with fingerprint and version as metadata ``scapo``.
 
     Raises:
-        InputError: the file cannot be written.
-        MissingExtra: pyarrow is not installed.
+        InputError: if the file cannot be written.
+        MissingExtra: if pyarrow is not installed.
     """
     pa, pq = _pyarrow("writing a parquet matrix")
     matrix = truth.matrix()

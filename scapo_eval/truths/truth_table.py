@@ -80,7 +80,7 @@ class _Cells:
         return sum(len(rows) for rows, _ in self._cells.values())
 
     def keys(self, state: int) -> Any:
-        """(cells,) positions of the cells of one state, each once."""
+        """Returns the (cells,) positions of the cells of one state, each once."""
         rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
         return sorted_unique(rows * len(self.labels) + labels)
 
@@ -93,7 +93,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputError: other columns, with those found; InputErrors: faults by line.
+        InputError: if it has other columns, with those found; InputErrors: for invalid input, with the faults by line.
     """
     rows = table_rows(data, source)
     first = next(rows, None)
@@ -150,7 +150,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputError: other columns, with those found; InputErrors: faults by row.
+        InputError: if it has other columns, with those found; InputErrors: for invalid input, with the faults by row.
     """
     names = list(
         map(
@@ -252,7 +252,8 @@ def read_open_images(
         data: the content of the one file, where it has been read.
 
     Raises:
-        InputError: other columns, no verified label, or none of the codes has a name; InputErrors: faults by line.
+        InputError: if it has other columns or no verified label, or none of the codes has a name; InputErrors: for
+            invalid input, with the faults by line.
     """
     source = " + ".join(map(display_name, paths))
     cells = _Cells(source)
@@ -298,7 +299,7 @@ def read_open_images(
 
 
 def _class_names(path: str | Path) -> Mapping[str, str]:
-    """Open Images' class descriptions: code -> name."""
+    """Returns Open Images' class descriptions: code -> name."""
     name = display_name(path)
     header = b"code,name\n"  # older files have no header, newer ones LabelName,DisplayName
     names: dict[str, str] = {}

@@ -44,7 +44,7 @@ def read_visual_genome(data: bytes, source: str) -> TruthColumns:
         source: name for messages.
 
     Raises:
-        InputErrors: invalid images, by their place in the array; InputError: not a JSON array.
+        InputErrors: for invalid images, by their place in the array; InputError: if it is not a JSON array.
     """
     try:
         images = msgspec.json.decode(data, type=list[msgspec.Raw])

@@ -58,7 +58,7 @@ class ResampledImages:
         return int(self.drawn.shape[1])
 
     def weights(self) -> Floats:
-        """(1 + resamples, images): first each image once, then the resamples."""
+        """Returns (1 + resamples, images): first each image once, then the resamples."""
         return np.vstack([np.ones((1, self.n_images)), self.drawn])
 
 
@@ -107,14 +107,16 @@ class Pairing:
         return _MEASURES[statistic](self, weights)
 
     def summed(self, columns: Floats) -> Floats:
-        """(images, columns) sums of per-item columns over each image."""
+        """Returns the (images, columns) sums of per-item columns over each image."""
         group = self._columns[2]
         sums = np.zeros((self.sample.n_images, columns.shape[1]))
         np.add.at(sums, group, columns)
         return sums
 
     def over_pairs(self, of_pair: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Floats:
-        """(images, images) sums over all pairs of items of a function of values and ratings (a column and a row)."""
+        """Returns the (images, images) sums over all pairs of items of a function of values and ratings (a column and a
+        row).
+        """
         values, ratings, group = self._columns
         present, starts = np.unique(group, return_index=True)
         sums = np.zeros((self.sample.n_images, self.sample.n_images))
@@ -128,7 +130,7 @@ class Pairing:
 
 
 def _form(weights: Floats, table: Floats) -> Floats:
-    """(R,) quadratic forms ``w @ table @ w``."""
+    """Returns the (R,) quadratic forms ``w @ table @ w``."""
     forms: Floats = np.einsum("rg,rg->r", weights @ table, weights)
     return forms
 
@@ -157,7 +159,9 @@ def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> F
 
 
 def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
-    """Share of the pairs of one image that people tell apart and the metric orders the same way; half for its ties."""
+    """Returns the share of the pairs of one image that people tell apart and the metric orders the same way; half for
+    its ties.
+    """
     x, y, group = pairing._columns
     if pairing.pairs:
         told_apart = (y != 0).astype(np.float64)
@@ -222,7 +226,9 @@ def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 
 def p_value_of(differences: Floats) -> float | None:
-    """Two-sided p of ``(1 + resamples,)`` differences by their share beyond 0; the observed one counts in."""
+    """Returns the two-sided p of ``(1 + resamples,)`` differences from their share beyond 0; it includes the observed
+    one.
+    """
     known = differences[1:][~np.isnan(differences[1:])]
     if np.isnan(differences[0]) or not len(known):
         return None

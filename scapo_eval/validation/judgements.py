@@ -103,7 +103,8 @@ class Judgements:
             ranges: dimension -> least and greatest rating, for own sets.
 
         Raises:
-            InputErrors: faults by line; InputError: no set of this name, or not one of these.
+            InputErrors: for invalid input, with the faults by line; InputError: if there is no set of this name, or it
+                is not one of these.
         """
         source = display_name(path)
         records = list(iter_records(path))
@@ -157,7 +158,7 @@ class Judgements:
         """(items,) ratings of a dimension, NaN if one is missing.
 
         Raises:
-            InputError: unknown dimension, fewer than MIN_ITEMS ratings, or all of them alike.
+            InputError: for an unknown dimension, fewer than MIN_ITEMS ratings, or all of them alike.
         """
         if dimension not in self.dimensions:
             known = ", ".join(self.dimensions) or "none"
@@ -180,10 +181,10 @@ class Judgements:
         return replace(self, items=tuple(item for item in self.items if half_of(item.image) == half))
 
     def without_systems(self, names: Sequence[str]) -> Judgements:
-        """Without the texts of some systems.
+        """Returns the set without the texts of some systems.
 
         Raises:
-            InputError: a system that the set does not have.
+            InputError: for a system that the set does not have.
         """
         there = {item.system for item in self.items if item.system is not None}
         for name in names:

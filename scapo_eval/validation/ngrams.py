@@ -30,7 +30,7 @@ def ngram_scores(
         references: of every image; CIDEr-D weighs n-grams by how many of these images have them.
 
     Raises:
-        MissingExtra: without the package.
+        MissingExtra: if the package is not installed.
     """
     try:
         from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -58,7 +58,7 @@ def ngram_scores(
 def _cider(
     scorer: Any, images: Sequence[str], candidates: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
 ) -> list[float]:
-    """CIDEr-D, every image being counted once for the weights of n-grams, however many captions it has."""
+    """Returns CIDEr-D, every image being counted once for the weights of n-grams, however many captions it has."""
     of_image: dict[str, list[int]] = {}
     for k in known:
         of_image.setdefault(images[k], []).append(k)

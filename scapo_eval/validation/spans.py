@@ -20,7 +20,7 @@ SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
 def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
-    """Counts per item.
+    """Returns the counts per item.
 
     Args:
         judgements: marked captions; text that is not marked is right.
@@ -51,7 +51,7 @@ def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDA
 
     Args:
         judgements: marked captions.
-        vocabulary: what claims are about.
+        vocabulary: labels that claims are about.
 
     Returns:
         Kind (``any``, and ``beyond presence``, too) -> (items, 2): parts marked wrong; of these, those with a word of

@@ -120,7 +120,7 @@ class Validation:
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it; fractions unrounded."""
+        """Returns what ``--json`` prints; fractions are unrounded."""
         items = self.judgements.items
         return {
             "set": self.judgements.name,

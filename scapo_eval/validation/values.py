@@ -37,7 +37,7 @@ class Measures:
     """The measures of captions.
 
     Attributes:
-        truth: what is in the images, with references where there are some; None without a truth.
+        truth: what is in the images, with references if there are some; None without a ground truth.
         options: how captions are read.
         references: image -> reference captions, for n-gram metrics.
         statements: whether texts are single statements.
@@ -62,13 +62,13 @@ class Measures:
         return (*self.own, *(NGRAMS if self.references else ()), "length")
 
     def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
-        """Metric -> (n,) values, greater being better: of shares of errors what is left to 1.
+        """Returns a mapping: metric -> (n,) values, greater being better: of shares of errors what is left to 1.
 
         A caption that claims nothing has no Hal. Rate; here nothing of it is wrong. A statement has no value then.
 
         Raises:
-            InputError: an unknown metric, or one that needs a truth or references that are not there.
-            MissingExtra: n-gram metrics without their package.
+            InputError: for an unknown metric, or one that needs a truth or references that are missing.
+            MissingExtra: if an n-gram metric is requested without its package.
         """
         for name in metrics:
             if name not in self.known:
@@ -134,7 +134,8 @@ def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> N
         (items,) scores, NaN if there is none.
 
     Raises:
-        InputErrors: faults by line; InputError: ids that match no item, or no item has a score.
+        InputErrors: for invalid input, with the faults by line; InputError: if the ids match no item, or no item has a
+            score.
     """
     source, faults = display_name(path), FaultList()
     place = {item.id: k for k, item in enumerate(judgements.items)}

@@ -66,7 +66,7 @@ def known_state(state: Any, path: Path) -> dict[str, Any]:
         path: folder of the checkpoint.
 
     Raises:
-        InputError: names the file and what is wrong in it.
+        InputError: with the file and the fault.
     """
     checked: dict[str, Any] = msgspec.to_builtins(convert_as(state, _State, path / STATE))
     return checked
@@ -83,7 +83,7 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
         path: folder of the checkpoint.
 
     Raises:
-        InputError: the objective changed: another reward, scheme, loss, truth, seed...
+        InputError: if the objective changed: another reward, scheme, loss, truth, seed...
     """
     try:
         before = from_toml(saved)
@@ -112,14 +112,14 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
 
 
 def check_not_deleted(folder: Path, save_every: int) -> None:
-    """Refuses to begin again where a training run has saved checkpoints that are not there any more.
+    """Refuses to begin again where a training run has saved checkpoints that are missing any more.
 
     Args:
         folder: folder of the training run, without a complete checkpoint.
         save_every: number of steps between checkpoints.
 
     Raises:
-        InputError: it has exported a model, or done more steps than those before its first checkpoint.
+        InputError: if it has exported a model, or done more steps than those before its first checkpoint.
     """
     done = 0
     if (folder / METRICS).exists():

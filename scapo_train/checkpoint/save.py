@@ -104,7 +104,7 @@ class Checkpoints:
             The state that was saved, with its ``step``.
 
         Raises:
-            InputError: the checkpoint is damaged, or is one of another model or optimizer.
+            InputError: if the checkpoint is damaged, or is one of another model or optimizer.
         """
         state = read_json(path / STATE)
         if not isinstance(state, dict) or type(state.get("step")) is not int:
@@ -117,7 +117,7 @@ class Checkpoints:
         """Fills the parameters in place and needs no optimizer.
 
         Raises:
-            InputError: the checkpoint is damaged, or is one of another model.
+            InputError: if the checkpoint is damaged, or is one of another model.
         """
         weights = {
             f"model.{name}": parameter.detach()
@@ -157,7 +157,7 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
         dtype: number format of the floating-point weights in the files.
 
     Raises:
-        InputError: the disk is full or not writable; what was at ``folder`` is still there.
+        InputError: if the disk is full or not writable; what was at ``folder`` is still there.
     """
     weights: dict[str, Tensor] = {}
     persistent = model.state_dict().keys()
@@ -197,7 +197,7 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
         dtype: number format of the weights in the file.
 
     Raises:
-        InputError: the disk is full or not writable; what was at ``folder`` is still there.
+        InputError: if the disk is full or not writable; what was at ``folder`` is still there.
     """
     weights = {name: weight.to("cpu", dtype).contiguous() for name, weight in adapter_weights(model).items()}
 
@@ -213,7 +213,7 @@ def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) ->
     """Replaces a folder when the new one is complete; ``write`` fills it on the first rank and gives its last files.
 
     Raises:
-        InputError: on every rank, if that could not write.
+        InputError: on every rank, if rank 0 could not write.
     """
     part = folder.with_name(folder.name + _PART)
 
@@ -247,7 +247,7 @@ def _read(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Trainable parameters and their moments by name; a tied weight once."""
+    """Returns the trainable parameters and their moments by name; a tied weight once."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -326,7 +326,7 @@ def _on_first_rank(action: Callable[[], object], *, ignore_errors: bool = False)
     """Runs it on the first rank while the others wait.
 
     Raises:
-        OSError: on every rank, what the first one met.
+        OSError: on every rank, with the first rank's error.
     """
     outcome: list[str | None] = [None]
     if _rank() == 0:
@@ -350,7 +350,7 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remark that one process is alone, and without its tracebacks of errors that are raised, too."""
+    """Suppresses torch's remark about a single process and its tracebacks of errors that are also raised."""
     root = logging.getLogger()
     root.addFilter(_not_of_the_loader)
     try:

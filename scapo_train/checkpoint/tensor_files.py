@@ -74,7 +74,7 @@ class Writer(dcp.StorageWriter):
         self.folder = folder
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from one checkpoint to the next."""
+        """Does nothing: nothing is kept from one checkpoint to the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Sets up every rank as a writer."""
@@ -92,7 +92,7 @@ class Writer(dcp.StorageWriter):
         """Writes this rank's tensors into files of about 256 MiB.
 
         Raises:
-            OSError: the disk is full or not writable.
+            OSError: if the disk is full or not writable.
         """
         rank = dist.get_rank() if dist.is_initialized() else 0
         written: list[WriteResult] = []
@@ -147,13 +147,13 @@ class Reader(dcp.StorageReader):
         self._dtypes: dict[str, torch.dtype] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from one checkpoint to the next."""
+        """Does nothing: nothing is kept from one checkpoint to the next."""
 
     def read_metadata(self) -> Metadata:
         """Returns the index, whose chunks make up every tensor.
 
         Raises:
-            InputError: it is damaged.
+            InputError: if it is damaged.
         """
         path = self.folder / INDEX
         tensors = {}
@@ -175,7 +175,7 @@ class Reader(dcp.StorageReader):
         """Sets up every rank as a reader."""
 
     def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
-        """Returns the plan as it is."""
+        """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.LoadPlan]) -> list[dcp.LoadPlan]:
@@ -186,7 +186,7 @@ class Reader(dcp.StorageReader):
         """Fills this rank's tensors.
 
         Raises:
-            InputError: a file is not there, damaged, or does not hold what the index says.
+            InputError: if a file is missing, damaged, or does not hold what the index says.
         """
         by_file: dict[str, list[Any]] = {}
         for item in plan.items:
@@ -223,7 +223,7 @@ class Reader(dcp.StorageReader):
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
-    """CRC-32 of the bytes of tensors, one after the other."""
+    """Returns the CRC-32 of the bytes of tensors, one after the other."""
     crc32 = 0
     for tensor in tensors:
         plain = tensor.detach().cpu().contiguous().flatten()

@@ -158,7 +158,7 @@ class _Adapted(torch.autograd.Function):
 
 
 def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """(S, m) rows in E groups, each times its group's of the (E, m, n) matrices: (S, n)."""
+    """Returns the (S, m) rows in E groups, each times its group's of the (E, m, n) matrices: (S, n)."""
     if GROUPED is not None and rows.dtype != torch.float64:  # which it does not know
         return GROUPED(rows, matrices, offs=ends)
     groups = rows.tensor_split(ends[:-1].long().cpu())
@@ -166,7 +166,7 @@ def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
 
 
 def _sums(left: Tensor, right: Tensor, ends: Tensor) -> Tensor:
-    """(S, m) and (S, n) rows in E groups: the sum of each group's outer products, (E, m, n)."""
+    """Returns the (S, m) and (S, n) rows in E groups: the sum of each group's outer products, (E, m, n)."""
     if GROUPED is not None and left.dtype != torch.float64:
         return GROUPED(left.T, right, offs=ends)
     parts = ends[:-1].long().cpu()

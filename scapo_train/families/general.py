@@ -73,7 +73,7 @@ class GeneralPolicy(Policy):
     """A model that is computed by transformers alone; see :class:`~scapo_train.families.policy.Policy`."""
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
-        """Nothing is computed ahead."""
+        """Does nothing: nothing is computed in advance."""
         return [GeneralPrompt(prompt) for prompt in prompts]
 
     def batch(self, rows: Sequence[GeneralRow], device: torch.device) -> GeneralBatch:
@@ -108,7 +108,7 @@ class GeneralPolicy(Policy):
         return self.statistics(hidden.flatten(0, 1).index_select(0, batch.sources), batch.targets)
 
     def decode(self, **inputs: Any) -> Tensor:
-        """(B, V) logits of the tokens after the last ones; the cache among the inputs is extended."""
+        """Returns the (B, V) logits of the tokens after the last ones; the cache among the inputs is extended."""
         return self.logits(self.vlm.model(**inputs, use_cache=True).last_hidden_state)
 
     def decoding(self, prompts: Sequence[GeneralPrompt], group: int, longest: int, device: torch.device) -> Any:

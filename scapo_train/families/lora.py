@@ -42,7 +42,7 @@ def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
     """Returns those of a decoder layer's linear layers, experts' stacks among them, that get an adapter.
 
     Raises:
-        InputError: ``lora.targets`` names one that is not there.
+        InputError: if ``lora.targets`` names a missing one.
     """
     known = {name: name.rpartition(".")[2] for name in layers}
     if unknown := [name for name in lora.targets if name not in known.values()]:
@@ -62,7 +62,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
 
     Raises:
         InputError: see :func:`targets`.
-        MissingExtra: peft is not installed.
+        MissingExtra: if peft is not installed.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -205,7 +205,7 @@ def _adapted(model: nn.Module) -> dict[str, Any]:
 
 
 def _in_checkpoint(name: str, layer: Any) -> str:
-    """Name of the weight that a layer's adapter belongs to."""
+    """Returns the name of the weight that a layer's adapter belongs to."""
     return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"
 
 

@@ -144,7 +144,7 @@ def shared_prompt_attention(
     layout: Layout | None = None,
     **settings: Any,
 ) -> tuple[Tensor, Any]:
-    """Attention of a :class:`PackedBatch`; without a layout that of transformers.
+    """Computes the attention of a :class:`PackedBatch`; without a layout that of transformers.
 
     Prompts see themselves, and responses their prompt and themselves: one call each, so nothing is computed
     between tokens of different responses.
@@ -166,7 +166,7 @@ def shared_prompt_attention(
     tokens = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
 
     def at(places: Tensor) -> list[Tensor]:
-        """(rows, heads, tokens, dim) of each."""
+        """Returns (rows, heads, tokens, dim) of each."""
         return [token.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for token in tokens]
 
     scale = settings["scaling"]

@@ -58,10 +58,10 @@ class Decoding(Protocol):
     """Responses to prompts while they are made, a row each, all of the same length."""
 
     def start(self) -> Tensor:
-        """(rows, V) logits of the first tokens, float32 or wider."""
+        """Returns the (rows, V) logits of the first tokens, float32 or wider."""
 
     def step(self, drawn: Tensor) -> Tensor:
-        """(rows, V) logits of the tokens after the ``drawn`` ones (rows,)."""
+        """Returns the (rows, V) logits of the tokens after the ``drawn`` ones (rows,)."""
 
     def keep(self, rows: Tensor) -> None:
         """Drops all other rows."""
@@ -143,6 +143,6 @@ class Policy(nn.Module):
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(B, V) logits, float32 or wider, after the last of (B, T, d) hidden states."""
+        """Returns the (B, V) logits, float32 or wider, after the last of (B, T, d) hidden states."""
         logits: Tensor = self.vlm.lm_head(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

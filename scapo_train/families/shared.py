@@ -87,7 +87,9 @@ class SharedPolicy(Policy):
         return self.statistics(hidden.index_select(0, batch.sources), batch.targets)
 
     def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
-        """(B, V) logits, float32 or wider, of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
+        """Returns the (B, V) logits, float32 or wider, of the token after the last of ``ids`` (B, T); ``cache`` is
+        extended.
+        """
         return self.logits(self._hidden(ids, positions, mask, vision, cache))
 
     def decoding(self, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device) -> Any:
@@ -221,7 +223,7 @@ class _Cache:
         return keys[:, :, :after], values[:, :, :after]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Tokens so far; called by transformers."""
+        """Returns the number of tokens so far; called by transformers."""
         return self._lengths[layer_idx] if self._lengths else 0
 
     def keep(self, rows: Tensor) -> None:

@@ -78,7 +78,7 @@ class Log:
             by an end that was not saved, and are dropped.
 
     Raises:
-        ScapoError: a tracker is not installed.
+        ScapoError: if a tracker is not installed.
     """
 
     def __init__(self, folder: Path, config: Config, card: Mapping[str, Any], done: int) -> None:
@@ -136,7 +136,7 @@ def open_folder(folder: Path, *, resume: bool) -> None:
     """Makes the folder of a training run.
 
     Raises:
-        InputError: it holds a run already and ``resume`` was not asked for, or it cannot be created.
+        InputError: if it holds a run already and ``resume`` was not asked for, or it cannot be created.
     """
     if not resume and (folder / METRICS).exists():
         raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))

@@ -10,7 +10,7 @@ _OF_HOST = ("not enough memory", "can't allocate memory", "Cannot allocate memor
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Returns whether memory was asked for that is not there, on the device or on the host."""
+    """Returns whether memory was asked for that is missing, on the device or on the host."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OF_HOST)

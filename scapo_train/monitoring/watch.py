@@ -82,7 +82,7 @@ class _Failure:
 
 
 class Watch:
-    """One process's watch over the others. Every rank makes one, where there are two or more.
+    """One process's watch over the others. Every rank makes one, if there are two or more.
 
     Args:
         rank: number of this process, from 0.

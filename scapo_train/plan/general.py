@@ -194,7 +194,7 @@ class GeneralMemory(Memory):
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:
-        """Bytes of a pass through the tower: the pixels, the residual stream, its normed form and the MLP."""
+        """Returns the bytes of a pass through the tower: pixels, residual stream, its normed form and MLP."""
         shape, b = self.shape, self.value_bytes
         width = (8 + 2 * b) * shape.tower_hidden + 2 * b * shape.tower_inner
         return pictures * (self.picture.pixels + self.picture.patches * width)

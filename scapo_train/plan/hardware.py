@@ -46,7 +46,7 @@ NETWORK = 50e9
 
 
 def matrix_rate(device_name: str) -> float | None:
-    """FLOPs per second in bfloat16 from the data sheet, by PyTorch's name of the GPU; None for other kinds."""
+    """Returns FLOPs per second in bfloat16 from the data sheet, by PyTorch's name of the GPU; None for other kinds."""
     words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
     return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
 
@@ -55,7 +55,7 @@ def parse_gpus(text: str) -> tuple[int, str]:
     """Parses ``8xH100`` as (8, "H100"); the number defaults to 1.
 
     Raises:
-        InputError: another form, or a kind that is not in :data:`GPUS`.
+        InputError: for another form, or a kind that is not in :data:`GPUS`.
     """
 
     def plain(name: str) -> str:

@@ -142,7 +142,7 @@ class Job:
         pairs: whether it trains on pairs (:mod:`scapo_train.preference`) in place of rollouts.
 
     Raises:
-        ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, the model does not
+        ScapoError: if these GPUs cannot share this work at all, the dtype is not one to train with, the model does not
             have a layer that ``lora.targets`` names, or no processor that says what becomes of a picture.
     """
 
@@ -215,7 +215,7 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
     """Returns the size of a picture by a model's own processor, of which one patch has so many numbers.
 
     Raises:
-        ScapoError: there is no processor in its folder.
+        ScapoError: if there is no processor in its folder.
     """
     from PIL import Image
 
@@ -287,7 +287,7 @@ class GpuShare:
             self.rows = self.prompts * math.ceil(group / self.passes[1].responses)
 
     def cache_per_token(self) -> float:
-        """Bytes of the keys and values of one token, over all layers."""
+        """Returns the bytes of the keys and values of one token, over all layers."""
         return self.shape.layers * 2 * self.shape.kv_heads * self.shape.head_dim * self.value_bytes
 
     def vllm_sequences(self) -> int:

@@ -25,7 +25,7 @@ class Memory(GpuShare):
     """The bytes that one GPU holds."""
 
     def bytes_at(self, moment: str) -> dict[str, float]:
-        """Bytes per GPU by kind at a moment of a step; only what is not 0."""
+        """Returns the bytes per GPU by kind at a moment of a step; only what is not 0."""
         kinds = self._resting()
         if self.job.vllm and moment != "rollout":
             kinds["vLLM"] = ASLEEP
@@ -80,7 +80,7 @@ class Memory(GpuShare):
         }
 
     def _prefill(self, prompts: int) -> float:
-        """Bytes of reading prompts."""
+        """Returns the bytes of reading prompts."""
         return self._mlp(prompts * self.prompt_tokens)
 
     def _at_logprob(self) -> dict[str, float]:
@@ -130,12 +130,12 @@ class Memory(GpuShare):
         return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}
 
     def _output(self) -> tuple[float, float]:
-        """Bytes of the output layer in the dtype of the computation, and of its gradient."""
+        """Returns the bytes of the output layer in the dtype of the computation, and of its gradient."""
         embedding = 0 if self.lora else self.shape.embedding
         return self.value_bytes * embedding, 4 * embedding
 
     def _copies(self, output: float, gradient: float) -> tuple[float, float, float, float]:
-        """Bytes of working copies and gradients on their way.
+        """Returns the bytes of working copies and gradients on their way.
 
         Args:
             output: bytes of the output layer in the dtype of the computation.
@@ -165,7 +165,7 @@ class Memory(GpuShare):
         return self.value_bytes * cast if self.autocast else 0
 
     def _saved(self, batch: Pass) -> float:
-        """Bytes that a decoder layer's forward pass keeps for its backward pass."""
+        """Returns bytes that a decoder layer's forward pass keeps for its backward pass."""
         shape, b = self.shape, self.value_bytes
         attention, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         # two norms: the input in float32, its normed form and the output; under autocast the residual stream is
@@ -184,11 +184,11 @@ class Memory(GpuShare):
         return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
 
     def _through_mlp(self, tokens: float) -> float:
-        """Bytes that the backward pass of an MLP takes beside what was kept."""
+        """Returns bytes that the backward pass of an MLP takes beside what was kept."""
         return tokens * (2 * self.value_bytes * self.shape.inner + 2.5 * self.shape.hidden)
 
     def _read_by_responses(self, batch: Pass) -> float:
-        """Bytes of keys, values and mask that the responses' attention reads."""
+        """Returns the bytes of keys, values and mask that the responses' attention reads."""
         heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
@@ -202,7 +202,9 @@ class Memory(GpuShare):
         return dict([max(kinds, key=lambda kind: kind[1])])
 
     def _mlp(self, tokens: float) -> float:
-        """Bytes of a forward pass without gradient in an MLP; behind a dropout what an adapter adds is a copy."""
+        """Returns the bytes of a forward pass without gradient in an MLP; behind a dropout what an adapter adds is a
+        copy.
+        """
         copies = 3 + (self.config.lora.dropout > 0)
         return tokens * self.value_bytes * (copies * self.shape.inner + 4.5 * self.shape.hidden)
 

@@ -65,7 +65,7 @@ def memory_of(job: Job) -> Memory:
 
 
 def plan(job: Job) -> Plan:
-    """Bytes per GPU and seconds per step."""
+    """Estimates bytes per GPU and seconds per step."""
     share, time = memory_of(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
@@ -145,7 +145,7 @@ def remedies(job: Job) -> list[str]:
 
 
 def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
-    """Settings (section, key, value) that save memory, those that cost least first."""
+    """Yields the settings (section, key, value) that save memory, those that cost least first."""
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True

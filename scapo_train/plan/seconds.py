@@ -86,7 +86,7 @@ class Seconds(GpuShare):
         return prefill + batches * steps * max(step(rows), assume.launch * shape.layers)
 
     def _link(self) -> float:
-        """Bytes per second of collectives; infinite on one GPU."""
+        """Returns the bytes per second of collectives; infinite on one GPU."""
         if not self.sharded:
             return math.inf
         return (

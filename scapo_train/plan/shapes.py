@@ -135,7 +135,7 @@ def model_config(path: str) -> PretrainedConfig:
         path: folder that holds a ``config.json``, or the name of a model in :data:`PUBLISHED`.
 
     Raises:
-        InputError: neither; or a configuration that transformers does not know.
+        InputError: for anything else, or a configuration unknown to transformers.
     """
     file = Path(path) / "config.json"
     if file.is_file():
@@ -241,17 +241,17 @@ class Shape:
             Name -> number of experts (1: a linear layer), inputs, outputs.
 
         Raises:
-            InputError: ``lora.targets`` names one that is not there.
+            InputError: if ``lora.targets`` names a missing one.
         """
         known = {name: (1, *sizes) for name, sizes in self.linear.items()} | self.stacks
         return {name: known[name] for name in targets(lora, known)} if lora.rank else {}
 
     def adapters(self, lora: Lora) -> int:
-        """Parameters of all adapters."""
+        """Returns the number of parameters of all adapters."""
         return self.layers * lora.rank * sum(n * (inner + outer) for n, inner, outer in self.adapted(lora).values())
 
     def stack_adapters(self, lora: Lora) -> int:
-        """Parameters of those of experts."""
+        """Returns the number of parameters of the experts' adapters."""
         sizes = [size for name, size in self.adapted(lora).items() if name in self.stacks]
         return self.layers * lora.rank * sum(n * (inner + outer) for n, inner, outer in sizes)
 
@@ -263,7 +263,7 @@ def shape_of(path: str) -> Shape:
         path: folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
 
     Raises:
-        ScapoError: it is not known, or not built as ``scapo_train`` needs it.
+        ScapoError: if it is not known, or not built as ``scapo_train`` needs it.
     """
     config = model_config(path)
     vlm = build(config, path)
@@ -316,7 +316,7 @@ def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None)
         dtype: number format of its parameters; None: torch's.
 
     Raises:
-        InputError: transformers cannot build it.
+        InputError: if transformers cannot build it.
     """
     try:
         with torch.device("meta"):

@@ -16,7 +16,7 @@ READ: Mapping[str, tuple[int, int]] = {"dpo": (1, 2), "mdpo": (2, 3), "symmpo": 
 
 
 def dpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
-    """Direct Preference Optimization (Rafailov et al., 2023, arXiv:2305.18290, Eq. 7).
+    """Computes the loss of Direct Preference Optimization (Rafailov et al., 2023, arXiv:2305.18290, Eq. 7).
 
     Args:
         chosen: log-ratios of the preferred responses.
@@ -27,7 +27,8 @@ def dpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
 
 
 def mdpo(chosen: Tensor, rejected: Tensor, unseen: Tensor, beta: float) -> Tensor:
-    """Conditional preference optimization (Wang et al., 2024, arXiv:2406.11839): DPO + CoPO + AncPO.
+    """Computes the loss of conditional preference optimization (Wang et al., 2024, arXiv:2406.11839): DPO + CoPO +
+    AncPO.
 
     As in the authors' code (luka-group/mDPO, ``mdpo_trainer.py``): the sum of three terms of equal weight, the anchor
     at 0.
@@ -51,7 +52,7 @@ def symmpo(
     symmetric: float,
     consistency: float,
 ) -> Tensor:
-    """Symmetric multimodal preference optimization (Liu et al., 2025, arXiv:2506.11712).
+    """Computes the loss of symmetric multimodal preference optimization (Liu et al., 2025, arXiv:2506.11712).
 
     As in the authors' code (Liuwq-bit/SymMPO, ``muffin/train/trainers.py``, ``dpo_loss``): DPO, the two symmetric
     pairs, an anchor at 0 for each image's own response, and the squared difference of the symmetric pairs' margins,

@@ -60,7 +60,7 @@ class PreferenceTrainer(Loop):
         """Reads the pairs.
 
         Raises:
-            InputError: pairs or settings that the loss cannot work with.
+            InputError: for pairs or settings that the loss cannot work with.
         """
         config = self.config
         if config.run.stop_on:
@@ -139,7 +139,7 @@ class PreferenceTrainer(Loop):
         """Returns the pairs of a step that are this rank's, without those whose pictures cannot be read.
 
         Raises:
-            InputError: a pair is too long for the model.
+            InputError: if a pair is too long for the model.
         """
         loss = self.config.preference.loss
         indices, following = self.own_indices(step), self.own_indices(step + 1)
@@ -166,7 +166,7 @@ class PreferenceTrainer(Loop):
         return examples
 
     def losses(self, ratios: Tensor) -> Tensor:
-        """(B,) losses of pairs with (B, R) log-ratios."""
+        """Returns the (B,) losses of pairs with (B, R) log-ratios."""
         settings = self.config.preference
         weights = (settings.symmetric, settings.consistency) if settings.loss == "symmpo" else ()
         losses: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
@@ -176,7 +176,7 @@ class PreferenceTrainer(Loop):
         """Ids of the preferred response and of the other, each with its end.
 
         Raises:
-            InputError: a text contains a token that means a picture, or ends a response.
+            InputError: if a text contains a token that means a picture or ends a response.
         """
         ends, never = self.policy.ends, self.policy.never
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
@@ -220,7 +220,7 @@ class PreferenceTrainer(Loop):
         return sums
 
     def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
-        """Pairs by the budget of tokens; one at a time where rows do not pack."""
+        """Returns the pairs by the budget of tokens; one at a time where rows do not pack."""
         micros: list[list[Example]] = []
         length = 0
         for example in examples:
@@ -233,7 +233,7 @@ class PreferenceTrainer(Loop):
         return micros
 
     def _ratios(self, micro: Sequence[Example]) -> Tensor:
-        """(B, R) log-ratios, with gradient; without pairs a rank takes part in the others' passes."""
+        """Returns the (B, R) log-ratios, with gradient; without pairs a rank takes part in the others' passes."""
         assert self.reference is not None
         with torch.no_grad(), as_reference(self.reference, self.config.model, self.process_group):
             self.policy.eval()
@@ -242,7 +242,7 @@ class PreferenceTrainer(Loop):
         return (self._sums(self.policy, micro) - reference).view(-1, self.ratios)
 
     def _sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
-        """Log-probabilities of all responses."""
+        """Returns the log-probabilities of all responses."""
         device = self.process_group.device
         rows = [row for example in micro for row in example.rows]
         if rows:

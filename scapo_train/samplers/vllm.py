@@ -81,8 +81,8 @@ class VllmSampler:
         process_group: this process and the others of the training run.
 
     Raises:
-        MissingExtra: vLLM is not installed.
-        ScapoError: vLLM cannot load the model, or answers differently once it has the policy's weights
+        MissingExtra: if vLLM is not installed.
+        ScapoError: if vLLM cannot load the model, or answers differently once it has the policy's weights
             (``rollout.check_sync``).
     """
 
@@ -137,7 +137,7 @@ class VllmSampler:
         """Gives vLLM the policy's weights, and lets it forget what it computed with the old ones.
 
         Raises:
-            ScapoError: a weight has another name there, or is missing.
+            ScapoError: if a weight has another name there, or is missing.
         """
         self._wake("weights")
         if self._process_group.device.type == "cpu":
@@ -156,11 +156,11 @@ class VllmSampler:
         self._llm.llm_engine.reset_encoder_cache()
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """See :class:`~scapo_train.rollout.Sampler`; the log-probabilities are vLLM's own.
+        """Implements ``sample``: see :class:`~scapo_train.rollout.Sampler`; the log-probabilities are vLLM's own.
 
         Raises:
-            InputError: a prompt is too long, or its picture cannot be read any more.
-            ScapoError: vLLM refuses a request, or makes another prompt of it than the trainer.
+            InputError: if a prompt is too long, or its picture can no longer be read.
+            ScapoError: if vLLM refuses a request, or makes another prompt of it than the trainer.
         """
         if not self._has_weights:
             self.sync()
@@ -278,7 +278,7 @@ class VllmSampler:
         Only called before the policy has learned anything.
 
         Raises:
-            ScapoError: they are not the same, with the cause and what to do.
+            ScapoError: if they are not the same, with the cause and what to do.
         """
         distinct = {source.pictures: source for source in read_prompts(config.data.train, config.data.images)}
         sources = sorted(distinct.values(), key=lambda source: not source.pictures)[:CHECKED_PROMPTS]
@@ -407,7 +407,7 @@ def _imported() -> Any:
 
 
 def _neighbors(process_group: ProcessGroup, size: int) -> Any:
-    """Returns the ranks that share an engine with this one; None where each has its own."""
+    """Returns the ranks that share an engine with this one; None if each has its own."""
     if process_group.size % size:
         raise ScapoError(f"rollout.tensor_parallel = {size} does not divide the {process_group.size} ranks")
     if size == 1:
@@ -416,7 +416,9 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
 
 
 def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
-    """Tokens of the longest sequence: the largest pictures, the text, the response; at most the model's context."""
+    """Returns the number of tokens of the longest sequence: the largest pictures, the text, the response; at most the
+    model's context.
+    """
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2
     context = policy.vlm.config.get_text_config().max_position_embeddings
@@ -427,7 +429,7 @@ def _responses(request: RolloutRequest, output: Any) -> list[Response]:
     """Returns the responses in vLLM's answer.
 
     Raises:
-        ScapoError: vLLM made another prompt of the request, or gave it up.
+        ScapoError: if vLLM made another prompt of the request, or gave it up.
     """
     if list(output.prompt_token_ids) != request.ids:
         raise ScapoError(

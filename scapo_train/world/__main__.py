@@ -117,7 +117,7 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _varied(given: str) -> list[str]:
-    """``key=1,2`` -> ``["key=1", "key=2"]``."""
+    """Expands ``key=1,2`` -> ``["key=1", "key=2"]``."""
     key, equals, values = given.partition("=")
     if not equals or "." not in key or not values:
         raise argparse.ArgumentTypeError(f"'{given}' is not KEY=VALUE[,VALUE], as in loss.kl=0.01,0.1")

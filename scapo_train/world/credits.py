@@ -31,7 +31,7 @@ def hal_spoken(sampled: Sampled) -> Advantages:
 
 
 def baseline(sampled: Sampled) -> Advantages:
-    """SCAPO's advantages less their mean over the other responses to the prompt, the end of sequence included.
+    """Returns SCAPO's advantages less their mean over the other responses to the prompt, the end of sequence included.
 
     The mean does not depend on the response, so the expected gradient is the paper's; its noise is smaller.
     """
@@ -39,7 +39,8 @@ def baseline(sampled: Sampled) -> Advantages:
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """SCAPO's advantages less the mean, over the other responses to the prompt, of the tokens in as many-th a piece.
+    """Returns SCAPO's advantages less the mean, over the other responses to the prompt, of the tokens in as many-th a
+    piece.
 
     How many pieces are finished is known before a token is drawn, so the expected gradient is the paper's. The end of
     sequence stands where the next piece would. A place that no other response reaches has the mean of all tokens.
@@ -62,17 +63,17 @@ def baseline_place(sampled: Sampled) -> Advantages:
 
 
 def no_repeat(sampled: Sampled) -> Advantages:
-    """SCAPO, but a piece that only repeats costs 0.5."""
+    """Defines SCAPO, but a piece that only repeats costs 0.5."""
     return sampled.paid(_repeat_penalized(sampled))
 
 
 def baseline_no_repeat(sampled: Sampled) -> Advantages:
-    """Both: a piece that only repeats costs 0.5, and the mean of the other responses is taken off."""
+    """Combines both: a piece that only repeats costs 0.5, and the mean of the other responses is taken off."""
     return _less_others(no_repeat(sampled), sampled.group)
 
 
 def per_piece(sampled: Sampled) -> Advantages:
-    """SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
+    """Defines SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
     advantages, places = _paper(sampled), sampled.pieces
     sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
     weights = [1 / np.maximum(size, 1) for size in sizes]
@@ -83,7 +84,9 @@ def per_piece(sampled: Sampled) -> Advantages:
 
 
 def kl_piece(sampled: Sampled) -> Advantages:
-    """SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the reference."""
+    """Defines SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the
+    reference.
+    """
     nats = [
         policy - reference
         for policy, reference in zip(sampled.logprobs("policy"), sampled.logprobs("reference"), strict=True)

@@ -141,7 +141,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model's captions over the held-out pictures; fractions, None where undefined.
+    """Rates of one model's captions over the held-out pictures; fractions, None if undefined.
 
     Attributes:
         hal_rate: Hal. Rate, as ``scapo-eval`` computes it.
@@ -182,7 +182,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
         jobs: number of processes at once.
 
     Raises:
-        ScapoError: a trial failed; no further one has begun.
+        ScapoError: if a trial failed; no further one has begun.
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
@@ -241,7 +241,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
     """Returns whether a folder holds the files and the start model of a seed.
 
     Raises:
-        InputError: it holds another world's, or a model of other lessons.
+        InputError: if it holds another world's, or a model of other lessons.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():
@@ -270,7 +270,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         steps: number of steps.
 
     Raises:
-        ScapoError: the trainer failed, with the folder of the run.
+        ScapoError: if the trainer failed, with the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if finished(run, steps):
@@ -336,7 +336,7 @@ def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> lis
 
 
 def measure(run: Path) -> Measured:
-    """Rates of what a run's model (or a start's) has said, against the whole truth."""
+    """Returns the rates of what a run's model (or a start's) has said, against the whole truth."""
     start = _start_of(run)
 
     def rates(temperature: float) -> Rates:

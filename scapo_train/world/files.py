@@ -76,6 +76,6 @@ def settings(world: World, folder: Path) -> Config:
 
 
 def read_ids(path: Path) -> Sequence[tuple[str, str]]:
-    """(image file, image id) of a prompts file."""
+    """Returns (image file, image id) of a prompts file."""
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return [(str(path.parent / record["image"]), str(record["image_id"])) for record in records]

@@ -81,7 +81,7 @@ def best_guesser(world: World) -> tuple[float, Ideal]:
 
 
 def chances(world: World) -> list[tuple[float, float]]:
-    """(chance, share of all ambiguous objects) ascending."""
+    """Returns the (chance, share of all ambiguous objects) ascending."""
     share: dict[float, float] = {}
     for situation in situations(world):
         if situation.hidden:

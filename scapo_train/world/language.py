@@ -94,7 +94,7 @@ def fluency(texts: Sequence[str]) -> float | None:
 
 
 def repeats(texts: Sequence[str]) -> float:
-    """Share of texts that say a sentence twice."""
+    """Returns the share of texts that say a sentence twice."""
     spoken = [[sentence.strip() for sentence in _SENTENCE.findall(text)] for text in texts]
     return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
 

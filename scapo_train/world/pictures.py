@@ -87,7 +87,9 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
 
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
-    """(cells,) what each cell looks like: a noun, ``len(NOUNS) + kind`` for an average, or one more for nothing."""
+    """Returns (cells,): what each cell looks like: a noun, ``len(NOUNS) + kind`` for an average, or one more for
+    nothing.
+    """
     looks = np.full(SIDE**2, len(NOUNS) + len(SCENES))
     for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
         looks[cell] = noun if clear else len(NOUNS) + scene.kind
@@ -138,7 +140,7 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
-    """(nouns, 28, 28, 4) color times opacity, and opacity."""
+    """Returns the (nouns, 28, 28, 4) color times opacity, and opacity."""
     from PIL import Image, ImageDraw
 
     tiles = []
@@ -165,5 +167,5 @@ def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:
 
 @lru_cache(maxsize=8)
 def _averages(world: World) -> NDArray[np.float64]:
-    """(scenes, 28, 28, 4) mean pictogram of each scene's nouns."""
+    """Returns the (scenes, 28, 28, 4) mean pictogram of each scene's nouns."""
     return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])

@@ -176,7 +176,7 @@ def _encoded(
 def _features(
     policy: SharedPolicy, processor: Any, world: World, scenes: list[Scene], random: np.random.Generator
 ) -> tuple[Tensor, ...]:
-    """Per scene the (cells, hidden) features of a new picture of it."""
+    """Returns for each scene the (cells, hidden) features of a new picture of it."""
     made = processor.image_processor(images=[render(world, scene, random) for scene in scenes], return_tensors="pt")
     features = policy.vlm.model.get_image_features(made["pixel_values"], made["image_grid_thw"])
     return tuple(getattr(features, "pooler_output", features))
@@ -193,7 +193,7 @@ def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
 
 
 def _updates(parameters: list[Any], steps: int, lr: float) -> Iterator[tuple[int, Callable[[Tensor], None]]]:
-    """(step from 1, what to do with its loss): AdamW with a warm-up, then a cosine down to 0."""
+    """Yields (step from 1, what to do with its loss): AdamW with a warm-up, then a cosine down to 0."""
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.01)
     warmup = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(

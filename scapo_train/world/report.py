@@ -62,7 +62,8 @@ class SchemeRow:
     measured: Sequence[Measured]
 
     def values(self, decoding: str, name: str, kernels: str | None = None) -> dict[int, float]:
-        """Seed -> percent (words: their number), the mean over kernels; seeds without a value are omitted.
+        """Returns a mapping: seed -> percent (words: their number), the mean over kernels; seeds without a value are
+        omitted.
 
         Args:
             decoding: ``sampled`` or ``greedy``.
@@ -111,7 +112,7 @@ def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
 
 
 def student(freedom: int) -> float:
-    """97.5 % quantile of Student's t; that of 30 degrees of freedom for more."""
+    """Returns the 97.5 % quantile of Student's t; that of 30 degrees of freedom for more."""
     return _STUDENT[min(freedom, len(_STUDENT)) - 1]
 
 
@@ -130,7 +131,7 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) ->
 
 
 def table(rows: Sequence[SchemeRow]) -> str:
-    """Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
+    """Returns Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
     lines = [
         [outcome.title, decoding, str(len(outcome.trials))]
         + [_cell(outcome.values(decoding, name).values()) for name in _COLUMNS]
@@ -158,7 +159,7 @@ def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
 
 
 def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) -> dict[int, float]:
-    """Seed -> difference of two lines, the mean over the kernels that both have."""
+    """Returns a mapping: seed -> difference of two lines, the mean over the kernels that both have."""
     if other is None:
         return {}
     gaps: dict[int, list[float]] = {}
@@ -194,7 +195,7 @@ def kernels_table(rows: Sequence[SchemeRow]) -> str:
 
 
 def _spread(grid: NDArray[np.float64]) -> str:
-    """Standard deviation within rows, pooled; cells without a value are nan."""
+    """Returns the standard deviation within rows, pooled; cells without a value are nan."""
     squares, freedom = 0.0, 0
     for row in grid:
         known = row[~np.isnan(row)]
@@ -219,7 +220,7 @@ def write(world: World, folder: Path) -> str:
 
 
 def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> None:
-    """Hal., Cover Rate and Cap. Score over the steps, and where each scheme ends in their plane.
+    """Draws Hal., Cover Rate and Cap. Score over the steps, and where each scheme ends in their plane.
 
     Thick lines are means over trials, thin ones the trials. The Hal. Rate is not drawn where hardly anything is said
     (Cover Rate below 5 %): it is a ratio of a few claims there. In the plane, the dotted line is what describers

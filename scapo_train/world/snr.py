@@ -118,7 +118,7 @@ def squared_snr(gram: Floats) -> float:
 
 
 def cosine(one: Floats, other: Floats, both: Floats) -> float:
-    """Cosine of two means; not a number where the estimate of a squared length is not positive.
+    """Returns the cosine of two means; not a number if the estimate of a squared length is not positive.
 
     Args:
         one, other: (B, B) products of each with itself.
@@ -140,7 +140,7 @@ def jackknife(statistic: Any, *grams: Floats) -> Estimate:
 
 
 def signals_of(vectors: NDArray[np.float32], schemes: Sequence[str], seed: int) -> Signals:
-    """Signal and noise from the gradients' parts.
+    """Returns the signal and noise from the gradients' parts.
 
     Args:
         vectors: (batches, schemes, parts, parameters).
@@ -195,7 +195,9 @@ class Gradients:
         }
 
     def batch(self, number: int) -> NDArray[np.float32]:
-        """(schemes, parts, parameters) gradients of the batch of this number, which others do not depend on."""
+        """Returns the (schemes, parts, parameters) gradients of the batch of this number, which others do not depend
+        on.
+        """
         trainer = self.trainer
         config, trainer.step = trainer.config, number
         seed = seed_of(config.run.seed, number, 37)
@@ -237,7 +239,7 @@ class Gradients:
         return sums
 
     def _decisions(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities of the tokens, and of ending or going on at each of them, both with a gradient."""
+        """Returns the log-probabilities of the tokens, and of ending or continuing at each, both with gradient."""
         policy, targets = self.trainer.policy, micro.batch.targets
         (end,) = policy.ends
         logprob = policy(micro.batch).logprob
@@ -246,7 +248,7 @@ class Gradients:
         return logprob, torch.where(targets == end, ending, going_on)
 
     def _names(self, responses: Sequence[Response]) -> list[NDArray[np.bool_]]:
-        """Per response, (T_i,) whether a token is of an object's name."""
+        """Returns for each response (T_i,) whether a token is of an object's name."""
         decoded = [decode_with_offsets(self.trainer.tokenizer, response.ids) for response in responses]
         mentions = self.trainer.reward.matcher.find_batch([text for text, _ in decoded])
         names = list[NDArray[np.bool_]]()
@@ -300,7 +302,7 @@ def measure(
         prompts: number of prompts in a batch.
 
     Raises:
-        InputError: the folder holds another world.
+        InputError: if the folder holds another world.
     """
     of_seeds = []
     torch.set_num_threads(1)
@@ -322,7 +324,7 @@ def measure(
 
 
 def tables(found: Sequence[Signals]) -> str:
-    """Markdown: the signal and noise of every scheme and part, and the cosines of the schemes' mean gradients."""
+    """Returns Markdown: signal and noise of every scheme and part, and cosines of the schemes' mean gradients."""
     schemes = found[0].schemes
     lines = []
     for scheme in schemes:

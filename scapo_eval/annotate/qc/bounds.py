@@ -32,13 +32,15 @@ from functools import lru_cache
 
 
 def alpha_of_draw(alpha: float, draw: int) -> float:
-    """Error probability of the ``draw``-th draw (from 1); over any number of draws they sum to less than ``alpha``."""
+    """Returns the error probability of the ``draw``-th draw (from 1); over any number of draws they sum to less than
+    ``alpha``.
+    """
     return alpha / (draw * (draw + 1))
 
 
 @lru_cache(maxsize=4096)
 def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, float]:
-    """Two-sided interval of a binomial share (Clopper & Pearson 1934).
+    """Returns the two-sided interval of a binomial share (Clopper & Pearson 1934).
 
     Args:
         wrong: successes.
@@ -63,7 +65,8 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
 
 @lru_cache(maxsize=1 << 16)
 def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int, int]:
-    """Two-sided interval of the number of wrong cells in a finite population, from a sample without replacement.
+    """Returns the two-sided interval of the number of wrong cells in a finite population, from a sample without
+    replacement.
 
     Args:
         wrong: wrong cells in the sample.
@@ -79,7 +82,7 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
     everything = _log_choose(cells, checked)
 
     def at_most(count: int, bad: int) -> float:
-        """P(at most ``count`` wrong in the sample) where ``bad`` of the population are."""
+        """Returns P(at most ``count`` wrong in the sample) where ``bad`` of the population are."""
         first = max(0, checked - (cells - bad))
         return _tail(
             min(count, checked, bad),
@@ -96,7 +99,7 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
 def pooled_wrong_cells(
     wrong: int, doubtful: int, strata: Sequence[tuple[int, int]], alpha: float
 ) -> tuple[float, float] | None:
-    """Two-sided interval of the number of wrong cells over all labels, from the pooled random draws.
+    """Returns the two-sided interval of the number of wrong cells over all labels, from the pooled random draws.
 
     Args:
         wrong: wrong cells in all samples together.
@@ -128,7 +131,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _tail(count: int, log_term: Callable[[int], float], first: int = 0) -> float:
-    """Sum of exp(log_term(k)) for k from ``first`` to ``count``."""
+    """Returns the sum of exp(log_term(k)) for k from ``first`` to ``count``."""
     return min(1.0, math.fsum(math.exp(log_term(k)) for k in range(first, count + 1)))
 
 

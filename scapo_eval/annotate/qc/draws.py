@@ -54,7 +54,7 @@ def draw_pairs(
     seed: int,
     round_number: int,
 ) -> Pairs:
-    """Draws without replacement; where there are fewer eligible cells, all are taken.
+    """Draws without replacement; if there are fewer eligible cells, all are taken.
 
     Equal matrices, seeds and round numbers give equal pairs. The shuffle hides which pairs were drawn because the
     judge said "present".

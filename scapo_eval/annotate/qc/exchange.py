@@ -42,13 +42,13 @@ def pairs_table(round_: Round, store: Store) -> bytes:
 
 
 def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, PersonAnswer]]:
-    """New answers to a round's pairs from CSV (with a header line) or JSON Lines: ``image_id, label, verdict``.
+    """Returns the new answers to a round's pairs from CSV (with a header line) or JSON Lines: ``image_id, label,
+    verdict``.
 
     Lines without a verdict, and answers that the round has already, are passed over.
 
     Raises:
-        InputErrors: pairs that the round does not ask for, invalid verdicts, answers that contradict
-            earlier ones.
+        InputErrors: for pairs that the round does not ask for, invalid verdicts, answers that contradict earlier ones.
     """
     pairs = round_.draw.pairs
     position = {

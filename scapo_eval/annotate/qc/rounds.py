@@ -100,7 +100,7 @@ class Round:
         errors: the judge's errors that closing found, see :func:`close_round`.
 
     Raises:
-        InputError: the file is damaged, belongs to another run, or is being answered in another process.
+        InputError: if the file is damaged, belongs to another run, or is being answered in another process.
     """
 
     draw: Draw
@@ -152,8 +152,8 @@ class Round:
             version: the pair's version that this person saw; None answers whatever the version is.
 
         Raises:
-            AnswerConflict: the pair has another version by now.
-            ScapoError: the pair does not exist, or the round is over.
+            AnswerConflict: if the pair has another version by now.
+            ScapoError: if the pair does not exist, or the round is over.
         """
         if not 0 <= pair < len(self.answers):
             raise ScapoError(f"pair {pair} not found in round {self.number}")
@@ -264,8 +264,8 @@ def draw_round(
         seed: seed of the draw; different rounds draw differently with one seed.
 
     Raises:
-        ScapoError: the last round is still open, a label is unknown, or no cell is left to draw.
-        InputError: the file cannot be written.
+        ScapoError: if the last round is still open, a label is unknown, or no cell is left to draw.
+        InputError: if the file cannot be written.
     """
     earlier = _closed_rounds(store)
     wanted = dict.fromkeys(labels if labels is not None else store.labels)
@@ -296,8 +296,8 @@ def ask_undecided(store: Store) -> Round:
     """Writes a round that asks for every cell without a verdict; it gives no bounds.
 
     Raises:
-        ScapoError: the last round is still open, or every cell has a verdict.
-        InputError: the file cannot be written.
+        ScapoError: if the last round is still open, or every cell has a verdict.
+        InputError: if the file cannot be written.
     """
     earlier = _closed_rounds(store)
     cells = store.open_cells()
@@ -328,8 +328,8 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
         seed: seed of the draw.
 
     Raises:
-        ScapoError: no round of random pairs has been drawn, it was given up, or it has its second person already.
-        InputError: the file cannot be written.
+        ScapoError: if no round of random pairs has been drawn, it was given up, or it has its second person already.
+        InputError: if the file cannot be written.
     """
     rounds = read_rounds(store)
     last = rounds[-1] if rounds else None
@@ -349,7 +349,7 @@ def check_person(store: Store, round_: Round, by: str) -> None:
     """Refuses a second person who answered the round's pairs as the first.
 
     Raises:
-        ScapoError: the same name.
+        ScapoError: for the same name.
     """
     if round_.draw.second and by in read_rounds(store)[round_.number - 1].people:
         raise ScapoError(
@@ -395,7 +395,7 @@ def read_rounds(store: Store) -> list[Round]:
     """Returns all rounds of a run, in order.
 
     Raises:
-        InputError: a round is damaged or missing.
+        InputError: if a round is damaged or missing.
     """
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
     for number, round_ in enumerate(rounds, 1):
@@ -410,7 +410,7 @@ def read_seconds(store: Store) -> list[Round]:
     """Returns the answers of second people, in the order of the rounds.
 
     Raises:
-        InputError: a file is damaged.
+        InputError: if a file is damaged.
     """
     return [Round(path, store) for path in sorted((store.folder / FOLDER).glob("second-*.jsonl"))]
 
@@ -419,8 +419,8 @@ def open_round(store: Store, *, write: bool = False, second: bool = False) -> Ro
     """Returns the round (or a second person's share of one) that waits for answers.
 
     Raises:
-        ScapoError: no round is open.
-        InputError: another process has it open for writing.
+        ScapoError: if no round is open.
+        InputError: if another process has it open for writing.
     """
     rounds = read_seconds(store) if second else read_rounds(store)
     if second and (not rounds or rounds[-1].state != "open"):
@@ -446,7 +446,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
         (1 present, 0 absent), the person's name, and the provenance of the judge's verdict (kind, prompt, judge).
 
     Raises:
-        ScapoError: pairs are open.
+        ScapoError: if pairs are open.
     """
     if round_.open_pairs and not abandon:
         raise ScapoError(f"round {round_.number}: {len(round_.open_pairs):,} pairs have no answer yet")
@@ -482,19 +482,19 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
 
 
 def judged_matrix(store: Store) -> NDArray[np.int8]:
-    """(images, labels) the current verdicts; excluded images are unknown."""
+    """Returns the current verdicts, (images, labels); excluded images are unknown."""
     matrix: NDArray[np.int8] = np.where(store.included[:, None], store.matrix, np.int8(UNKNOWN))
     return matrix
 
 
 def people_cells(store: Store) -> NDArray[np.bool_]:
-    """(images, labels) bool, true for cells whose verdict is a person's."""
+    """Returns (images, labels) bool, true for cells whose verdict is a person's."""
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])
     return np.asarray(human[store.provenance_ids])
 
 
 def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
-    """(images, labels) bool, true for cells that a person has seen, answers "unsure" included."""
+    """Returns (images, labels) bool, true for cells that a person has seen, answers "unsure" included."""
     seen = people_cells(store)
     for round_ in rounds:
         seen_pairs = [k for k, answer in enumerate(round_.answers) if answer is not None and answer != "missing"]
@@ -503,7 +503,9 @@ def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
 
 
 def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
-    """Provenance of the judge's latest verdict: a closing that was killed may have written the person's after it."""
+    """Returns the provenance of the judge's latest verdict: a closing that was killed may have written the person's
+    after it.
+    """
     current = store.provenance_of(row, label)
     if current is None or current.kind != "human":
         return current
@@ -513,7 +515,7 @@ def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
 
 
 def _matrix_hash(store: Store) -> str:
-    """Hash of the image ids and labels that rows and columns stand for."""
+    """Returns the hash of the image ids and labels that rows and columns stand for."""
     return digest([*store.image_ids, "labels", *store.labels])
 
 
@@ -558,7 +560,7 @@ def _packed(array: NDArray[Any]) -> str:
 
 
 def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
-    """So many bytes; ValueError where there are more or fewer, before they are all unpacked."""
+    """Returns that many bytes; raises ValueError if there are more or fewer, before they are all unpacked."""
     data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
     if len(data) != size:
         raise ValueError("a matrix of another size")

@@ -67,8 +67,8 @@ def picture(path: str) -> tuple[bytes, str]:
     read.
 
     Raises:
-        ImageFault: the file is not found, or not a readable image.
-        MissingExtra: the format needs Pillow, which is not installed.
+        ImageFault: if the file is not found, or not a readable image.
+        MissingExtra: if the format needs Pillow and Pillow is not installed.
     """
     data = images.file_bytes(path)
     for magic, mime in _SHOWN_AS_IS:
@@ -99,7 +99,7 @@ class QcServer(ThreadingHTTPServer):
         url: address of the page, with the token.
 
     Raises:
-        OSError: the port is taken.
+        OSError: if the port is taken.
     """
 
     daemon_threads = True
@@ -129,10 +129,10 @@ class QcServer(ThreadingHTTPServer):
         self._assets = {name: (folder.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
 
     def get(self, place: str) -> tuple[bytes, str]:
-        """Body and MIME type of an address below the token.
+        """Returns the body and MIME type of an address below the token.
 
         Raises:
-            Refused: nothing is found there.
+            Refused: if nothing is found there.
         """
         if place in self._assets:
             body, mime = self._assets[place]
@@ -155,7 +155,7 @@ class QcServer(ThreadingHTTPServer):
         """Carries out a request of the page.
 
         Raises:
-            Refused: it cannot be granted; nothing has changed.
+            Refused: if it cannot be granted; nothing has changed.
         """
         with self._turn:
             try:
@@ -202,7 +202,7 @@ class QcServer(ThreadingHTTPServer):
         }
 
     def _state(self) -> dict[str, Any]:
-        """Everything the page shows; the judge's verdicts only once the round is closed."""
+        """Returns everything that the page shows; the judge's verdicts only once the round is closed."""
         store, pairs = self._store, self._round.draw.pairs
         used = list(dict.fromkeys(pairs.label_ids.tolist()))
         place = {label: k for k, label in enumerate(used)}
@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(lambda place: self._server.post(place, self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is the person's."""
+        """Does nothing: the terminal is the person's."""
 
     @property
     def _server(self) -> QcServer:

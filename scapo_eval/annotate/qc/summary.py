@@ -141,7 +141,7 @@ class PeopleAgreement:
         pairs: number of pairs that were drawn for the second person.
         both: number of pairs with yes or no from both.
         agree: number of these with the same answer.
-        kappa: Cohen's kappa (1960); None where both gave one answer only.
+        kappa: Cohen's kappa (1960); None if both gave one answer only.
         disputed: pairs of the round with yes from one and no from the other, once the share is closed.
     """
 
@@ -203,7 +203,7 @@ def read_summary(store: Store) -> dict[str, Any]:
     """Reads the file of :func:`write_summary`.
 
     Raises:
-        InputError: the file cannot be read, or lacks what others rely on.
+        InputError: if the file cannot be read, or lacks what others rely on.
     """
     path = summary_path(store)
     summary = read_json(path)
@@ -235,7 +235,9 @@ def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
 
 
 def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) -> dict[int, NDArray[np.bool_]]:
-    """Round number -> (labels,) whether any cell but those of people differs from the round's matrix."""
+    """Returns a mapping: round number -> (labels,) whether any cell but those of people differs from the round's
+    matrix.
+    """
     judges = ~people_cells(store)
     return {round_.number: ((matrix != round_.draw.matrix) & judges).any(axis=0) for round_ in rounds}
 
@@ -285,7 +287,7 @@ def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
 def _label_side(
     sample: _Sample, column: int, side: str, matrix: NDArray[np.int8], alpha: float, stale: bool
 ) -> dict[str, Any]:
-    """Counts and bounds of one label's cells that the judge called present, or absent."""
+    """Returns the counts and bounds of one label's cells that the judge called present, or absent."""
     of_side = sample.judged[:, column] == SIDES[side]
 
     def count(mask: NDArray[np.bool_]) -> int:

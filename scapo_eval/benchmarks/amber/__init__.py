@@ -85,7 +85,7 @@ class ScoredAnswer:
     __repr__ = fields_in_short
 
     def record(self) -> dict[str, Any]:
-        """As one line of evidence; descriptions with the names of the official script's lists."""
+        """Returns the item as one line of evidence; descriptions with the names of the official script's lists."""
         record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item
         if isinstance(item, Query):
@@ -107,7 +107,7 @@ class ScoredResponses:
     __repr__ = fields_in_short
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Evidence, one record per answer."""
+        """Returns the evidence, one record per answer."""
         return (verdict.record() for verdict in self.verdicts)
 
 
@@ -143,8 +143,8 @@ class Amber:
         tagger: finds the nouns in parity mode; None: NLTK with its defaults.
 
     Raises:
-        MissingExtra: parity mode without NLTK.
-        InputError: unknown mode or rule.
+        MissingExtra: if parity mode is requested without NLTK.
+        InputError: for an unknown mode or rule.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class Amber:
         return self.data.items[number - 1]
 
     def _missing(self, answered: set[int]) -> int:
-        """Unanswered items of the tasks that are answered at all."""
+        """Returns the unanswered items of the tasks that are answered at all."""
         tasks = {type(self._item(number)) for number in answered}
         return sum(type(item) in tasks for item in self.data.items) - len(answered)
 
@@ -306,7 +306,7 @@ class Amber:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
 
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
-        """For every accuracy: item id -> answered right (what McNemar's test compares)."""
+        """Returns, for every accuracy: item id -> answered right (the input of McNemar's test)."""
         right: dict[str, dict[str, bool]] = {}
         for number, said in questions:
             item = cast(Query, self._item(number))
@@ -401,7 +401,7 @@ def _own_files(options: Mapping[str, Any]) -> Iterator[Path]:
 def _augmented(
     answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
 ) -> list[Run]:
-    """See :mod:`scapo_eval.benchmarks.augmented`."""
+    """Implements ``_augmented``: see :mod:`scapo_eval.benchmarks.augmented`."""
     if parser is not None and parser not in ANSWERS:
         raise InputError(f"unknown parser {parser!r} for amber; known: {', '.join(ANSWERS)}")
     if not truth:

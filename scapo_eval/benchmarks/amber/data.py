@@ -102,7 +102,7 @@ class AmberData:
         """Reads the checkout of the official repository, or its ``data`` folder; every file may end in ``.gz``.
 
         Raises:
-            InputError: a file is missing, broken, or does not fit the others.
+            InputError: if a file is missing, broken, or does not fit the others.
         """
         root = Path(folder)
         if not root.is_dir():
@@ -171,7 +171,7 @@ def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) ->
 
 
 def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Word -> slot that it credits, in the order in which the official script looks words up."""
+    """Returns a mapping: word -> slot that it credits, in the official script's lookup order."""
     slots: dict[str, int] = {}
     for slot, word in enumerate(words):
         if word not in associations:
@@ -184,7 +184,7 @@ def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> d
 
 
 def _images(root: Path, n: int) -> tuple[str, ...] | None:
-    """Image of every item, from ``query/``: the file of all queries, or the parts that are there."""
+    """Returns the image of every item, from ``query/``: the file of all queries, or the parts that are there."""
     folder = root / "query"
     whole = _find(folder, "query_all.json")
     paths = [whole] if whole else sorted(folder.glob("query_*.json*"))

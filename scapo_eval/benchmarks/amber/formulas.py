@@ -1,6 +1,6 @@
 """AMBER's metrics as functions of summed counts, and the digits that the official script prints for them.
 
-The positive class of precision and recall is "no": a "no" said to a question about what is not there.
+The positive class of precision and recall is "no": a "no" said to a question about what is missing.
 """
 
 from __future__ import annotations

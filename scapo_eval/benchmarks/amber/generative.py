@@ -19,7 +19,7 @@ class DescriptionCredit:
     Attributes:
         mentions: the mentioned words of the vocabulary, in order, with repetitions.
         flags: 1 for a hallucinated mention, one per mention.
-        cover: 1 for a covered slot of the truth.
+        cover: 1 for a covered slot of the ground truth.
         cog: 1 for a mentioned slot of what people expect to be hallucinated.
     """
 
@@ -69,5 +69,5 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
 
 
 def _first(slots: Mapping[str, int], words: frozenset[str]) -> int | None:
-    """Slot of the first of the words in the order of looking up."""
+    """Returns the slot of the first of the words in lookup order."""
     return next((slot for word, slot in slots.items() if word in words), None)

@@ -285,7 +285,7 @@ class NounFinder:
         self._tokens: dict[str, Sequence[str]] = {}
 
     def find(self, text: str) -> list[str]:
-        """Words of the vocabulary that the answer uses as nouns, in order, with repetitions."""
+        """Returns the words of the vocabulary that the answer uses as nouns, in order, with repetitions."""
         tokens = [""]
         known = self._tokens
         for chunk in text.split():

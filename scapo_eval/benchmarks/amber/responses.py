@@ -110,9 +110,9 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         skip_bad: leave faulty records out, counted.
 
     Raises:
-        InputErrors: faulty records (without ``skip_bad``): no id, an id that is none of AMBER's, no text,
-            different answers to one item, an image that is not the item's, several models.
-        InputError: the file holds something else, or nothing that can be scored.
+        InputErrors: for faulty records (without ``skip_bad``): no id, an id that is none of AMBER's, no text, different
+            answers to one item, an image that is not the item's, several models.
+        InputError: if the file holds anything else, or nothing that can be scored.
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)
@@ -160,7 +160,7 @@ class _Reader:
         """Adds a record's answer.
 
         Raises:
-            ValueError: with the reason why it cannot be used.
+            ValueError: if it cannot be used, with the reason.
         """
         number = self._number(line, record)
         item = self._data.items[number - 1]
@@ -221,7 +221,7 @@ def _value(record: Mapping[str, Any], key: str) -> Any:
 
 
 def _whole_number(value: object) -> int | None:
-    """``7``, ``7.0``, ``"7"`` and ``"007"`` are 7; None for what is not a whole number."""
+    """Returns a whole number: 7 for ``7``, ``7.0``, ``"7"`` and ``"007"``; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,9}\s*", value, re.ASCII):
         return int(value)
     if isinstance(value, float) and value.is_integer():
@@ -238,7 +238,7 @@ def _hint(path: Readable) -> str:
 
 
 def _refuse_other_benchmarks(name: str, scored: Sequence[AmberResponse]) -> None:
-    """Answers whose ids happen to be AMBER's, but whose texts cannot answer AMBER's items."""
+    """Refuses answers whose ids happen to be AMBER's, but whose texts cannot answer AMBER's items."""
     described = [r.text for r in scored if isinstance(r.item, Description)]
     if len(described) >= FEW and _share(described, _is_bare_yes_or_no) > 0.5:
         reason = (

@@ -54,8 +54,8 @@ class Similarity:
             words: the closed vocabulary.
 
         Raises:
-            InputError: file or model not found, or a file of another kind.
-            MissingExtra: spaCy is not installed and the model's matrix has not been computed yet.
+            InputError: if the file or the model is not found, or the file is of another kind.
+            MissingExtra: if spaCy is not installed and the model's matrix has not been computed yet.
         """
         if source == "none":
             return cls()
@@ -99,7 +99,7 @@ def _read_pairs(path: str) -> list[tuple[str, str]]:
 
 
 def _spacy_matrix(model: str, words: Sequence[str]) -> NDArray[np.float64]:
-    """(words, words) similarities by a spaCy model, from the cache where it has been computed before."""
+    """Returns the (words, words) similarities by a spaCy model, from the cache where it has been computed before."""
     cached = _cache_folder() / f"amber-{_fingerprint(model, words)}.npy"
     if cached.is_file():
         matrix: NDArray[np.float64] = np.load(cached, allow_pickle=False)

@@ -30,7 +30,7 @@ class Tagger(Protocol):
     version: str
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Noun lemmas of every text, in order, with repetitions."""
+        """Returns the noun lemmas of every text, in order, with repetitions."""
         ...
 
 
@@ -39,12 +39,12 @@ class NltkNouns:
 
     Args:
         workers: processes that tag; None: one per processor.
-        cache_file: JSON Lines file that keeps nouns between runs; made if it is not there, begun anew when
-            NLTK's version has changed.
+        cache_file: JSON Lines file that keeps nouns between runs; made if it is missing, begun anew when NLTK's version
+            has changed.
 
     Raises:
-        MissingExtra: NLTK is not installed.
-        InputError: the cache file holds something else.
+        MissingExtra: if NLTK is not installed.
+        InputError: if the cache file holds anything else.
     """
 
     def __init__(self, workers: int | None = None, cache_file: str | Path | None = None) -> None:
@@ -58,14 +58,14 @@ class NltkNouns:
         self._known: dict[str, list[str]] = self._read_cache() if self._cache_file else {}
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Noun lemmas of every text, in order, with repetitions.
+        """Returns the noun lemmas of every text, in order, with repetitions.
 
         Args:
             texts: the answers.
             on_progress: called with the number of characters of each text that has been tagged.
 
         Raises:
-            InputError: NLTK's data are not there.
+            InputError: if NLTK's data are missing.
         """
         keys = [_key(text) for text in texts]
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}

@@ -149,8 +149,9 @@ def chair(
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row; an option of another profile.
-        MissingExtra: ``opera`` without NLTK.
+        InputErrors, InputError: for invalid input, with the faults, by file and line or by row; an option of another
+            profile.
+        MissingExtra: if ``opera`` is requested without NLTK.
 
     Example:
         >>> import scapo_eval

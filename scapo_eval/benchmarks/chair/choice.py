@@ -32,8 +32,8 @@ def profile(
         workers: processes of ``opera``'s tagger; None: one per processor.
 
     Raises:
-        InputError: an unknown profile, or something that belongs to another profile.
-        MissingExtra: ``opera`` without NLTK.
+        InputError: for an unknown profile, or something that belongs to another profile.
+        MissingExtra: if ``opera`` is requested without NLTK.
     """
     check_choice("profile", name, PROFILES)
     if name == "native":

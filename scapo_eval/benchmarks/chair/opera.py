@@ -31,8 +31,8 @@ class Opera:
         workers: processes that tag; None: one per processor.
 
     Raises:
-        MissingExtra: NLTK is not installed.
-        InputError: NLTK's data is not there.
+        MissingExtra: if NLTK is not installed.
+        InputError: if NLTK's data is missing.
     """
 
     name = "opera"
@@ -53,7 +53,7 @@ class Opera:
             raise InputError(missing_data(error)) from None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """See :class:`Profile`."""
+        """Implements ``find_batch``: see :class:`Profile`."""
         distinct = list(dict.fromkeys(texts))
         if self._workers > 1 and len(distinct) >= PARALLEL_FROM:
             with process_pool(self._workers) as pool:

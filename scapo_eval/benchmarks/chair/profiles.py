@@ -45,7 +45,9 @@ class ObjectColumns(MentionColumns):
 
     @classmethod
     def of_words(cls, captions: Sequence[tuple[list[int], int]]) -> ObjectColumns:
-        """From ``(label ids, number of words)`` per caption; the scripts know no spans, so there are none."""
+        """Builds the columns from ``(label ids, number of words)`` per caption; the scripts know no spans, so there are
+        none.
+        """
         indptr = np.cumsum([0, *(len(labels) for labels, _ in captions)], dtype=np.int64)
         labels = np.fromiter(chain.from_iterable(labels for labels, _ in captions), dtype=np.int32)
         lengths = np.array([length for _, length in captions], dtype=np.int64)
@@ -87,13 +89,13 @@ class Native:
         self._matcher = AliasMatcher(vocabulary, claims)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """See :class:`Profile`."""
+        """Implements ``find_batch``: see :class:`Profile`."""
         mentions = self._matcher.find_batch(texts)
         return ObjectColumns(mentions.indptr, mentions.start, mentions.end, mentions.label_id, word_counts(texts))
 
 
 def word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """(texts,) ``len(text.split())`` of each, a thousand ASCII texts at a time."""
+    """Returns ``len(text.split())`` of each, a thousand ASCII texts at a time."""
     passes = [_word_counts(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
     return np.concatenate(passes) if passes else np.zeros(0, dtype=np.int64)
 
@@ -132,7 +134,7 @@ class Reference:
         self._last = _Chunks(self._reader, last=True)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """See :class:`Profile`."""
+        """Implements ``find_batch``: see :class:`Profile`."""
         read = self._reader.read
         return ObjectColumns.of_words([read(self._encode(text.lower())) for text in texts])
 

@@ -131,7 +131,9 @@ class ChairScorer(Scorer):
         return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the profile's ObjectColumns."""
+        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the profile's
+        ObjectColumns.
+        """
         objects = self.profile.find_batch(captions.captions)
         counts = np.column_stack([caption_counts(objects, rows[0], self.truths[0]), objects.lengths])
         if self.native is not None:
@@ -142,7 +144,9 @@ class ChairScorer(Scorer):
         return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Evidence per caption: objects in text order with multiplicity, those hallucinated, and those missed."""
+        """Yields the evidence per caption: objects in text order with multiplicity, those hallucinated, and those
+        missed.
+        """
         truth, objects = self.truths[0], block.evidence
         labels = truth.vocabulary.labels
         for k, image in enumerate(block.captions.image_ids):
@@ -170,7 +174,7 @@ def score_chair(
     on_block: Callable[[ChairScorer, ScoredBlock], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
-    """CHAIR of one caption file.
+    """Computes CHAIR of one caption file.
 
     Args:
         path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
@@ -185,7 +189,7 @@ def score_chair(
         on_progress: called with the number of raw bytes of each scored block.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: for invalid input, with the faults by file and line.
     """
     options = options or ScoringOptions()
     source = display_name(path)

@@ -83,7 +83,7 @@ def singularize(word: str) -> str:
     """Returns the singular of a lower-case word, right or wrong, as pattern.en 3.6 gives it.
 
     Args:
-        word: one token of a lower-cased caption; anything that is not a plural comes back as it is.
+        word: one token of a lower-cased caption; anything that is not a plural comes back unchanged.
     """
     noun, hyphen, rest = word.partition("-")
     if hyphen and rest.partition("-")[0] in PREPOSITIONS:

@@ -68,7 +68,7 @@ class Synonyms:
         capital letter (``iPhone``) equals no word of a caption. Of a word on two lines the last line counts.
 
         Raises:
-            InputError: the file cannot be read, holds nothing, or is in another format.
+            InputError: if the file cannot be read, holds nothing, or is in another format.
         """
         name = display_name(path)
         words: dict[str, str] = {}
@@ -90,7 +90,9 @@ class Synonyms:
 
     @classmethod
     def shipped(cls) -> Synonyms:
-        """CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), as a table that comes with the project."""
+        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), as a table that comes with the
+        project.
+        """
         table = resources.files(__package__) / "words.json"
         words = msgspec.json.decode(table.read_bytes(), type=_Words).words
         return cls("CHAIR's words", {word: node for node, named in words.items() for word in named})

@@ -90,7 +90,7 @@ def _ends_numbered(chunk: str) -> bool:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, bool]]:
-    """White-space chunks, the white space behind each, and whether another one follows."""
+    """Yields the white-space chunks, the white space after each, and whether another one follows."""
     for match in _CHUNK.finditer(text):
         yield match[1], match[2], match.end() < len(text)
 
@@ -100,7 +100,7 @@ def _cut(text: str, stop: re.Match[str] | None) -> list[str]:
 
 
 def _split_pieces(parts: Iterable[str], *, spaced: bool) -> list[str]:
-    """Punctuation, clitics and contractions cut off; the last piece keeps its clitic unless a space follows."""
+    """Splits off punctuation, clitics and contractions; the last piece keeps its clitic unless a space follows."""
     pieces = [
         piece for part in parts for word in _QUOTED_LETTER.sub("' ", part).split() for piece in _PIECE.findall(word)
     ]

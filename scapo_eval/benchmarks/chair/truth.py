@@ -43,7 +43,7 @@ def joined_truth(
         The union of both kinds of objects per image, closed over the profile's objects.
 
     Raises:
-        InputError: not COCO's files, a category that the profile does not know, or no image in both.
+        InputError: if the files are not COCO's, a category is unknown to the profile, or no image is in both files.
     """
     vocabulary = profile.vocabulary
     objects: dict[str, set[int]] = {}
@@ -82,7 +82,7 @@ def _label_id(category: str, vocabulary: Vocabulary, source: str) -> int:
 
 
 def _mentioned(paths: Sequence[str | Path], profile: Profile) -> dict[str, set[int]]:
-    """Image id -> ids of the objects that its captions mention."""
+    """Returns a mapping: image id -> ids of the objects that its captions mention."""
     told: dict[str, set[int]] = {}
     for path in paths:
         try:
