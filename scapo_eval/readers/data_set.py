@@ -55,7 +55,7 @@ def _unpacked_name(name: str) -> str:
 
 
 def input_at(path: Input) -> Source:
-    """Returns the input at a path: a file, or the files of a folder or pattern as one. Sources are returned unchanged."""
+    """Returns the input at a path: a file, or all files of a folder or pattern. Sources are returned unchanged."""
     if isinstance(path, Source):
         return path
     return DataSet(path) if is_data_set(os.fspath(path)) else Source.of(path)
