@@ -205,7 +205,7 @@ class _Case(NamedTuple):
         return made
 
     def outcome(self, found: Sequence[Any], what: str) -> CheckResult:
-        """Returns of the credits that were found, one array per response."""
+        """Returns the result for the credits that were found, one array per response."""
         wrong = sum(int((np.asarray(own)[: len(due)] != due).sum()) for own, due in zip(found, self.due, strict=True))
         return CheckResult(sum(map(len, self.due)), wrong, None, what)
 

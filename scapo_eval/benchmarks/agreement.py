@@ -57,7 +57,7 @@ class Claims:
 
     @classmethod
     def of_first(cls, n: int, caption: NDArray[np.integer], label: NDArray[np.integer]) -> Claims:
-        """Returns of the first captions of a block; the captions of mentions do not fall."""
+        """Returns the claims of the first captions of a block; the captions of mentions do not fall."""
         n = min(n, OF_A_BLOCK)
         end = int(np.searchsorted(caption, n))
         return cls(n, caption[:end].astype(np.int32), label[:end].astype(np.int32))

@@ -77,7 +77,7 @@ class Place:
 
     @classmethod
     def of(cls, identity: str) -> Place:
-        """Returns of a question's id; ValueError where it is none of this benchmark."""
+        """Returns the place of a question's id; ValueError where it is none of this benchmark."""
         match = _ID.fullmatch(identity)
         if match is None:
             raise ValueError(f"{identity!r} is not a question id of HallusionBench (VD/illusion/1/0/0/0)")

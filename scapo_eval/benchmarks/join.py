@@ -88,7 +88,7 @@ class Matches:
         decided: whether it says yes or no by the widest rule.
         relabeled: whether it has another label than its question.
         named: part of the benchmark -> answers whose id names a question of it.
-        differing: part -> how many of them ask anything else, and the first of them with that question.
+        differing: part -> how many of them ask something else, and the first of them with that question.
         n_strangers: answers to no question.
         strangers: the first of them, or all.
         answers: the answers to questions themselves; empty if only counts are wanted.
@@ -107,7 +107,7 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Returns of the answers to these questions, at their new positions; strangers stay."""
+        """Returns the matches of the answers to these questions, at their new positions; strangers stay."""
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]
         return replace(
@@ -136,7 +136,7 @@ def join(
     """Finds each answer's question and reads what the answer says.
 
     Where text or image of an answer disagree with the question that its id names, the answer belongs to the one
-    question of its image with that text, or to none. So a file that lost a line, or whose ids count anything else, is
+    question of its image with that text, or to none. So a file that lost a line, or whose ids count something else, is
     never scored against the wrong truth.
 
     Args:

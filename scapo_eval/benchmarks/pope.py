@@ -44,7 +44,7 @@ def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
     The category is the record's own, or the one in the file's name.
 
     Raises:
-        InputErrors: for a file that holds anything else.
+        InputErrors: for a file that holds something else.
         InputError: for two files with the same ids.
     """
     questions: dict[str, Question] = {}

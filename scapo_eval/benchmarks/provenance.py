@@ -88,7 +88,7 @@ def file_looks_like(path: Readable) -> str | None:
 
 @contextmanager
 def caption_file(path: Source) -> Iterator[None]:
-    """Wraps the scoring of a caption file: a file that holds anything else is reported as such, not faulted line by
+    """Wraps the scoring of a caption file: a file that holds something else is reported as such, not faulted line by
     line.
     """
     if reason := _answers_of_a_benchmark(path):

@@ -556,7 +556,7 @@ def tally(
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
-    """Returns of a text: Python's own hash where all processes have the same one, which forked ones do."""
+    """Returns the hash of a text: Python's own hash where all processes have the same one, which forked ones do."""
     if (workers or 1) <= 1:
         return hash
     from multiprocessing import get_start_method

@@ -26,7 +26,7 @@ class Gate:
         """Converts ``METRIC=VALUE``.
 
         Raises:
-            click.UsageError: if it is anything else.
+            click.UsageError: if it is something else.
         """
         name, _, value = text.partition("=")
         try:

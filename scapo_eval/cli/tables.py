@@ -316,7 +316,7 @@ def _width(line: Text) -> int:
 
 
 def _widths(cells: Sequence[Sequence[Text]]) -> list[int]:
-    """Returns of the columns; the only cell of its line does not count in them."""
+    """Returns the widths of the columns; the only cell of its line does not count in them."""
     counted = [line for line in cells if any(line[1:])] or cells
     return [max(_width(line[k]) for line in counted) for k in range(len(cells[0]))]
 

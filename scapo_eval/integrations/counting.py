@@ -44,7 +44,7 @@ class CaptionCounter:
         profile: str | None = None,
         claims: Reading = "all",
     ) -> CaptionCounter:
-        """Returns of a ground truth, or of a protocol that carries one.
+        """Makes a counter of a ground truth, or of a protocol that carries one.
 
         Args:
             truth: what is in the images.

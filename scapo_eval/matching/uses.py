@@ -97,7 +97,7 @@ class SpecialWords:
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
         others: folded alias -> words one of which a caption must have, and words of which it must have none, for the
-            alias to mean anything else.
+            alias to mean something else.
         watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
     """
 
@@ -199,7 +199,7 @@ def find_uses_of(
 
 
 def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
-    """Returns of the uses found for each of n mentions the highest."""
+    """Returns the highest of the uses found for each of n mentions."""
     uses = bytearray(n)  # plain integers: single places are written
     for row, use in chain.from_iterable(found):
         if use > uses[row]:

@@ -48,7 +48,7 @@ class LabelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """Aliases that are anything else where the rest of a caption says so: the "keyboard" of a piano.
+    """Aliases that are something else where the rest of a caption says so: the "keyboard" of a piano.
 
     Attributes:
         words: the aliases.
@@ -75,7 +75,7 @@ class Vocabulary:
         kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
             mother" of elephants): a modifier there.
         kin_of: labels.
-        senses: aliases that are anything else where other words of a caption say so: a modifier there.
+        senses: aliases that are something else where other words of a caption say so: a modifier there.
         rules: where the ignore phrases come from, for people who review them.
         info: label -> LabelInfo.
         reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).

@@ -713,7 +713,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def wrong_kind(source: Recognized, wanted: str) -> InputError:
-    """Returns the error for a file that is known, but holds anything else.
+    """Returns the error for a file that is known, but holds something else.
 
     Args:
         source: the file.

@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+")  # without `_`, which is markdown's emphasis
 
 
 def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Returns the first word decides; markdown, quotes and punctuation before it do not count.
+    """Decides by the first word; markdown, quotes and punctuation before it do not count.
 
     ``**No**, yes would be wrong`` says no; ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` say neither.
     """
@@ -34,7 +34,7 @@ def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | Non
 
 
 def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Returns the first word that is a yes or a no decides, wherever it stands."""
+    """Decides by the first word that is a yes or a no, wherever it stands."""
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
     return next(filter(None, said), None)
 

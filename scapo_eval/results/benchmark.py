@@ -129,7 +129,7 @@ class Benchmark:
         headline: the metrics by which it is known, for tables of several benchmarks; none: all of them.
         frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
         score: files of one or several systems (:class:`~scapo_eval.benchmarks.systems.Systems`) -> a run each; its
-            keyword parameters are the options. No runs: it has done anything else, and nothing is shown.
+            keyword parameters are the options. No runs: it has done something else, and nothing is shown.
         files: what the files are called on the help page and in Python, as a parameter.
         takes: kinds of files (:mod:`scapo_eval.readers.kinds`) that they are.
         metavar: how they are given, if it is not as ``FILES...``.

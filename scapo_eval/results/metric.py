@@ -77,7 +77,7 @@ def of_version(
         metrics: those of this version.
         columns: of the counts.
         former: columns of the earlier version.
-        mended: metrics that stood for anything else then.
+        mended: metrics that stood for something else then.
     """
     if tuple(columns) != tuple(former):
         return metrics

@@ -202,7 +202,7 @@ class WordCounts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> WordCounts:
-        """Returns of the references of one image."""
+        """Counts the words of the references of one image."""
         words = [tokens(text) for text in texts]
         named = Counter(word for reference in words for word in content_words(reference))
         return cls(named, len(texts), max(1.0, sum(map(len, words)) / max(1, len(words))))

@@ -112,7 +112,7 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
     Raises:
         InputErrors: for faulty records (without ``skip_bad``): no id, an id that is none of AMBER's, no text, different
             answers to one item, an image that is not the item's, several models.
-        InputError: if the file holds anything else, or nothing that can be scored.
+        InputError: if the file holds something else, or nothing that can be scored.
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)

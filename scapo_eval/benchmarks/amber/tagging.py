@@ -44,7 +44,7 @@ class NltkNouns:
 
     Raises:
         MissingExtra: if NLTK is not installed.
-        InputError: if the cache file holds anything else.
+        InputError: if the cache file holds something else.
     """
 
     def __init__(self, workers: int | None = None, cache_file: str | Path | None = None) -> None:
