@@ -1,7 +1,7 @@
-"""YAML as vocabularies use it: lists, mappings and scalars, and nothing that can do harm.
+"""A safe subset of YAML for vocabularies: lists, mappings and scalars.
 
-Built from the parser's events, without the constructors of a YAML library: no tags, no anchors and aliases (which can
-stand for more than memory holds), no key twice, no deep nesting.
+Values are built from parser events without the constructors of a YAML library. Tags, anchors, aliases (which could
+expand beyond the available memory), duplicate keys and deep nesting are rejected.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from ..base.errors import InputError, short_repr
 from .limits import MAX_LINE
 
 MAX_DEPTH = 20
-"""Levels of lists and mappings."""
+"""Maximum nesting depth of lists and mappings."""
 
 _STANDARD = "tag:yaml.org,2002:"
 _TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
 
 
 def load_yaml(data: bytes, name: str) -> Any:
-    """Returns the one document of a YAML file: mappings, lists, texts, numbers, True, False and None.
+    """Returns the single document of a YAML file: mappings, lists, texts, numbers, True, False and None.
 
     Args:
-        data: the file.
-        name: of the file, for messages.
+        data: Content of the file.
+        name: Name of the file, for messages.
 
     Raises:
-        InputError: if it is not valid YAML, or uses what this module does not read, with the line.
+        InputError: If the YAML is invalid or uses an unsupported feature. The message names the line.
     """
     import yaml
 
@@ -44,6 +44,8 @@ def load_yaml(data: bytes, name: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        if "nesting depth" in reason:  # PyYAML 6.0.4 has a limit of its own, which it may reach first
+            reason = _TOO_DEEP
         raise InputError(f"not a valid YAML file: {reason}", path=name, line=mark.line + 1 if mark else None) from None
 
 
@@ -69,7 +71,7 @@ def _document(events: Any, resolver: Any, name: str) -> Any:
             open_[-1].add(node.value, event, name)
             open_.append(node)
             if len(open_) > MAX_DEPTH:
-                raise refuse(f"nested more than {MAX_DEPTH} levels deep", event)
+                raise refuse(_TOO_DEEP, event)
         elif isinstance(event, yaml.CollectionEndEvent):
             open_.pop()
         elif isinstance(event, yaml.DocumentStartEvent):
@@ -80,7 +82,7 @@ def _document(events: Any, resolver: Any, name: str) -> Any:
 
 
 class _Node:
-    """A list or mapping that is being filled."""
+    """A list or mapping under construction."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -89,7 +91,11 @@ class _Node:
         self._has_key = False
 
     def add(self, value: Any, event: Any, name: str) -> None:
-        """Takes an element, or a key and then its value; InputError for a key that cannot be one."""
+        """Adds an element to a list, or alternately a key and a value to a mapping.
+
+        Raises:
+            InputError: If a key is invalid or duplicate.
+        """
         if isinstance(self.value, list):
             self.value.append(value)
         elif self._has_key:
@@ -107,7 +113,10 @@ class _Node:
 
 
 def _scalar(event: Any, resolver: Any) -> Any:
-    """Returns a scalar's value: text if it is quoted, otherwise its value in YAML 1.1, where dates stay text."""
+    """Returns the value of a scalar.
+
+    Quoted scalars are texts. Other scalars follow YAML 1.1, but dates remain texts.
+    """
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin
         return text
