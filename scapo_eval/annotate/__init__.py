@@ -1,1 +1,1 @@
-"""The DOPA pipeline: from images and a vocabulary to a verified presence/absence matrix (paper, section 3)."""
+"""The DOPA pipeline, which builds a verified presence matrix from images and a vocabulary (paper, section 3)."""

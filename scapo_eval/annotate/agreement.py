@@ -1,4 +1,4 @@
-"""Compares two runs on the same images: several labels per call against one, or one judge against another."""
+"""Comparison of two annotation runs on the same images, for example to compare two judges."""
 
 from __future__ import annotations
 
@@ -24,22 +24,25 @@ DISAGREEMENT = MetricSet(
         "only_second_of_present": ratio("only_second", "present_second"),
     },
 )
-"""Shares of cells: of all that differ; of those absent in the second run that the first has present; of those
-present in the second that the first has absent."""
+"""Metrics of the disagreement between two runs, as shares of cells.
+
+- ``disagreement``: share of cells with different verdicts.
+- ``only_first_of_absent``: share of the second run's absent cells that the first run marks as present.
+- ``only_second_of_present``: share of the second run's present cells that the first run marks as absent.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAgreement:
-    """Agreement of two annotation runs on the cells that both have judged.
+    """Agreement of two annotation runs on the cells with verdicts in both runs.
 
     Attributes:
-        images: number of images with a cell that both runs judged.
-        cells: number of cells that both runs judged.
-        differ: number of these cells on which the two verdicts differ.
-        shares: metric of ``DISAGREEMENT`` -> its value (None if its denominator is 0) and its bootstrap interval
-            over images.
-        labels: per label (name, cells, cells present in the first run only, in the second only), the label with the
-            most differences first.
+        images: Number of images with a cell that both runs judged.
+        cells: Number of cells that both runs judged.
+        differ: Number of cells with different verdicts.
+        shares: Metric of ``DISAGREEMENT`` -> value (None if its denominator is 0) and bootstrap interval over images.
+        labels: (name, cells, cells present only in the first run, cells present only in the second run) of each label,
+            sorted by decreasing number of differences.
     """
 
     images: int
@@ -53,13 +56,13 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
     """Compares two runs cell by cell, joined by image id and label.
 
     Args:
-        first: the run that is compared.
-        second: the run that it is compared with (the reference).
-        resamples: number of bootstrap resamples for the intervals.
-        seed: seed of the bootstrap.
+        first: Run to compare.
+        second: Reference run.
+        resamples: Number of bootstrap resamples for the intervals.
+        seed: Seed of the bootstrap.
 
     Raises:
-        InputError: if no cell was judged in both runs.
+        InputError: If no cell was judged in both runs.
     """
     a, b, images, labels = _joined(first, second)
     both = (a != UNKNOWN) & (b != UNKNOWN)

@@ -1,4 +1,4 @@
-"""The first pass over every cell: one general question per image and label, or several labels per call."""
+"""The first annotation pass over all cells, with one question per image and label or several labels per call."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .store import Store
 
 
 def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
-    """Opens a folder's run for writing, or creates it where the folder has none.
+    """Opens the run in a folder for writing, or creates a run if the folder contains none.
 
     Raises:
-        InputError: as raised by :class:`~scapo_eval.annotate.store.Store`, or the run has other images.
+        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or the run has other images.
     """
     if not (Path(folder) / "run.json").exists():
         return Store.create(folder, images, vocabulary)
@@ -46,15 +46,15 @@ def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabul
 def prompts_for(
     vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None
 ) -> list[LabelPrompt]:
-    """Returns the prompts that together ask about every label.
+    """Returns prompts that together cover all labels.
 
     Args:
-        vocabulary: the labels, asked in their order.
-        labels_per_call: number of labels in one prompt.
-        template: the user's template; None takes the project's own.
+        vocabulary: Labels to ask about, in order.
+        labels_per_call: Number of labels per prompt.
+        template: Custom template. None selects the shipped template.
 
     Raises:
-        InputError: if the template does not name its labels, or asks for one label's answer where several are asked.
+        InputError: If the template does not name its labels, or requests a single answer for several labels.
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)
@@ -74,16 +74,16 @@ def coarse(
     only_first: bool = False,
     rows: NDArray[np.bool_] | None = None,
 ) -> PassOutcome:
-    """Asks about every cell that no verdict has settled; see :func:`~scapo_eval.annotate.passes.run_pass`.
+    """Asks about every cell without a verdict; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
     Args:
-        store: the run, open for writing.
-        session: the judge.
-        prompts: the prompts of :func:`prompts_for`.
-        sampling: sampling settings of the judge; None takes the defaults.
-        report: called with a forecast of cost and time after every block.
-        only_first: make only the first few calls, for their forecast.
-        rows: (images,) the images to ask about; None: all.
+        store: Run, open for writing.
+        session: Session with the judge.
+        prompts: Prompts from :func:`prompts_for`.
+        sampling: Sampling settings of the judge. None selects the defaults.
+        report: Callback that receives a forecast of cost and time after every block.
+        only_first: True to make only the first few calls, for their forecast.
+        rows: (images,) mask of the images to ask about. None selects all images.
     """
     calls, total = _open_calls(store, prompts, rows)
     return run_pass(
@@ -93,7 +93,7 @@ def coarse(
 
 
 def calls_left(store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None = None) -> int:
-    """Returns the number of calls that a coarse pass would make about all images, or those of ``rows``."""
+    """Returns the number of calls that a coarse pass would make for all images, or for the images in ``rows``."""
     return _open_calls(store, prompts, rows)[1]
 
 

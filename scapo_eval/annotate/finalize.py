@@ -1,4 +1,4 @@
-"""The end of a run: E* as a file that every scorer and reward reads, with a card that says how it came about."""
+"""The export of a run: the matrix E* as a file for scorers and rewards, with a card that documents its origin."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def finalize(
     Excluded images are omitted from the matrix and listed in the card.
 
     Args:
-        store: the run.
-        output: name of the matrix file, ending in ``.npz`` or ``.parquet``.
-        allow_unknown: write cells without a verdict as unknown (-1) instead of refusing.
-        license: license of the matrix (the images keep their own).
-        note: a sentence for the card.
+        store: Annotation run.
+        output: Name of the matrix file, with the extension ``.npz`` or ``.parquet``.
+        allow_unknown: True to write cells without a verdict as unknown (-1) instead of raising an error.
+        license: License of the matrix. The images keep their own licenses.
+        note: Sentence for the card.
 
     Returns:
-        The card.
+        The content of the card.
 
     Raises:
-        InputErrors: if cells are open; the message lists the first of them.
-        InputError: if every image is excluded, or the name ends otherwise.
+        InputErrors: If cells are open. The error lists the first open cells.
+        InputError: If all images are excluded, or the extension is unknown.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
         raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(FORMATS)}", path=output)
@@ -71,12 +71,13 @@ def finalize(
 
 
 def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
-    """Writes the prompts that ``scapo_train`` reads (``data.train``): one for each image that is not excluded.
+    """Writes training prompts for ``scapo_train`` (``data.train``), one for each image that is not excluded.
 
     Args:
-        store: the run.
-        output: name of the JSON Lines file; images in its folder or below are named relative to it.
-        prompt: the text.
+        store: Annotation run.
+        output: Name of the JSON Lines file. Paths of images in its folder, or in subfolders, are relative to this
+            folder.
+        prompt: Text of the prompt.
 
     Returns:
         The number of prompts.
@@ -178,14 +179,14 @@ def _card(store: Store, oracle: PresenceOracle, output: str, license: str, note:
 
 
 def _quality_now(store: Store) -> dict[str, Any] | None:
-    """Returns the state of quality control for the current matrix; the summary written after a round may be older."""
+    """Returns the state of quality control for the current matrix. The stored summary of a round may be older."""
     if not summary_path(store).is_file():
         return None
     return summarize(store, confidence=read_summary(store)["confidence"])
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """Returns the card as Markdown, for people."""
+    """Returns the card as Markdown."""
     cells, images, vocabulary = card["cells"], card["images"], card["vocabulary"]
     total = cells["present"] + cells["absent"] + cells["unknown"]
     lines = [
@@ -247,7 +248,7 @@ def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> 
 
 
 def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Returns one row per prompt; coarse prompts, which differ in their label only, share one row."""
+    """Returns one table row per prompt. Coarse prompts, which differ only in their label, share one row."""
     rows = []
     general = [prompt for prompt in prompts if prompt["kind"] == "coarse"]
     if general:

@@ -1,11 +1,13 @@
-"""Finds where rollouts contradict the judge: cells worth a second question, labels worth a prompt of their own.
+"""Contradictions between rollouts and the judge: cells that deserve a second question, and labels that need own
+prompts.
 
-Several rollouts of an image are several witnesses. Their reliability is estimated from all images: how often they
-mention a label where the judge calls it present (``p1``, per label) and where absent (``p0``, over all labels: a
-label's own rate would excuse a judge that misses it everywhere). The evidence against a cell's verdict is the
-log-likelihood ratio of what its image's rollouts say, so that one number ranks both kinds of disagreement: claimed by
-many though judged absent, and mentioned by none though judged present and usually mentioned. Rollouts of one model
-repeat each other's errors: the ranking says where to look, not who is right.
+Several rollouts of an image are treated as several witnesses. Two rates, estimated from all images, describe their
+reliability. ``p1`` is the rate at which rollouts mention a label that the judge calls present, per label. ``p0`` is the
+rate at which they mention a label that the judge calls absent, over all labels. A label's own ``p0`` would hide a judge
+that always misses the label. The evidence against the verdict of a cell is the log-likelihood ratio of the mentions in
+the image's rollouts. This number ranks both kinds of disagreement. In the first kind, many rollouts claim a label that
+is judged absent. In the second kind, no rollout mentions a label that is judged present and is usually mentioned.
+Rollouts from one model repeat each other's errors, so the ranking shows which cells to check, not which side is right.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ..readers.captions_foreign import read_foreign_captions
 from .store import Store
 
 LEAST_EVIDENCE = 1.0
-"""Evidence, in nats, from which a cell is disputed: at 1 the rollouts are e times as likely under the other verdict."""
+"""Minimum evidence of a disputed cell, in nats. At 1, the rollouts are e times as likely under the opposite verdict."""
 
 _BATCH = 4096
 _PRIOR = 8.0  # weight, in rollouts, of the mean rate of all labels in a label's own rate
@@ -30,13 +32,13 @@ _PRIOR = 8.0  # weight, in rollouts, of the mean rate of all labels in a label's
 
 @dataclass(frozen=True)
 class RolloutMentions:
-    """Counts of how often the rollouts of each image mention each label.
+    """Counts of the rollouts that mention each label, per image.
 
     Attributes:
         claims: (images, labels) number of the image's rollouts that mention the label.
         rollouts: (images,) number of the image's rollouts.
-        texts: the text of every rollout, to be searched for words that the vocabulary does not cover.
-        unknown: number of rollouts whose image the run does not have.
+        texts: Texts of all rollouts, for finding words that the vocabulary does not cover.
+        unknown: Number of rollouts whose image is not part of the run.
     """
 
     claims: NDArray[np.int32]
@@ -50,12 +52,12 @@ class DisputedCell:
     """A cell on which judge and rollouts disagree.
 
     Attributes:
-        row: row of the image in the matrix.
-        column: column of the label in the matrix.
-        verdict: the judge's verdict, 1 present or 0 absent.
-        claims: number of the image's rollouts that mention the label.
-        rollouts: number of the image's rollouts.
-        evidence: log-likelihood ratio against the verdict, in nats.
+        row: Row of the image in the matrix.
+        column: Column of the label in the matrix.
+        verdict: Verdict of the judge: 1 present or 0 absent.
+        claims: Number of the image's rollouts that mention the label.
+        rollouts: Number of the image's rollouts.
+        evidence: Log-likelihood ratio against the verdict, in nats.
     """
 
     row: int
@@ -71,15 +73,16 @@ class LabelConfusion:
     """Agreement of judge and rollouts on one label.
 
     Attributes:
-        label: name of the label.
-        present: number of images in which the judge calls it present.
-        claimed_absent: number of disputed cells that are judged absent.
-        silent_present: number of disputed cells that are judged present.
-        claim_rate_present: share of the rollouts that mention it, of images where it is judged present; NaN without
-            such a rollout.
-        claim_rate_absent: the same of images where it is judged absent.
-        with_label: the label that is judged present in most of the disputed images, beyond what its frequency
-            explains (what this one may be confused with); empty if no label is present in half of them.
+        label: Name of the label.
+        present: Number of images in which the judge calls the label present.
+        claimed_absent: Number of disputed cells that are judged absent.
+        silent_present: Number of disputed cells that are judged present.
+        claim_rate_present: Share of rollouts that mention the label, among images in which it is judged present. The
+            value is NaN if there are no such rollouts.
+        claim_rate_absent: The same share among images in which the label is judged absent.
+        with_label: Label that may be confused with this label: the label that is judged present in disputed images most
+            often beyond its general frequency. The value is empty if no label is present in half of the disputed
+            images.
     """
 
     label: str
@@ -92,15 +95,15 @@ class LabelConfusion:
 
 
 def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
-    """Counts the mentions of rollout or caption files, image by image.
+    """Counts the mentions in rollout or caption files, image by image.
 
     Args:
-        store: the run whose vocabulary and images count.
-        paths: captions or rollouts in any format that ``scapo-eval`` reads, one or several per image.
+        store: Run that provides vocabulary and images.
+        paths: Caption or rollout files in any format that ``scapo-eval`` reads, with one or several texts per image.
 
     Raises:
-        InputError: if a file cannot be read.
-        InputErrors: if a file has faulty records.
+        InputError: If a file cannot be read.
+        InputErrors: If a file has faulty records.
     """
     matcher = AliasMatcher(store.vocabulary)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -127,13 +130,13 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
 
 
 def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) -> list[DisputedCell]:
-    """Returns the cells that several rollouts contradict, the strongest evidence first.
+    """Returns the cells that several rollouts contradict, sorted by decreasing evidence.
 
     Args:
-        store: the run with the verdicts.
-        mentions: what the rollouts mention.
-        min_rollouts: least number of rollouts that mention a label judged absent, or do not mention one judged
-            present.
+        store: Run with the verdicts.
+        mentions: Mentions in the rollouts.
+        min_rollouts: Minimum number of contradicting rollouts, which mention a label judged absent, or do not mention a
+            label judged present.
     """
     evidence = _evidence(store.matrix, mentions)
     silent = mentions.rollouts[:, None] - mentions.claims
@@ -150,8 +153,9 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
 
 
 def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np.float64]:
-    """Returns the (images, labels) log-likelihood ratio against the verdict; 0 for cells without a verdict or without a
-    rollout.
+    """Returns the (images, labels) log-likelihood ratios against the verdicts.
+
+    The ratio is 0 for cells without a verdict or without rollouts.
     """
     claims, rollouts = mentions.claims, np.broadcast_to(mentions.rollouts[:, None], mentions.claims.shape)
     present, absent = matrix == PRESENT, matrix == ABSENT
@@ -163,12 +167,12 @@ def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np
 
 
 def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedCell]) -> list[LabelConfusion]:
-    """Returns the agreement of judge and rollouts per label, the most disputed first.
+    """Returns the agreement of judge and rollouts for each label, most disputed labels first.
 
     Args:
-        store: the run with the verdicts.
-        mentions: what the rollouts mention.
-        cells: the disputed cells of :func:`disputed`.
+        store: Run with the verdicts.
+        mentions: Mentions in the rollouts.
+        cells: Disputed cells from :func:`disputed`.
     """
     present, absent = store.matrix == PRESENT, store.matrix == ABSENT
     rollouts = np.broadcast_to(mentions.rollouts[:, None], mentions.claims.shape)
@@ -202,8 +206,10 @@ def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArra
 
 
 def suggested(labels: Sequence[LabelConfusion], *, least: int = 3) -> list[LabelConfusion]:
-    """Returns the labels that deserve a prompt of their own: at least ``least`` disputed cells and more than 5 % of
-    their presences.
+    """Returns the labels that need their own prompts.
+
+    A label needs its own prompt if at least ``least`` of its cells are disputed, and if these are more than 5 % of its
+    present cells.
     """
     return [
         label

@@ -1,8 +1,9 @@
-"""Runs one pass of a judge over cells: makes the calls and stores the verdicts. ``coarse`` and ``refine`` share it.
+"""One pass of a judge over cells, which makes the calls and stores the verdicts. ``coarse`` and ``refine`` share this
+code.
 
-Calls go out in blocks, image by image, so that a server can cache an image's prefix. Every answer is in the run's
-journal as it arrives, and a block's verdicts are in the store when the block is complete; a killed pass repeats only
-the calls that were in flight.
+Calls are sent in blocks, image by image, so that a server can cache the prefix of an image. Every answer is written to
+the run's journal when it arrives. The verdicts of a block are stored when the block is complete. After a kill, only the
+unanswered calls are repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ UNREAD = "unread.jsonl"
 PASSES = "passes.jsonl"
 
 FIRST_BLOCK, BLOCK = 64, 8192
-"""Calls in the first block, from which the first forecast is made, and in every later block (or an engine's chunk)."""
+"""Number of calls in the first block, which yields the first forecast, and in every later block (or an engine's chunk).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ class Call:
     """One call: an image and a prompt that asks for the verdicts of some of its cells.
 
     Attributes:
-        row: row of the image in the matrix.
-        prompt: the text that is sent with the image.
-        columns: columns of the prompt's labels in the matrix.
+        row: Row of the image in the matrix.
+        prompt: Prompt to send with the image.
+        columns: Columns of the prompt's labels in the matrix.
     """
 
     row: int
@@ -51,15 +53,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Cost of a pass so far, and an estimate for the rest of it.
+    """Cost of a pass so far, and an estimate for its remaining calls.
 
     Attributes:
-        done: number of calls that have been answered.
-        total: number of calls in the whole pass.
-        made: number of the answered calls that the engine answered now (the others came from the journal).
-        seconds: time that the engine took for them.
-        prompt_tokens: mean number of prompt tokens of a call; 0 if the engine does not count.
-        completion_tokens: mean number of completion tokens of a call; 0 if the engine does not count.
+        done: Number of answered calls.
+        total: Number of calls in the whole pass.
+        made: Number of calls that the engine answered in this session. All other answers come from the journal.
+        seconds: Time that the engine took for these calls.
+        prompt_tokens: Mean number of prompt tokens per call. The value is 0 if the engine does not count tokens.
+        completion_tokens: Mean number of completion tokens per call. The value is 0 if the engine does not count
+            tokens.
     """
 
     done: int
@@ -71,21 +74,21 @@ class Forecast:
 
     @property
     def left(self) -> int:
-        """Number of calls that are still to be made."""
+        """Number of remaining calls."""
         return self.total - self.done
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds that the remaining calls will take; None before a rate is known."""
+        """Estimated seconds for the remaining calls. The value is None if the rate is still unknown."""
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
-        """Returns the price of this number of calls.
+        """Returns the price of a number of calls.
 
         Args:
-            calls: number of calls.
-            price_in: price of a million prompt tokens.
-            price_out: price of a million completion tokens.
+            calls: Number of calls.
+            price_in: Price of a million prompt tokens.
+            price_out: Price of a million completion tokens.
         """
         return calls * (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
 
@@ -95,13 +98,13 @@ class PassOutcome:
     """Result of a pass.
 
     Attributes:
-        calls: number of calls made.
-        cells: number of cells that were asked about.
-        present: number of written verdicts that say "present".
-        changed: number of written verdicts that differ from the cell's earlier one.
-        unread: cells whose answer could not be read, each with the answer.
-        failed: cells whose call got no answer, each with the error.
-        excluded: ids of the images that this pass could not load.
+        calls: Number of calls made.
+        cells: Number of cells in the questions.
+        present: Number of stored "present" verdicts.
+        changed: Number of stored verdicts that differ from the cell's earlier verdict.
+        unread: Cells with an unreadable answer, each with the answer.
+        failed: Cells whose call failed, each with the error.
+        excluded: Ids of the images that could not be loaded.
     """
 
     calls: int = 0
@@ -114,17 +117,17 @@ class PassOutcome:
 
     @property
     def flawed(self) -> bool:
-        """Whether cells or images are left unsettled (exit code 4 of the commands)."""
+        """True if cells or images remain unsettled (exit code 4 of the commands)."""
         return bool(self.unread or self.failed or self.excluded)
 
 
 def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) -> Journal:
-    """Returns the journal of a run's answers, opened for reading and writing."""
+    """Opens the journal of a run's answers for reading and writing."""
     return Journal(store.folder / JOURNAL, warn=warn)
 
 
 def judge_of(engine: Engine) -> str:
-    """Returns the judge's name in provenances: ``model@hash``, the hash covering whatever decides the engine's
+    """Returns the judge's name in provenances: ``model@hash``. The hash covers all settings that affect the engine's
     answers.
     """
     identity = dict(engine.identity)
@@ -143,21 +146,21 @@ def run_pass(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Makes the calls, writes the verdicts that can be read, lists the cells that stay open.
+    """Makes the calls, stores the readable verdicts, and lists the cells that remain open.
 
-    A cell whose answer cannot be read becomes unknown; one without an answer keeps what it has. A coarse verdict
-    never takes the place of any other.
+    A cell with an unreadable answer becomes unknown, and a cell without an answer is unchanged. A coarse verdict never
+    replaces another verdict.
 
     Args:
-        store: the run, open for writing.
-        session: the judge.
-        calls: what to ask, image by image.
-        total: number of calls.
-        sampling: sampling settings of the judge.
-        round: number of the round of quality control that led to this pass, 0 before any.
-        reason: why the cells are asked again, for the history.
-        report: called with a forecast after every block.
-        only_first: stop after the first block, once its forecast is known.
+        store: Run, open for writing.
+        session: Session with the judge.
+        calls: Calls to make, image by image.
+        total: Number of calls.
+        sampling: Sampling settings of the judge.
+        round: Number of the quality-control round that led to this pass. The value is 0 before the first round.
+        reason: Reason for asking again, for the history.
+        report: Callback that receives a forecast after every block.
+        only_first: True to stop after the first block and its forecast.
     """
     started, judge = now(), judge_of(session.engine)
     outcome = PassOutcome()
@@ -197,7 +200,9 @@ def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
 
 
 def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome) -> bool:
-    """Returns whether the image can be loaded; if not it is excluded, and never counted as empty of all labels."""
+    """Returns True if an image can be loaded. Otherwise, the image is excluded, so that its labels do not count as
+    absent.
+    """
     if row not in loads:
         image, reason = store.image_ids[row], None
         try:
@@ -219,7 +224,7 @@ def _write(
     reason: str,
     outcome: PassOutcome,
 ) -> None:
-    """Writes a block's verdicts, prompt by prompt, without those that a cell already has from an equal call."""
+    """Stores the verdicts of a block, prompt by prompt, except verdicts that a cell already has from an equal call."""
     cells: dict[tuple[PassKind, str], list[tuple[int, int, int]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)
@@ -288,7 +293,7 @@ def _keep_card(
     round: int,
     reason: str,
 ) -> None:
-    """Writes ``passes.jsonl``: how each pass was made, for the data card."""
+    """Appends a record of the pass and its settings to ``passes.jsonl``, for the data card."""
     card = run_card(
         session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
         judge=judge_of(session.engine), prompt_ids=sorted(prompts),

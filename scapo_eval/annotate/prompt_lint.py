@@ -1,11 +1,12 @@
-"""Prompts against the alias map: a judge must count whatever the matcher will read as the label.
+"""Consistency checks of prompts and aliases: a judge must count every object that the matcher assigns to the label.
 
-A caption's "stool" is a claim of ``chair``. A prompt that counts no subtypes, or excludes stools, makes the matrix say
-"absent" where every such claim is true. What is reported:
+For example, the word "stool" in a caption is a claim of ``chair``. If a prompt excludes subtypes or stools, the matrix
+marks ``chair`` as absent although such claims are true. The checks report these kinds of findings:
 
-- ``excluded``: an alias of the label is named among the things that do not count;
-- ``both``: it is named there and among the things that count (often right, "stools used as tables": read it);
-- ``subtype``: the prompt counts no subtypes, and never names the alias as counting;
+- ``excluded``: the prompt names an alias of the label among the objects that do not count.
+- ``both``: the prompt names an alias both as counting and as not counting. This is often correct ("stools used as
+  tables"), so read the sentence.
+- ``subtype``: the prompt excludes subtypes and never names the alias as counting.
 - ``unnamed``: a label-specific or joint prompt never names the alias.
 """
 
@@ -35,14 +36,15 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label that a prompt may not count.
+    """Aliases of a label that a prompt may fail to count.
 
     Attributes:
-        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``, as described above.
-        prompt: id of the prompt.
-        label: the label whose aliases are concerned.
-        aliases: the aliases, as the vocabulary writes them.
-        text: the sentence of the prompt that is at fault, empty if the prompt does not mention the aliases.
+        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``, as described in the module.
+        prompt: Id of the prompt.
+        label: Label of the aliases.
+        aliases: Aliases as written in the vocabulary.
+        text: Sentence of the prompt that causes the finding. The value is empty if the prompt does not mention the
+            aliases.
     """
 
     kind: str
@@ -54,7 +56,7 @@ class PromptFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """One sentence of a prompt: whether it says what does not count, and which label it is about ("" for all)."""
+    """A sentence of a prompt, with a flag for exclusions and the label that it refers to ("" for all labels)."""
 
     text: str
     excludes: bool
@@ -62,11 +64,11 @@ class _Sentence:
 
 
 def lint(prompts: Iterable[LabelPrompt], vocabulary: Vocabulary) -> list[PromptFinding]:
-    """Returns everything in the prompts that contradicts the vocabulary's aliases.
+    """Returns all contradictions between prompts and the aliases of a vocabulary.
 
     Args:
-        prompts: the prompts, filled in for their labels.
-        vocabulary: the vocabulary whose aliases decide what a caption's word claims.
+        prompts: Prompts for specific labels.
+        vocabulary: Vocabulary whose aliases determine the claims in captions.
     """
     matcher = AliasMatcher(vocabulary)
     return [finding for prompt in prompts for label in prompt.labels for finding in _check(prompt, label, matcher)]
@@ -105,7 +107,7 @@ def _check(prompt: LabelPrompt, label: str, matcher: AliasMatcher) -> Iterator[P
 
 
 def _sentences(text: str, labels: Sequence[str]) -> Iterator[_Sentence]:
-    """Sentences with their section: a heading such as "Do not count:" holds until the next heading."""
+    """Yields the sentences of a prompt. A heading such as "Do not count:" applies until the next heading."""
     excluding = False
     for paragraph in _paragraphs(text):
         match = _ABOUT.match(paragraph)
@@ -121,7 +123,7 @@ def _sentences(text: str, labels: Sequence[str]) -> Iterator[_Sentence]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Bullets and lines, with the lines that continue them."""
+    """Yields bullets and lines, each joined with its continuation lines."""
     gathered = ""
     for line in text.splitlines():
         bullet = _BULLET.match(line)
@@ -137,7 +139,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _named(text: str, label: str, matcher: AliasMatcher) -> set[str]:
-    """Returns the folded aliases of the label that a text names, singular and plural alike."""
+    """Returns the case-folded aliases of a label that a text names in singular or plural."""
     surfaces = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
     return {
         _folded(alias)
@@ -151,6 +153,6 @@ def _folded(text: str) -> str:
 
 
 def _same(a: str, b: str) -> bool:
-    """Returns whether two names are one, or one the plural of the other."""
+    """Returns True if two names are equal or one is the plural of the other."""
     a, b = _folded(a), _folded(b)
     return a == b or is_plural(a, {b}) or is_plural(b, {a})

@@ -1,8 +1,8 @@
-"""Asks judges about labels and reads their answers: one strict verdict per label, or none at all.
+"""Prompts that ask a judge about labels, and a strict parser for the answers: one verdict per label, or none at all.
 
-The texts lie in ``templates/`` and are this project's own, written after the rules of the paper's appendix; those that
-the paper prints lie in ``templates/paper/``, word by word. A file of the user's takes the place of any of them: it may
-hold ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``,
+The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
+contains the prompts that the paper prints, verbatim. A user's file can replace any template. The file may contain the
+sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``,
 ``{definitions}`` and ``{answer}``.
 """
 
@@ -26,12 +26,14 @@ from ..matching.vocabulary import Vocabulary
 from .store import PassKind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")
-"""Templates that come with the project: one label, several labels at a time, one refined label,
-labels told apart."""
+"""Names of the shipped templates: one label, several labels per call, one refined label, and labels to distinguish."""
 
 PAPER = {("book",): "book", ("chair", "bench"): "chair_bench"}
-"""Labels -> the text that the paper prints for them (Long et al., SCAPO, appendix "Label-Specific Verification
-Prompts"); ``coarse`` is its text for every label ("Coarse Annotation Prompt")."""
+"""Labels -> name of the prompt that the paper prints for them.
+
+The source is the appendix "Label-Specific Verification Prompts" of SCAPO (Long et al.). ``coarse`` is the paper's
+prompt for every label ("Coarse Annotation Prompt").
+"""
 
 _PARTS = re.compile(r"^=== *(SYSTEM|USER) *===[ \t]*\n?", re.MULTILINE)
 _WRAPPED = re.compile(
@@ -43,13 +45,13 @@ _VERDICT_KEYS = frozenset({"present", "verification"})
 
 @dataclass(frozen=True)
 class Template:
-    """A prompt before its labels are filled in.
+    """A prompt with placeholders for labels.
 
     Attributes:
-        name: name of the template, the first part of its prompts' ids.
-        system: text of the system turn, empty for none.
-        user: text of the user turn.
-        source: name of the file it was read from, for messages.
+        name: Name of the template, the first part of its prompts' ids.
+        system: Text of the system turn. The value is empty for no system turn.
+        user: Text of the user turn.
+        source: Name of the template's file, for messages.
     """
 
     name: str
@@ -59,31 +61,31 @@ class Template:
 
     @classmethod
     def shipped(cls, name: str) -> Template:
-        """Returns one of ``SHIPPED``."""
+        """Returns one of the templates in ``SHIPPED``."""
         text = (resources.files(__package__) / "templates" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(name, text, f"templates/{name}.txt")
 
     @classmethod
     def published(cls, name: str) -> Template:
-        """Returns the prompt ``coarse``, or one of :data:`PAPER`, as the paper prints it."""
+        """Returns the prompt ``coarse``, or one of :data:`PAPER`, as printed in the paper."""
         text = (resources.files(__package__) / "templates" / "paper" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(f"paper_{name}", text, f"templates/paper/{name}.txt")
 
     @classmethod
     def read(cls, path: str | Path, name: str) -> Template:
-        """Reads a template of the user's.
+        """Reads a user's template.
 
         Raises:
-            InputError: if the file cannot be read, is not UTF-8, or has no user turn.
+            InputError: If the file cannot be read, is not UTF-8, or has no user turn.
         """
         return cls.of(name, read_text(path), str(path))
 
     @classmethod
     def of(cls, name: str, text: str, source: str = "") -> Template:
-        """Returns a template from the text of a file.
+        """Parses a template from the text of a file.
 
         Raises:
-            InputError: if it has no user turn.
+            InputError: If the text has no user turn.
         """
         pieces = _PARTS.split(text.replace("\r\n", "\n"))
         parts = {"USER": pieces[0].strip()} | {
@@ -94,10 +96,10 @@ class Template:
         return cls(name, parts.get("SYSTEM", ""), parts["USER"], source)
 
     def prompt(self, kind: PassKind, labels: Sequence[str], vocabulary: Vocabulary) -> LabelPrompt:
-        """Returns the template for some labels of a vocabulary.
+        """Fills in the template for labels of a vocabulary.
 
         Raises:
-            InputError: if the text does not name a label that it should ask about.
+            InputError: If the text does not name one of the labels.
         """
         described = [label_text(label, vocabulary) for label in labels]
         definitions = "\n".join(f"{k}. {entry.label}: {entry.both}" for k, entry in enumerate(described, 1))
@@ -120,7 +122,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class _LabelText:
-    """A label as prompts describe it: its definition and its other names."""
+    """The description of a label in prompts: its definition and its other names."""
 
     label: str
     definition: str
@@ -132,7 +134,7 @@ class _LabelText:
 
 
 def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
-    """Returns the definition and further names of a label; plurals of a name that is listed are omitted."""
+    """Returns the definition and the other names of a label. Plurals of listed names are omitted."""
     aliases = vocabulary.aliases_of(label)
     known = {alias.casefold() for alias in aliases} | {label.casefold()}
     kept = [alias for alias in aliases if alias.casefold() != label.casefold() and not is_plural(alias, known)]
@@ -142,7 +144,7 @@ def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
 
 
 def is_plural(alias: str, known: set[str]) -> bool:
-    """Returns whether an alias is the regular plural of a known (case-folded) name."""
+    """Returns True if an alias is the regular plural of a known name. Known names must be case-folded."""
     text = alias.casefold()
     singulars = {text[:-1], text[:-2], f"{text[:-3]}y", f"{text[:-3]}f", f"{text[:-3]}fe"} if text.endswith("s") else ()
     return bool(known & set(singulars))
@@ -150,26 +152,26 @@ def is_plural(alias: str, known: set[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _hints() -> list[tuple[tuple[str, ...], list[str]]]:
-    """Returns the label groups that judges confuse, with what tells them apart."""
+    """Returns the groups of labels that judges confuse, with hints that distinguish them."""
     data = (resources.files(__package__) / "templates" / "hints.json").read_bytes()
     return [(tuple(entry["labels"]), entry["hints"]) for entry in json.loads(data)]
 
 
 def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
-    """Groups with hints whose labels the vocabulary has."""
+    """Returns the groups with hints whose labels are all in the vocabulary."""
     return [group for group, _ in _hints() if set(group) <= vocabulary.label_ids.keys()]
 
 
 @dataclass(frozen=True)
 class LabelPrompt:
-    """A text that asks about one image, whose answer holds one verdict per label.
+    """A prompt about one image, whose answer contains one verdict per label.
 
     Attributes:
-        name: name of the template.
-        kind: kind of the question: ``coarse``, ``label`` or ``joint``.
-        labels: the labels it asks about, in the order of the verdicts.
-        system: text of the system turn, empty for none.
-        user: text of the user turn.
+        name: Name of the template.
+        kind: Kind of the question: ``coarse``, ``label`` or ``joint``.
+        labels: Labels in the question, in the order of the verdicts.
+        system: Text of the system turn. The value is empty for no system turn.
+        user: Text of the user turn.
     """
 
     name: str
@@ -180,12 +182,12 @@ class LabelPrompt:
 
     @cached_property
     def id(self) -> str:
-        """``name@hash``, the hash covering everything that is sent except the image."""
+        """The text ``name@hash``. The hash covers the entire request except the image."""
         return f"{self.name}@{digest([self.system, self.user, json.dumps(self.schema, sort_keys=True)])}"
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """JSON schema of the answer, in the form that the text asks for: the project's own or the published one."""
+        """JSON schema of the answer that the prompt requests: the project's own schema or the schema from the paper."""
         evidence = '"evidence"' in self.user
         word = '"verification"' in self.user
         keyed = len(self.labels) > 1 or re.search(rf'"{re.escape(self.labels[0])}"\s*:', self.user) is not None
@@ -206,11 +208,11 @@ class LabelPrompt:
         return Request((*self._before, Turn("user", self.user, (image,))), sampling, self.schema)
 
     def read(self, text: str) -> tuple[int, ...] | None:
-        """Returns the verdicts (1 or 0) on every label, in order; None if the answer does not hold exactly these."""
+        """Returns the verdicts (1 or 0) on all labels in order, or None if the answer is malformed."""
         return read_verdicts(text, self.labels)
 
     def document(self) -> dict[str, Any]:
-        """Returns the prompt's line in a run's ``prompts.jsonl``."""
+        """Returns the prompt's record in ``prompts.jsonl`` of a run."""
         return {
             "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
             "user": self.user, "schema": self.schema,
@@ -223,19 +225,20 @@ def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1 << 12)
 def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Returns the verdicts of a judge's answer.
+    """Parses the verdicts in a judge's answer.
 
-    The answer must be one JSON object (a code fence around it and a thinking block before it do no harm) that gives
-    one verdict on every label and on nothing else: ``{"present": true}``, ``{"verification": "supported"}``, or
-    either of these (or the bare value) under the label's name; ``evidence`` may accompany a verdict. Text around
-    the object, both values, another label, a missing label, a refusal: no verdict.
+    The answer must be one JSON object with exactly one verdict for every label. A code fence around the object and a
+    preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
+    Alternatively, such an object or the bare value is given under the label's name. ``evidence`` may accompany a
+    verdict. An answer contains no verdict if it is a refusal, or if it contains other text, both keys, or additional or
+    missing labels.
 
     Args:
-        text: the judge's answer.
-        labels: the labels that were asked about.
+        text: Answer of the judge.
+        labels: Labels in the question.
 
     Returns:
-        1 (present) or 0 (absent) per label; None for an answer of any other form.
+        1 (present) or 0 (absent) for each label. The value is None for an answer in any other form.
     """
     match = _WRAPPED.match(text)
     body = (match["fenced"] or match["plain"] or "") if match else ""

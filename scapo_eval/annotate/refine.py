@@ -1,7 +1,8 @@
-"""Second questions about the cells that need them: label-specific prompts, and joint ones for labels that get mixed up.
+"""Second questions about selected cells, with label-specific prompts and with joint prompts for labels that are
+confused.
 
-Only the cells of the named labels (or the named cells) are asked again. A person's verdicts stay; every earlier
-verdict stays in the history, with its reason.
+Only the cells of given labels, or given cells, are asked again. Verdicts by people are kept. Every earlier verdict
+remains in the history with its reason.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from .store import CellProvenance, Store
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """The cells that are asked again.
+    """The cells to ask again.
 
     Attributes:
-        prompts: label-specific and joint prompts; each label occurs in one of them only.
-        cells: (images, labels) bool, true for the cells to ask about.
-        reason: why they are asked again, for the history.
-        round: number of the round of quality control that led to this refinement, 0 before any.
+        prompts: Label-specific and joint prompts. Each label occurs in exactly one prompt.
+        cells: (images, labels) mask of the cells to ask about.
+        reason: Reason for the refinement, for the history.
+        round: Number of the quality-control round that led to this refinement. The value is 0 before the first round.
     """
 
     prompts: Sequence[LabelPrompt]
@@ -50,15 +51,15 @@ def prompts_for(
     """Returns the prompts of a refinement.
 
     Args:
-        vocabulary: the vocabulary whose definitions the generated prompts quote.
-        labels: labels to ask one by one, by the general label template unless ``own`` has a file for them.
-        own: label -> file with the user's prompt.
-        groups: labels to ask together -> file with the user's prompt, None for the general joint template.
-        published: whether the paper's texts take the place of the general templates.
+        vocabulary: Vocabulary whose definitions the generated prompts quote.
+        labels: Labels to ask about individually, with the general label template unless ``own`` contains a file.
+        own: Label -> file with a custom prompt.
+        groups: Labels to ask about together -> file with a custom prompt. None selects the general joint template.
+        published: True to replace the general templates by the paper's prompts.
 
     Raises:
-        InputError: for an unknown label, a label in two prompts, an empty prompt file, or labels that the paper prints
-            no text for.
+        InputError: If a label is unknown or occurs in two prompts, a prompt file is empty, or the paper prints no
+            prompt for the labels.
     """
     wanted = list(dict.fromkeys([*labels, *own]))
     everything = [*wanted, *(label for group in groups for label in group)]
@@ -81,7 +82,7 @@ def prompts_for(
 
 
 def _general(name: str, labels: Sequence[str], published: bool) -> Template:
-    """Returns the general template, or the text that the paper prints for these labels."""
+    """Returns the general template, or the paper's prompt for the labels."""
     if not published:
         return Template.shipped(name)
     paper_text = next((text for known, text in PAPER.items() if set(known) == set(labels)), None)
@@ -92,18 +93,18 @@ def _general(name: str, labels: Sequence[str], published: bool) -> Template:
 
 
 def all_cells(store: Store, prompts: Sequence[LabelPrompt]) -> NDArray[np.bool_]:
-    """Returns (images, labels) bool, true in the columns of the prompts' labels."""
+    """Returns an (images, labels) mask that is true in the columns of the prompts' labels."""
     cells = np.zeros(store.matrix.shape, dtype=bool)
     cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
     return cells
 
 
 def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
-    """Returns (images, labels) bool, true for the cells listed in JSON Lines of ``image_id`` and ``label``, as ``mine``
+    """Returns an (images, labels) mask of the cells in a JSON Lines file of ``image_id`` and ``label``, as ``mine``
     writes.
 
     Raises:
-        InputError: for an image or label that the run does not have.
+        InputError: If an image or label is not part of the run.
     """
     cells = np.zeros(store.matrix.shape, dtype=bool)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -125,15 +126,15 @@ def refine(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Asks about the cells of a refinement; those it has settled before are not asked again.
+    """Asks about the cells of a refinement, except cells that the same refinement has already settled.
 
     Args:
-        store: the run, open for writing.
-        session: the judge.
-        refinement: what is asked.
-        sampling: sampling settings of the judge; None takes the defaults.
-        report: called with a forecast of cost and time after every block.
-        only_first: make only the first few calls, for their forecast.
+        store: Run, open for writing.
+        session: Session with the judge.
+        refinement: Cells and prompts.
+        sampling: Sampling settings of the judge. None selects the defaults.
+        report: Callback that receives a forecast of cost and time after every block.
+        only_first: True to make only the first few calls, for their forecast.
     """
     wanted = needed_calls(store, refinement, judge_of(session.engine))
     columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in refinement.prompts]
@@ -152,10 +153,10 @@ def refine(
 
 
 def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np.bool_]:
-    """Returns (images, prompts) bool, true for the calls that a refinement still needs.
+    """Returns an (images, prompts) mask of the calls that a refinement still requires.
 
-    A call is needed if one of its cells is in the refinement and was decided neither by a person nor by an equal call
-    (same prompt, judge, round and reason).
+    A call is required if one of its cells is in the refinement and is still undecided. A cell is decided by a person,
+    or by an equal call (same prompt, judge, round and reason).
     """
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])[store.provenance_ids]
     needed = []

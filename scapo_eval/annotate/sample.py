@@ -1,4 +1,4 @@
-"""The pool of images: a seeded sample of a larger one, disjoint from everything that is evaluated on."""
+"""The image pool of an annotation run: a seeded sample of a larger pool, disjoint from all evaluation images."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def sample(
     exclude: frozenset[str] = frozenset(),
     source: str | None = None,
 ) -> list[ImageFile]:
-    """Draws ``n`` images without those to be excluded.
+    """Draws ``n`` images from a pool, without the excluded images.
 
-    Images are ranked by a hash of seed and id and the first ``n`` taken: the draw depends neither on the order of
-    the pool nor on a library's generator, and a smaller sample is the beginning of a larger one.
+    Images are ranked by a hash of seed and image id, and the first ``n`` images are taken. Therefore, the sample
+    depends neither on the order of the pool nor on a random generator. A smaller sample is a prefix of a larger one.
 
     Args:
-        pool: the images, whose ids all differ.
-        n: number of images to draw.
-        seed: seed of the draw.
-        exclude: canonical ids of the images to omit.
-        source: where the pool is from, for the message.
+        pool: Images with distinct ids.
+        n: Number of images to draw.
+        seed: Seed of the draw.
+        exclude: Canonical ids of images to exclude.
+        source: Origin of the pool, for the message.
 
     Raises:
-        InputError: if the pool has too few images.
+        InputError: If the pool has too few images.
     """
     left = [picture for picture in pool if picture.image_id not in exclude]
     if len(left) < n:
@@ -59,18 +59,19 @@ def _rank(seed: int, image_id: str) -> bytes:
 def write_sample(
     output: str, pool: Sequence[ImageFile], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
 ) -> dict[str, Any]:
-    """Draws, writes the list of images and ``OUTPUT.card.json``.
+    """Draws a sample and writes the list of images and ``OUTPUT.card.json``.
 
     Args:
-        output: JSON Lines that ``annotate coarse`` reads.
-        pool: the images.
-        n: number of images to draw.
-        seed: seed of the draw.
-        exclude: files and folders whose images are kept out: truth files, caption files, lists, COCO annotations.
-        sources: names of the files and folders that the pool was read from.
+        output: JSON Lines file to write, the input of ``annotate coarse``.
+        pool: Images to draw from.
+        n: Number of images to draw.
+        seed: Seed of the draw.
+        exclude: Files and folders whose images are excluded: ground truth files, caption files, lists, COCO
+            annotations.
+        sources: Names of the files and folders that the pool was read from.
 
     Returns:
-        The card.
+        The content of the card.
     """
     kept_out = {source: image_ids(source) for source in exclude}
     everything = frozenset().union(*kept_out.values())
@@ -100,7 +101,7 @@ def write_sample(
 
 
 def card_of(sources: Sequence[str]) -> Mapping[str, Any] | None:
-    """Returns the card of a list that ``sample`` wrote; None if images come from elsewhere."""
+    """Returns the card of a list that :func:`write_sample` wrote, or None if the images have another origin."""
     path = Path(f"{sources[0]}{CARD_SUFFIX}")
     if len(sources) != 1 or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Annotation runs of one shard each, and their merge into the run that one machine would have made."""
+"""Annotation runs of individual shards, and their merge into a single run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHARD = "shard.json"
 
 
 def keep_shard(store: Store, shard: Shard | None) -> None:
-    """Marks a run as one shard of the work, or finds that it is marked so.
+    """Marks a run as one shard of the work, or checks an existing mark.
 
     Raises:
-        InputError: if the run was begun as another shard, or as the whole.
+        InputError: If the run was started as another shard or as a whole run.
     """
     path = store.folder / SHARD
     had = shard_of(store.folder) if path.exists() else None
@@ -42,10 +42,10 @@ def keep_shard(store: Store, shard: Shard | None) -> None:
 
 
 def shard_of(folder: str | Path) -> Shard:
-    """Returns the shard of a run.
+    """Returns the shard that a run belongs to.
 
     Raises:
-        InputError: if the folder is not a run of one shard.
+        InputError: If the folder is not the run of a shard.
     """
     path = Path(folder) / SHARD
     if not path.is_file():
@@ -54,25 +54,25 @@ def shard_of(folder: str | Path) -> Shard:
 
 
 def rows_of(store: Store, shard: Shard | None) -> NDArray[np.bool_]:
-    """Returns (images,) bool: whether each image is the shard's: by its id."""
+    """Returns an (images,) mask of the images that belong to a shard, determined by image id."""
     if shard is None:
         return np.ones(len(store.image_ids), dtype=bool)
     return np.array([shard.has(image) for image in store.image_ids], dtype=bool)
 
 
 def merge_runs(folders: Sequence[str], output: str) -> Store:
-    """Puts the runs of all shards together.
+    """Merges the runs of all shards.
 
     Args:
-        folders: runs of the shards, in any order.
-        output: folder of the whole run; it must not have one.
+        folders: Runs of the shards, in any order.
+        output: Folder of the merged run, which must not contain a run.
 
     Returns:
-        The whole run, open for writing.
+        The merged run, open for writing.
 
     Raises:
-        InputError: if a shard is missing or appears twice, is of other images or labels, or holds verdicts on images of
-            another shard.
+        InputError: If a shard is missing or appears twice, has other images or labels, or contains verdicts on images
+            of another shard.
     """
     shards = {folder: shard_of(folder) for folder in folders}
     check_complete([(folder, shards[folder]) for folder in folders])

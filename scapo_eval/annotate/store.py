@@ -1,17 +1,17 @@
-"""A run's folder: every verdict on every (image, label) cell, with its provenance; nothing is ever overwritten.
+"""The folder of an annotation run, which stores every verdict on every (image, label) cell with its provenance.
 
-Verdicts are appended to ``verdicts.N.log`` (11 bytes each) and folded into the compressed ``verdicts.npz`` when the
-log has grown; both keep every version of a cell. What a killed process leaves is every verdict that was written,
-and at most part of one, which is cut off.
+Nothing is ever overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is merged into
+the compressed ``verdicts.npz``. Both files contain every version of a cell. After a kill, every stored verdict is
+available, and a partial record at the end is removed.
 
 | file | content |
 | --- | --- |
-| ``run.json`` | format, fingerprints of vocabulary and images, time of the start |
-| ``vocabulary.json`` | copy of the vocabulary: the run can be read whatever becomes of the user's file |
-| ``images.jsonl`` | image id, name and path, in the order of the rows |
-| ``excluded.jsonl`` | images that cannot be loaded, and why; a null reason takes one back |
-| ``sources.jsonl`` | provenances: who gave a verdict, asked how, and why; verdicts refer to its lines |
-| ``prompts.jsonl`` | every text that was asked, under the id that provenances refer to |
+| ``run.json`` | format, fingerprints of vocabulary and images, start time |
+| ``vocabulary.json`` | copy of the vocabulary, so that the run does not depend on the user's file |
+| ``images.jsonl`` | image id, name and path, in row order |
+| ``excluded.jsonl`` | images that cannot be loaded, with the reason; a null reason includes the image again |
+| ``sources.jsonl`` | provenances: judge or person, prompt, and reason; verdicts refer to its lines |
+| ``prompts.jsonl`` | text of every prompt, under the id that provenances refer to |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PassKind = Literal["coarse", "label", "joint", "human"]
 KINDS: tuple[PassKind, ...] = get_args(PassKind)
 
 COMPACT_FROM = 1 << 16
-"""Number of verdicts in the log from which closing the run folds it into the archive."""
+"""Number of verdicts in the log from which closing the run merges the log into the archive."""
 
 _RECORD = np.dtype([("row", "<u4"), ("label", "<u2"), ("source", "<u4"), ("verdict", "i1")])
 _NONE = -1
@@ -56,11 +56,11 @@ class CellProvenance:
     """Origin of a cell's verdict.
 
     Attributes:
-        kind: kind of the question (``coarse``, ``label``, ``joint``), or ``human`` for a person's verdict.
-        prompt: id (``name@hash``) of the prompt that was asked, empty for a person.
+        kind: Kind of the question (``coarse``, ``label``, ``joint``), or ``human`` for a person's verdict.
+        prompt: Id (``name@hash``) of the prompt. The value is empty for a person.
         judge: ``model@hash`` of the judge, or the person's name.
-        round: number of the round of quality control that led to it, 0 before any.
-        reason: why the cell was asked again, empty for the first time.
+        round: Number of the quality-control round that led to the verdict. The value is 0 before the first round.
+        reason: Reason for asking again. The value is empty for the first question.
     """
 
     kind: PassKind
@@ -71,17 +71,18 @@ class CellProvenance:
 
 
 class Store:
-    """The cells of an annotation run; created by :meth:`create`, opened by :meth:`open`.
+    """The cells of an annotation run. :meth:`create` creates a run, and :meth:`open` opens one.
 
     Attributes:
-        folder: the run's folder.
-        vocabulary: the run's own copy of the vocabulary.
-        images: the images, in the order of the matrix's rows.
-        image_ids: the canonical id of each image.
-        paths: the path of each image's file.
-        labels: the labels, in the order of the matrix's columns.
-        matrix: (images, labels) int8: 1 present, 0 absent, -1 not judged, unreadable, or an image that failed.
-        prompts: every prompt that was asked, by its id.
+        folder: Folder of the run.
+        vocabulary: The run's own copy of the vocabulary.
+        images: Images in row order.
+        image_ids: Canonical id of each image.
+        paths: File path of each image.
+        labels: Labels in column order.
+        matrix: (images, labels) int8: 1 present, 0 absent, -1 for cells that are not judged or unreadable, and for
+            images that failed.
+        prompts: Prompt id -> prompt.
     """
 
     folder: Path
@@ -108,12 +109,13 @@ class Store:
         """Creates a run and opens it for writing.
 
         Args:
-            folder: folder of the run; created if it does not exist, else it must be empty.
-            images: the images, whose ids all differ.
-            vocabulary: the vocabulary with the labels.
+            folder: Folder of the run. A new folder is created, and an existing folder must be empty.
+            images: Images with distinct ids.
+            vocabulary: Vocabulary with the labels.
 
         Raises:
-            InputError: if there is no image, or the folder has a run or other files or cannot be written.
+            InputError: If there are no images, the folder contains a run or other files, or the folder cannot be
+                written.
         """
         folder = Path(folder)
         if (folder / "run.json").exists():
@@ -156,13 +158,13 @@ class Store:
         """Opens a run.
 
         Args:
-            folder: folder of the run.
-            vocabulary: the vocabulary that the run must have been created with; None takes any.
-            write: open for writing, which keeps others from writing until :meth:`close`.
+            folder: Folder of the run.
+            vocabulary: Vocabulary that the run must have been created with. None accepts any vocabulary.
+            write: True to open the run for writing, which locks out other writers until :meth:`close`.
 
         Raises:
-            InputError: if the folder is not a run, is damaged, was created with another vocabulary, or is being written
-                by another process.
+            InputError: If the folder is not a run, is damaged, was created with another vocabulary, or another process
+                is writing it.
         """
         folder = Path(folder)
         if not (folder / "run.json").is_file():
@@ -199,27 +201,29 @@ class Store:
         self.close()
 
     def __len__(self) -> int:
-        """Returns the number of verdicts written, all versions of all cells."""
+        """Returns the number of stored verdicts, including all versions of all cells."""
         return sum(map(len, self._versions))
 
     @property
     def excluded(self) -> Mapping[str, str]:
-        """Image id -> why it cannot be loaded; its cells are unknown and it stays out of the final matrix."""
+        """Image id -> reason for which the image cannot be loaded. Its cells are unknown, and the final matrix omits
+        the image.
+        """
         return MappingProxyType(self._excluded)
 
     def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, provenance: CellProvenance) -> None:
-        """Appends verdicts; each becomes its cell's current one.
+        """Appends verdicts, each of which becomes the current verdict of its cell.
 
-        A cell with a person's verdict keeps it: what a judge says of it is dropped.
+        A person's verdict is never replaced by a judge's verdict, which is dropped.
 
         Args:
-            rows: (n,) rows of the cells' images.
-            label_ids: (n,) columns of the cells' labels.
-            verdicts: (n,) verdicts on the cells: 1, 0 or -1.
-            provenance: the provenance of all of them.
+            rows: (n,) image rows of the cells.
+            label_ids: (n,) label columns of the cells.
+            verdicts: (n,) verdicts: 1, 0 or -1.
+            provenance: Common provenance of the verdicts.
 
         Raises:
-            InputError: if the run is not open for writing, or the disk is full.
+            InputError: If the run is not open for writing, or the disk is full.
         """
         records = np.empty(np.asarray(rows).shape, _RECORD)
         records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
@@ -235,45 +239,48 @@ class Store:
         self._take(records)
 
     def exclude(self, image_id: str, reason: str | None) -> None:
-        """Takes an image out of the run because it cannot be loaded; without a reason, takes it back in."""
+        """Excludes an image that cannot be loaded from the run. If ``reason`` is None, includes the image again."""
         if self._excluded.get(image_id) == reason:
             return
         self.append("excluded.jsonl", {"image_id": image_id, "reason": reason})
         self._set_excluded(image_id, reason)
 
     def keep_prompt(self, prompt: str, document: Mapping[str, Any]) -> None:
-        """Keeps the text of a prompt, once, under its id."""
+        """Stores the text of a prompt under its id, unless it is already stored."""
         if prompt in self.prompts:
             return
         self.append("prompts.jsonl", document)
         self.prompts[prompt] = dict(document)
 
     def keep_pool(self, card: Mapping[str, Any]) -> None:
-        """Keeps the card of the sample that the images are."""
+        """Stores the card of the sample that the images belong to."""
         self._must_write()
         _write(self.folder / "pool.json", dump_json(card))
 
     def provenance_of(self, row: int, label_id: int) -> CellProvenance | None:
-        """Returns the origin of a cell's verdict; None for a cell that was never judged."""
+        """Returns the provenance of a cell's current verdict, or None for a cell that was never judged."""
         latest = int(self._latest[row, label_id])
         return None if latest == _NONE else self._provenances[latest]
 
     @property
     def provenances(self) -> tuple[CellProvenance, ...]:
-        """Every provenance, in the order of its first verdict; ``provenance_ids`` are positions in it."""
+        """All provenances, in the order of their first verdicts; ``provenance_ids`` refers to this order."""
         return tuple(self._provenances)
 
     def id_of(self, provenance: CellProvenance) -> int:
-        """Returns the position of a provenance in ``provenances``; -2, which no cell has, for one without a verdict."""
+        """Returns the position of a provenance in ``provenances``.
+
+        A provenance without a verdict has the position -2, which no cell refers to.
+        """
         return self._ids.get(provenance, _NONE - 1)
 
     @property
     def provenance_ids(self) -> NDArray[np.int32]:
-        """(images, labels) position of the current verdict's provenance in ``provenances``, -1 without one."""
+        """(images, labels) position in ``provenances`` of the current verdict's provenance, or -1 without a verdict."""
         return self._latest
 
     def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
-        """Returns every verdict on a cell with its provenance, oldest first."""
+        """Returns all verdicts on a cell with their provenances, oldest first."""
         verdicts = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
@@ -281,7 +288,9 @@ class Store:
         return verdicts
 
     def changed(self) -> int:
-        """Returns the number of cells whose current verdict differs from their first one, without excluded images."""
+        """Returns the number of cells whose current verdict differs from their first verdict. Excluded images are not
+        counted.
+        """
         first = np.full(self.matrix.shape, UNKNOWN, dtype=np.int8)
         for part in reversed(self._versions):
             decided = part[::-1][part["verdict"][::-1] != UNKNOWN]
@@ -289,22 +298,23 @@ class Store:
         return int(((first != self.matrix) & (first != UNKNOWN) & self.included[:, None]).sum())
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """Adds a line to one of the folder's JSON Lines files."""
+        """Appends a line to a JSON Lines file in the folder."""
         self._must_write()
         with open(self.folder / name, "ab", buffering=0) as stream:
             stream.write(dump_json(row) + b"\n")
 
     def lines(self, name: str, form: Any = dict[str, Any]) -> list[Any]:
-        """Returns the lines of one of the folder's JSON Lines files, empty if the file does not exist.
+        """Returns the lines of a JSON Lines file in the folder, or an empty list if the file does not exist.
 
-        Half a line at the end, which a killed process leaves, is ignored, and cut off if the run is open for writing.
+        An incomplete last line, which a killed process may leave, is ignored. If the run is open for writing, this line
+        is also removed from the file.
 
         Args:
-            name: name of the file.
-            form: type of each line, as msgspec takes it.
+            name: Name of the file.
+            form: Type of each line, in msgspec's notation.
 
         Raises:
-            InputError: if a line is not of that type, with its number.
+            InputError: If a line does not match the type. The message names the line number.
         """
         path = self.folder / name
         data = read_bytes(path) if path.exists() else b""
@@ -320,21 +330,19 @@ class Store:
         return records
 
     def open_cells(self) -> NDArray[np.int64]:
-        """Returns the row and column (n, 2) of each open cell (no verdict, image not excluded), in the order of the
-        rows.
-        """
+        """Returns the (n, 2) rows and columns of the cells without a verdict. Cells of excluded images are omitted."""
         return np.argwhere((self.matrix == UNKNOWN) & self.included[:, None])
 
     @property
     def included(self) -> NDArray[np.bool_]:
-        """(images,) bool, false for excluded images."""
+        """(images,) mask that is false for excluded images."""
         return np.array([image not in self._excluded for image in self.image_ids])
 
     def absorb(self, other: Store) -> None:
-        """Appends all verdicts, prompts and exclusions of another run of the same images and vocabulary.
+        """Appends all verdicts, prompts and exclusions of another run with the same images and vocabulary.
 
         Args:
-            other: the run.
+            other: Run to append.
         """
         self._must_write()
         ids = np.array([self._provenance_id(provenance) for provenance in other._provenances], dtype=np.uint32)
@@ -349,9 +357,10 @@ class Store:
             self.keep_prompt(prompt, document)
 
     def compact(self) -> None:
-        """Folds the log into the archive; every version of every cell stays.
+        """Merges the log into the archive. Every version of every cell is kept.
 
-        The archive names the log that follows it, so that a kill between the two steps loses and duplicates nothing.
+        The archive names the log that follows it, so that a kill between the two steps neither loses nor duplicates
+        verdicts.
         """
         self._must_write()
         versions = np.concatenate([*self._versions, np.empty(0, _RECORD)])
@@ -366,7 +375,7 @@ class Store:
         (self.folder / f"verdicts.{old}.log").unlink()
 
     def close(self) -> None:
-        """Flushes to disk, folds a long log into the archive, and lets others write."""
+        """Writes all data to disk, merges a long log into the archive, and unlocks the run."""
         if self._lock is None:
             return
         if self._logged >= COMPACT_FROM:
@@ -409,7 +418,7 @@ class Store:
                     other.unlink()
 
     def _read_log(self) -> NDArray[np.void]:
-        """Reads the archive and returns the log after it; a writer may fold the log into the archive meanwhile."""
+        """Reads the archive and returns the log that follows it. Retries if a writer merges the log in the meantime."""
         archive = self.folder / "verdicts.npz"
         for _ in range(100):
             self._generation, self._versions = 0, []
@@ -434,7 +443,10 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Returns the error for files that refer to each other, so that it is unknown which of them is wrong."""
+        """Returns the error for files that contradict each other.
+
+        The error lists all these files, because any of them may be damaged.
+        """
         names = "verdicts.*, sources.jsonl, images.jsonl or vocabulary.json"
         return InputError(f"damaged: {reason} ({names})", path=str(self.folder))
 
@@ -476,7 +488,7 @@ class Store:
 _MADE_FIRST = frozenset(
     {"lock", "vocabulary.json", "images.jsonl", "verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"}
 )
-"""What a kill in the middle of :meth:`Store.create` may leave."""
+"""Files that a kill during :meth:`Store.create` may leave."""
 
 
 class _Excluded(msgspec.Struct):
@@ -491,7 +503,7 @@ class _Prompt(msgspec.Struct):
 
 
 def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
-    """Returns the number of the log that follows, and the archived verdicts."""
+    """Returns the number of the log that follows the archive, and the archived verdicts."""
     data = read_regular(path)
     with decoding("archive of verdicts", path):
         stream = io.BytesIO(data)
@@ -508,10 +520,10 @@ def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
 
 
 def _lock(folder: Path) -> int:
-    """Keeps other writers out as long as the descriptor is open.
+    """Locks out other writers while the returned descriptor is open.
 
     Raises:
-        InputError: if another process is writing.
+        InputError: If another process is writing.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)

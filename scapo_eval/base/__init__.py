@@ -1,1 +1,1 @@
-"""Contains the base of every other package: errors, ids, text, types, columns."""
+"""Common foundation of all packages: errors, image ids, text processing, types and columns."""

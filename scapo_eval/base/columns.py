@@ -1,4 +1,4 @@
-"""Mentions and pieces of many texts as columns of numbers: what the batch forms pass on."""
+"""Mentions and pieces of many texts as arrays, the data format of the batch functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .reprs import fields_in_short
 
 @dataclass(frozen=True, slots=True)
 class MentionColumns:
-    """The mentions of many captions as columns; caption ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
+    """The mentions in many captions, as columns. Caption ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
-        indptr: (captions + 1,) int64.
+        indptr: (captions + 1,) int64 bounds of the captions.
         start, end: (mentions,) int32 character span in the original caption.
-        label_id: (mentions,) int32 position in ``vocabulary.labels``; for watched words, in ``watch``.
+        label_id: (mentions,) int32 position in ``vocabulary.labels``. For watched words, the value in ``watch``.
     """
 
     indptr: NDArray[np.int64]
@@ -33,21 +33,21 @@ class MentionColumns:
 
     @property
     def caption(self) -> NDArray[np.int64]:
-        """(mentions,) index of each mention's caption."""
+        """(mentions,) caption index of each mention."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
     def row(self, i: int) -> slice:
-        """Returns the rows of caption ``i``."""
+        """Returns the slice of rows that belong to caption ``i``."""
         return slice(int(self.indptr[i]), int(self.indptr[i + 1]))
 
     def only(self, mask: NDArray[np.bool_]) -> MentionColumns:
-        """Returns the rows where the (mentions,) mask is True."""
+        """Returns the rows that a (mentions,) mask selects."""
         rows = np.flatnonzero(mask)
         return MentionColumns(np.searchsorted(rows, self.indptr), self.start[rows], self.end[rows], self.label_id[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence[MentionColumns]) -> MentionColumns:
-        """Returns the columns of one batch of captions after another."""
+        """Concatenates the mentions of several batches of captions."""
         if len(parts) == 1:
             return parts[0]
         counts = [np.zeros(1, dtype=np.int64), *(np.diff(part.indptr) for part in parts)]
@@ -60,7 +60,9 @@ class MentionColumns:
         )
 
     def with_captions(self, rows: Sequence[tuple[int, int, int, int]]) -> MentionColumns:
-        """Returns these columns with rows ``(caption, start, end, label_id)``, in order, of captions that have none."""
+        """Returns the columns with additional, sorted rows ``(caption, start, end, label_id)`` of captions without
+        mentions.
+        """
         extra = np.array(rows, dtype=np.int64).reshape(-1, 4)
         caption = np.concatenate([self.caption, extra[:, 0]])
         order = np.argsort(caption, kind="stable")
@@ -76,10 +78,10 @@ class MentionColumns:
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """The subsentences of many texts as columns; text ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
+    """The subsentences of many texts, as columns. Text ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
-        indptr: (texts + 1,) int64.
+        indptr: (texts + 1,) int64 bounds of the texts.
         start, end: (spans,) int32 character span in the original text.
     """
 
@@ -94,5 +96,5 @@ class SpanColumns:
 
     @property
     def text(self) -> NDArray[np.int64]:
-        """(spans,) index of each span's text."""
+        """(spans,) text index of each span."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))

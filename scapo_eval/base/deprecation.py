@@ -1,4 +1,4 @@
-"""Names that will go: what is said to who still uses them (``docs/stability.md`` is the promise behind it)."""
+"""Warnings about deprecated names. ``docs/stability.md`` describes the deprecation policy."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import warnings
 
 
 class ScapoDeprecationWarning(FutureWarning):
-    """Something of scapo is used that a later version will not have. Shown by default, unlike DeprecationWarning."""
+    """A warning about a feature that a later version will remove. Unlike DeprecationWarning, it is shown by default."""
 
 
 def warn_deprecated(old: str, *, instead: str, removed_in: str, stacklevel: int = 2) -> None:
-    """Warns at the line that uses something deprecated.
+    """Issues a deprecation warning for the line that uses a deprecated feature.
 
-    Options and verbs of the command line take click's own ``deprecated=`` with the same words.
+    Options and commands use click's ``deprecated=`` with the same words.
 
     Args:
-        old: what is used, as users write it: ``AliasMatcher(watch=...)``.
-        instead: what takes its place, likewise.
-        removed_in: the first version without it, ``major.minor.patch``.
-        stacklevel: frames from the caller of this function to the line to be named; 2: its direct caller's.
+        old: Deprecated feature in the user's notation, such as ``AliasMatcher(watch=...)``.
+        instead: Replacement, in the same notation.
+        removed_in: First version without the feature, as ``major.minor.patch``.
+        stacklevel: Number of frames from this function to the line to report. The default 2 reports the line that calls
+            the deprecated function.
     """
     message = f"{old} is deprecated and will be removed in scapo {removed_in}; use {instead}"
     warnings.warn(message, ScapoDeprecationWarning, stacklevel=stacklevel + 1)

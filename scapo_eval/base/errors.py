@@ -1,4 +1,4 @@
-"""Errors that users see: one line each, with the place and the remedy."""
+"""Errors for users, which state the place of a problem and its remedy in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 
 class ScapoError(ValueError):
-    """Base of every error that is the user's to mend; the command line prints it and exits with 2.
+    """Base class of all errors that the user can fix. The command line prints the error and exits with code 2.
 
     Example:
         >>> import scapo_eval
@@ -26,17 +26,17 @@ _LONGEST = 2000  # characters of a message: what it quotes may be of any length
 
 
 def in_short(text: str) -> str:
-    """Returns the beginning of a text that is too long for a message."""
+    """Truncates a text that is too long for a message."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 class InputError(ScapoError):
-    """Input that cannot be used, printed as ``path:line: reason``.
+    """An error for unusable input, printed as ``path:line: reason``.
 
     Args:
-        reason: what is wrong, in words that say how to mend it.
-        path: file (or ``<stdin>``, or any name of a source) where the fault lies; None if there is none.
-        line: 1-based line number, None if a file has no lines.
+        reason: Description of the problem and its remedy.
+        path: File with the problem, ``<stdin>``, or another source name. The value is None if there is no source.
+        line: Line number, from 1. The value is None if the source has no lines.
 
     Example:
         >>> import scapo_eval
@@ -48,7 +48,9 @@ class InputError(ScapoError):
     """
 
     alike: str = ""
-    """What is said of faults of one kind after the first three, with their number; empty: each for itself."""
+    """Summary message that replaces further errors of the same kind after the first three. The value is empty if each
+    error is reported.
+    """
 
     def __init__(self, reason: str, *, path: str | os.PathLike[str] | None = None, line: int | None = None) -> None:
         self.reason = in_short(reason)
@@ -58,7 +60,7 @@ class InputError(ScapoError):
         super().__init__(f"{place}: {self.reason}" if place else self.reason)
 
     def behind(self, lines: int) -> InputError:
-        """Returns the same fault behind so many lines."""
+        """Returns the same error with its line number increased by ``lines``."""
         if not lines or self.line is None:
             return self
         return type(self)(self.reason, path=self.path, line=self.line + lines)
@@ -68,21 +70,21 @@ class InputError(ScapoError):
 
 
 class InputWarning(UserWarning):
-    """Input that can be used and was perhaps meant otherwise; the command line prints it in one line."""
+    """A warning about usable input that was perhaps meant otherwise. The command line prints it in one line."""
 
 
 class OptionError(InputError):
-    """Options that do not go together, or not with what is scored."""
+    """An error for options that cannot be combined with each other or with the scored input."""
 
 
 class InputErrors(ScapoError):
-    """Several faults of one input: the first 20 are printed, all are counted.
+    """Several errors in one input. The first 20 errors are printed, and all errors are counted.
 
     Args:
-        errors: the faults in reading order.
-        total: how many there were, if more than ``errors`` holds.
-        said: how many of them ``errors`` stands for, where one of it stands for several.
-        remedy: end of the message, a line of its own behind several; empty for none.
+        errors: Errors in reading order.
+        total: Number of errors, if larger than the length of ``errors``.
+        said: Number of errors that ``errors`` represents, if one entry represents several errors.
+        remedy: Text that ends the message, on its own line after several errors. The value is empty for no text.
 
     Example:
         >>> import scapo_eval
@@ -112,14 +114,14 @@ class InputErrors(ScapoError):
 
 
 MAX_FAULTS = 100_000
-"""Faults of one input after which reading stops."""
+"""Number of faults in one input after which reading stops."""
 
 
 _ALIKE = 3
 
 
 class FaultList:
-    """Collects faults, or hands each to a callback; raises what it collected, one fault per file and reason."""
+    """A collector of faults, which groups them by file and reason or passes each fault to a callback."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
         self.total = 0
@@ -129,16 +131,16 @@ class FaultList:
 
     @property
     def errors(self) -> list[InputError]:
-        """The first faults that were collected; one that occurs in several lines is there once, with its count."""
+        """The first collected faults. A fault on several lines appears once, with its number of occurrences."""
         return [self._said(error) for error in self._first]
 
     @property
     def records(self) -> list[int]:
-        """The number of records that each of :attr:`errors` represents."""
+        """The number of records that each entry of :attr:`errors` represents."""
         return [self._lines[error.path, error.reason][2] for error in self._first]
 
     def add(self, error: InputError) -> None:
-        """Takes a fault."""
+        """Adds a fault to the list, or passes the fault to the callback."""
         self.total += 1
         if self._on_error is not None:
             self._on_error(error)
@@ -162,21 +164,21 @@ class FaultList:
         return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path, line=first)
 
     def raise_if_any(self, remedy: str = "") -> None:
-        """Raises InputErrors when faults were collected.
+        """Raises InputErrors if faults were collected.
 
         Args:
-            remedy: end of the message.
+            remedy: Text that ends the message.
         """
         if self._first:
             raise InputErrors(self.errors, self.total, sum(self.records), remedy)
 
 
 class MissingExtra(ScapoError):
-    """A missing optional part, with the command that installs it.
+    """An error for a missing optional dependency, with the command that installs it.
 
     Args:
-        extra: name of the extra in pyproject.toml.
-        needed_for: what the user asked for.
+        extra: Name of the extra in pyproject.toml.
+        needed_for: Feature that requires the extra.
 
     Example:
         >>> import scapo_eval
@@ -197,39 +199,40 @@ class MissingExtra(ScapoError):
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "") -> None:
-    """Raises InputError where a setting is none of the allowed values.
+    """Raises an InputError if the value of a setting is not allowed.
 
     Args:
-        name: of the setting.
-        value: its value.
-        allowed: the values that there are.
-        more: what else is allowed, for the message.
+        name: Name of the setting.
+        value: Value of the setting.
+        allowed: Allowed values.
+        more: Description of other allowed values, for the message.
     """
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
 
 
 def cause(error: Exception) -> str:
-    """Returns the first cause of an engine's failure as one line: an error, without the names of its workers."""
+    """Returns the first cause of an engine failure as one line, without errors from Ray or PySpark."""
     match = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", str(error), re.MULTILINE)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return " ".join(match[0].split()) if match else lines[-1]
 
 
 UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a record leads to that has not the form it should have."""
+"""Exceptions that can occur when a record with an unexpected structure is read."""
 
 
 def unfit(error: Exception) -> str:
-    """Returns why a record cannot be read, for a message: the text of a ValueError, and for another error its type,
-    too.
+    """Returns the reason why a record cannot be read, for a message.
+
+    The reason is the text of a ValueError. For other exceptions, the reason includes the type.
     """
     return str(error) if isinstance(error, ValueError) else f"not a valid record ({type(error).__name__}: {error})"
 
 
 def short_repr(value: object) -> str:
-    """Returns the ``repr`` of a value in 60 characters, for a message; of a deep or huge one only the beginning is
-    read.
+    """Returns the ``repr`` of a value in at most 60 characters. Only the beginning of a large or nested value is
+    formatted.
     """
     text = _SHORT.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

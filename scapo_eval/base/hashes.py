@@ -1,4 +1,4 @@
-"""Short hashes of what a score depends on."""
+"""Short hashes of the data that a score depends on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ HASH_DIGITS = 8
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """Returns the first hexadecimal digits of the SHA-256 over the parts, each closed by a newline.
+    """Returns the first hexadecimal digits of the SHA-256 hash over the parts, each followed by a newline.
 
-    Lone surrogates, which JSON can carry into ids, are hashed as they are (``surrogatepass``).
+    Lone surrogates, which JSON ids may contain, are hashed as they are (``surrogatepass``).
     """
     state = hashlib.sha256()
     for kind, run in groupby(parts, type):  # joined: a hundred thousand ids are not hashed one by one

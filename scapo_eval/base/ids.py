@@ -1,4 +1,4 @@
-"""One name per image: COCO's and AMBER's spellings of an image id mean the same image."""
+"""Normalization of image ids, so that all spellings in COCO, AMBER and other data sets refer to the same image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _NUMBERED = re.compile(
 
 
 def plain_id(value: object) -> str:
-    """Returns an id without what programs add to numbers: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` are one id."""
+    """Normalizes a numeric id: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` all become ``7``. Other ids are only
+    stripped.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = value.strip() if isinstance(value, str) else str(value)
@@ -23,17 +25,17 @@ def plain_id(value: object) -> str:
 
 
 def canonical_image_id(value: object) -> str:
-    """Returns the one spelling under which an image is looked up.
+    """Returns the canonical spelling of an image id, which all look-ups use.
 
-    ``226988``, ``"226988"``, ``"000000226988"``, ``"COCO_val2014_000000226988.jpg"`` and a path that ends
-    in one of them all give ``"226988"``; ``"AMBER_7.jpg"`` gives ``"7"``. Any other string is its own name.
+    ``226988``, ``"226988"``, ``"000000226988"``, ``"COCO_val2014_000000226988.jpg"`` and paths that end in one of these
+    names become ``"226988"``. ``"AMBER_7.jpg"`` becomes ``"7"``. Any other string is unchanged.
 
     Args:
-        value: a JSON value: an integer, a float without fraction (as pandas writes ids), or a string; or one of
-            these as a numpy scalar or a tensor without dimensions.
+        value: An integer, a float without a fractional part (as pandas writes ids), or a string. NumPy scalars and
+            zero-dimensional tensors are accepted as well.
 
     Raises:
-        ValueError: if it is not a valid id, with the reason.
+        ValueError: If the value is not a valid id. The message states the reason.
     """
     if isinstance(value, str):
         if value.isdecimal() and value.isascii():  # most ids, at a tenth of the price of the pattern
@@ -65,6 +67,6 @@ _ENDING = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 
 
 def file_name_of(image_id: str) -> str:
-    """Returns an image id without folder and ending: ``val/cat.jpg`` and ``cat.png`` give ``cat``."""
+    """Removes folder and extension from an image id: ``val/cat.jpg`` and ``cat.png`` become ``cat``."""
     folder = max(image_id.rfind("/"), image_id.rfind("\\"))
     return _ENDING.sub("", image_id[folder + 1 :])

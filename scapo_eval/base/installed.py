@@ -1,4 +1,4 @@
-"""Finds out how this package was installed, and the command that adds an extra to it."""
+"""The installation source of this package, and the command that installs an extra from the same source."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from urllib.parse import unquote, urlsplit
 DISTRIBUTION = "scapo"
 
 ON_INDEX = False
-"""Whether the package is on a package index. Pages say ``pip install '.[EXTRA]'`` until it is (tests check both)."""
+"""True if the package is on a package index.
+
+Until then, pages show ``pip install '.[EXTRA]'``; tests check this text.
+"""
 
 
 def install_command(extras: str) -> str:
-    """Returns the command that installs extras from where the package came from.
+    """Returns the command that installs extras from the package's installation source.
 
     Args:
-        extras: names, separated by commas.
+        extras: Comma-separated names of extras.
 
     Returns:
         ``pip install -e '/home/me/scapo[report]'`` for a checkout, ``pip install 'scapo[report] @ file:///...whl'`` for
-        a wheel, ``pip install 'scapo[report]'`` where it came from an index.
+        a wheel, or ``pip install 'scapo[report]'`` for an installation from an index.
     """
     origin = _origin()
     url = str(origin.get("url", ""))
@@ -32,7 +35,9 @@ def install_command(extras: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Returns what pip wrote down about where the package came from (PEP 610); empty for an index."""
+    """Returns pip's record of the package's installation source (PEP 610). The result is empty for an installation from
+    an index.
+    """
     try:
         text = distribution(DISTRIBUTION).read_text("direct_url.json")
     except (PackageNotFoundError, OSError):

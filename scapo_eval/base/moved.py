@@ -1,4 +1,4 @@
-"""Former names of modules, importable with a deprecation warning until 0.4.0."""
+"""Former module names, which can be imported with a deprecation warning until version 0.4.0."""
 
 from __future__ import annotations
 
@@ -32,13 +32,19 @@ MOVED = {
     "scapo_train.rollout_vllm": "scapo_train.samplers.vllm",
     "scapo_train.shared": "scapo_train.families.shared",
 }
-"""Former name -> name. Modules that pages of 0.2 named; others were never promised (docs/stability.md)."""
+"""Mapping from former to current module names.
+
+The mapping contains the modules that the documentation of version 0.2 named. Other modules were never stable
+(docs/stability.md).
+"""
 
 _PACKAGES = {"scapo_eval.io", "scapo_eval.metrics"}  # former packages, empty but for what is listed above
 
 
 class _Finder:
-    """Finds former names; asked last, so that existing modules load as fast as before."""
+    """An import finder for former names. The finder is registered last, so that existing modules load as fast as
+    before.
+    """
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         if fullname in MOVED:
@@ -47,7 +53,7 @@ class _Finder:
 
 
 class _Alias:
-    """Loads the module that bears the name now."""
+    """An import loader that loads a module under its current name."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         from .deprecation import warn_deprecated
@@ -63,6 +69,6 @@ class _Alias:
 
 
 def install() -> None:
-    """Makes the former names importable."""
+    """Makes the former module names importable."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,6 +1,4 @@
-"""Contains what the modes that repeat NLTK-based scripts share: tagger, lemmas, processes, and a message for missing
-data.
-"""
+"""Shared NLTK helpers for the modes that reproduce published scripts: tagger, lemmas and messages."""
 
 from __future__ import annotations
 
@@ -9,11 +7,11 @@ from functools import cache
 from typing import Any
 
 NLTK_DATA = ("punkt_tab", "averaged_perceptron_tagger_eng", "wordnet")
-"""Packages of NLTK's data that the scripts need."""
+"""NLTK data packages that the scripts require."""
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -22,7 +20,7 @@ def tagger() -> Any:
     """Returns NLTK's part-of-speech tagger, loaded once.
 
     Raises:
-        LookupError: if its data are missing.
+        LookupError: If the tagger's data is missing.
     """
     from nltk.tag import PerceptronTagger
 
@@ -38,17 +36,17 @@ def _lemmatizer() -> Any:
 
 @cache
 def lemma(word: str, pos: str = "n") -> str:
-    """Returns WordNet's lemma of a word as a noun, or as another part of speech (``a v r``).
+    """Returns WordNet's lemma of a word as a noun or another part of speech (``a``, ``v`` or ``r``).
 
     Raises:
-        LookupError: if WordNet is missing.
+        LookupError: If WordNet is missing.
     """
     lemmatized: str = _lemmatizer().lemmatize(word, pos)
     return lemmatized
 
 
 def absent_data() -> list[str]:
-    """Returns the packages of :data:`NLTK_DATA` that NLTK does not find."""
+    """Returns the packages in :data:`NLTK_DATA` that NLTK does not find."""
     from nltk.data import find
 
     def is_there(name: str) -> bool:
@@ -65,7 +63,7 @@ def absent_data() -> list[str]:
 
 
 def missing_data(error: LookupError) -> str:
-    """Returns the message for NLTK data that cannot be found."""
+    """Returns a message about missing NLTK data with the command that downloads the data."""
     wanted = next((name for name in NLTK_DATA if name in str(error)), "")
     return (
         f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get them with "

@@ -1,4 +1,4 @@
-"""Worker processes of one machine; one that is killed is one clear error."""
+"""Pools of local worker processes that report a killed worker as one clear error."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from .errors import ScapoError
 def process_pool(
     workers: int, *, option: str = "--workers", initializer: Callable[..., None] | None = None, **settings: Any
 ) -> Iterator[ProcessPoolExecutor]:
-    """Yields a pool of processes. It drops pending work when its block is left, and ends if this process is killed.
+    """Yields a process pool that drops pending work when the block exits. The workers end if this process is killed.
 
     Args:
-        workers: how many.
-        option: what the caller calls that number.
-        initializer, settings: as for ``ProcessPoolExecutor``.
+        workers: Number of worker processes.
+        option: Name of the caller's option for this number, for the message.
+        initializer: Function that each worker calls at its start.
+        settings: Further arguments of ``ProcessPoolExecutor``.
 
     Raises:
-        ScapoError: if a process was killed.
+        ScapoError: If a worker was killed.
     """
     pool = ProcessPoolExecutor(workers, initializer=partial(_begin, initializer), **settings)
     try:
@@ -43,7 +44,10 @@ def process_pool(
 
 
 def _begin(initializer: Callable[..., None] | None, *given: Any) -> None:
-    """Runs in a new worker, which would otherwise go on with its work, and then wait for ever, without its parent."""
+    """Initializes a worker process and ends it when its parent dies.
+
+    An orphaned worker would otherwise wait forever.
+    """
     parent = parent_process()
     if parent is not None:
         Thread(target=_end_with, args=(parent,), daemon=True).start()

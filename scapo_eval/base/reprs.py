@@ -1,4 +1,4 @@
-"""One-line ``repr`` of objects that hold much: what a notebook or a log shows of them."""
+"""One-line ``repr`` texts for objects with much data, for notebooks and logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from .errors import short_repr
 
 LIMIT = 200
-"""Characters of the longest ``repr``."""
+"""Maximum length of a ``repr`` in characters."""
 
 
 def one_line(thing: object, text: str) -> str:
-    """Returns ``<Type text>`` on one line and cut to LIMIT characters."""
+    """Returns ``<Type text>`` on one line, truncated to LIMIT characters."""
     head = f"<{type(thing).__name__} "
     text = " ".join(text.split())
     room = LIMIT - len(head) - 1
@@ -23,12 +23,12 @@ def one_line(thing: object, text: str) -> str:
 
 
 def listed(names: list[str] | tuple[str, ...], shown: int = 4) -> str:
-    """Returns the first names, and ``...`` if there are more."""
+    """Returns the first names, separated by commas, followed by ``...`` if there are more."""
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
 
 
 def fields_in_short(thing: Any) -> str:
-    """Returns a ``__repr__`` for dataclasses: small values as they are, of large ones only how many there are."""
+    """Returns a short ``repr`` of a dataclass: small values in full, and only the sizes of large values."""
     return one_line(
         thing, ", ".join(f"{field.name}={_in_short(getattr(thing, field.name))}" for field in fields(thing))
     )

@@ -1,9 +1,9 @@
-"""Prepares text for matching: folding, word characters, and the joins between the words of an alias.
+"""Text preparation for matching: case folding, word characters, and the joins between the words of an alias.
 
-One definition for vocabularies and captions alike (``docs/specification.md#matching``): letters, digits,
-combining marks and ``_`` make words; everything else is a border. In scripts without spaces every letter, with its
-marks, is a word of its own, so that an alias matches inside running text. Text is compared case-folded in NFC, but
-every span indexes the original string.
+Vocabularies and captions share one definition (``docs/specification.md#matching``). Letters, digits, combining marks
+and ``_`` form words, and every other character is a border. In scripts without spaces, each letter with its marks is a
+word, so that an alias matches inside running text. Text is compared case-folded and in NFC, but every span indexes the
+original string.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from functools import lru_cache
 from itertools import chain, pairwise
 
 GAP = " "
-"""The join that any run of white space or one hyphen satisfies."""
+"""The join that any run of white space or a single hyphen satisfies."""
 
 HYPHENS = "-\u2010\u2011"
-"""Hyphen-minus, hyphen, non-breaking hyphen (which recent models write in ``T-shirt``)."""
+"""Hyphen-minus, hyphen and non-breaking hyphen. Recent models write the non-breaking hyphen in words such as
+``T-shirt``.
+"""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def printable(text: str) -> str:
-    r"""Returns a text for a terminal: control characters, marks of direction and lone surrogates as escapes (``\x1b``).
+    r"""Escapes control characters, direction marks and lone surrogates for output in a terminal (``\x1b``).
 
-    Tabs and line ends stay.
+    Tabs and line ends are kept.
     """
     return text if text.isascii() and text.isprintable() else _CONTROL.sub(_escaped, text)
 
@@ -39,21 +41,19 @@ _guards = True
 
 
 def guard_cells(on: bool) -> None:
-    """Sets whether :func:`guarded` does anything, in this process (``--guard-cells``, ``--plain-cells``)."""
+    """Enables or disables :func:`guarded` in this process (``--guard-cells``, ``--plain-cells``)."""
     global _guards
     _guards = on
 
 
 def guarded(cell: str) -> str:
-    """Returns a cell of a CSV or TSV table, with ``'`` before what a spreadsheet would take for a formula; numbers
-    stay.
-    """
+    """Prefixes a CSV or TSV cell with ``'`` if a spreadsheet would treat it as a formula. Numbers are unchanged."""
     formula = cell[:1] in ("=", "+", "-", "@", "\t", "\r") and len(cell) > 1
     return f"'{cell}" if _guards and formula and not _NUMBER.fullmatch(cell) else cell
 
 
 def unguarded(cell: str) -> str:
-    """Returns the cell that :func:`guarded` was given."""
+    """Removes the ``'`` that :func:`guarded` added to a cell."""
     return cell[1:] if cell[:1] == "'" and cell[1:2] in ("=", "+", "-", "@", "\t", "\r") and cell[1:2] else cell
 
 
@@ -70,7 +70,7 @@ _MARK_BLOCKS = (
     *(range(0x300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0x12000), range(0x16A00, 0x17000)),
     *(range(0x1B000, 0x1F000), range(0xE0100, 0xE01F0)),
 )
-"""Where Unicode keeps combining marks."""
+"""Unicode ranges that contain combining marks."""
 
 _PLAIN = {0x2018: "'", 0x2019: "'", 0x2010: "-", 0x2011: "-"}
 _SPACES = re.compile(r"\s+")
@@ -78,8 +78,9 @@ _SPACES = re.compile(r"\s+")
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    """Returns the pattern of a word. It is built at the first non-ASCII text: the regular `word` class has no combining
-    marks.
+    """Returns the pattern of a word, compiled for the first non-ASCII text.
+
+    The word class of regular expressions does not include combining marks.
     """
     codes = [c for block in _MARK_BLOCKS for c in block if unicodedata.category(chr(c)) in _MARKS]
     starts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
@@ -94,25 +95,26 @@ _ASCII_PARTS = re.compile(r"(\w+)", re.ASCII)
 
 
 def fold(word: str) -> str:
-    """Returns the form in which words are compared: case-folded NFC."""
+    """Returns a word in the form in which words are compared: case-folded and in NFC."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
 def is_unspaced(text: str) -> bool:
-    """Returns whether a text begins with a letter or digit of a script that is written without spaces."""
+    """Returns True if a text begins with a letter or digit of a script without spaces."""
     return re.match(_UNSPACED_LETTER, text) is not None
 
 
 def is_unspaced_mark(text: str) -> bool:
-    """Returns whether a text begins with a combining mark of a script that is written without spaces."""
+    """Returns True if a text begins with a combining mark of a script without spaces."""
     return unicodedata.category(text[0])[0] == "M" and re.match(f"[{_UNSPACED}]", text) is not None
 
 
 def join_of(between: str) -> str:
-    """Returns the join that the text between two words makes: GAP, its marks in one spelling (``,  `` is ``, ``), or
-    none.
+    """Returns the join that the text between two words represents.
+
+    The join is GAP for white space or one hyphen. Otherwise, it is the text with normalized quotes, hyphens and spaces.
     """
     if between.isspace() or (len(between) == 1 and between in HYPHENS):
         return GAP
@@ -120,13 +122,13 @@ def join_of(between: str) -> str:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Returns ``(start, end)`` of every word of an NFC text."""
+    """Returns ``(start, end)`` of every word in an NFC text."""
     pattern = _ASCII_WORD if text.isascii() else _word_pattern()
     return [match.span() for match in pattern.finditer(text)]
 
 
 def word_parts(text: str) -> list[str]:
-    """Returns the text before, between and after the words of an NFC text, alternating with the words."""
+    """Splits an NFC text into alternating parts: the text before the first word, the first word, and so on."""
     if text.isascii():
         return _ASCII_PARTS.split(text)
     borders = (0, *chain.from_iterable(word_spans(text)), len(text))
@@ -134,10 +136,10 @@ def word_parts(text: str) -> list[str]:
 
 
 def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
-    """Returns the text in NFC with, per NFC character, the span of the original characters it came from.
+    """Returns a text in NFC and, for each character of the result, the span of its original characters.
 
     Returns:
-        ``(nfc, starts, ends)``, or None if the text is in NFC already.
+        ``(nfc, starts, ends)``, or None if the text is already in NFC.
     """
     if unicodedata.is_normalized("NFC", text):
         return None
@@ -162,7 +164,7 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
 
 
 def _combines(text: str, begin: int, at: int) -> bool:
-    """Returns whether the character at ``at`` is normalized together with ``text[begin:at]``."""
+    """Returns True if the character at ``at`` is normalized together with ``text[begin:at]``."""
     if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
         return True
     before, character = (unicodedata.normalize("NFC", part) for part in (text[begin:at], text[at]))

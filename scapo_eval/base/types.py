@@ -1,4 +1,4 @@
-"""The few central records: a mention, a subsentence, an answer, an interval."""
+"""Central records: mention, subsentence, answer and interval."""
 
 from __future__ import annotations
 
@@ -8,31 +8,37 @@ from typing import Literal
 from .reprs import fields_in_short
 
 State = Literal[1, 0, -1]
-"""What an oracle says of (image, label): present, absent, unknown."""
+"""State of an (image, label) cell: present (1), absent (0) or unknown (-1)."""
 
 LabelSet = Literal["closed", "open-axis", "total", "partial"]
-"""What absence from a truth means. ``closed``: absent within the source's label axis, unknown outside it.
-``open-axis``: any label that is not listed is absent (a map without an axis of its own). ``total``: every cell is
-given, in a matrix. ``partial``: unknown, unless the source has verified its absence (LVIS, Open Images)."""
+"""Meaning of a label that a ground truth does not list for an image.
+
+``closed``: absent within the source's label axis, unknown outside of it. ``open-axis``: absent (a map without a label
+axis). ``total``: impossible, because a matrix defines every cell. ``partial``: unknown, unless the source has verified
+the absence (LVIS, Open Images).
+"""
 
 Rule = Literal["subsentence", "sentence", "clause", "object", "response", "discourse"]
-"""How a response is cut into pieces (docs/specification.md#subsentences)."""
+"""Name of a segmentation rule (docs/specification.md#subsentences)."""
 
 
 Use = Literal["claim", "hedged", "comparison", "generic", "purpose", "modifier", "question", "quoted", "negated"]
-"""What a caption does with the words of a mention (docs/specification.md#uses); of several the last one here counts."""
+"""Use of a mention in a caption (docs/specification.md#uses).
+
+If several uses apply, the last one in this list counts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A label's alias in a text: ``text[start:end] == surface``.
+    """An occurrence of a label's alias in a text, with ``text[start:end] == surface``.
 
     Attributes:
-        start: index of the first character in the ORIGINAL string.
-        end: index after the last character.
-        label: canonical label of the vocabulary.
-        surface: the text itself, as written.
-        use: what the caption does with it; only a ``claim`` says plainly that the thing is in the image.
+        start: Index of the first character in the ORIGINAL string.
+        end: Index after the last character.
+        label: Canonical label in the vocabulary.
+        surface: The text of the mention, as written.
+        use: Use of the mention in the caption. Only a ``claim`` states plainly that the object is in the image.
 
     Example:
         >>> import scapo_eval
@@ -50,7 +56,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Subsentence:
-    """One piece ``text[start:end]`` of a response; the pieces partition it.
+    """One piece ``text[start:end]`` of a response. The pieces partition the response.
 
     Example:
         >>> import scapo_eval
@@ -65,22 +71,22 @@ class Subsentence:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One model's answer to one yes/no question, as read from whichever file the user has.
+    """One model's answer to one yes/no question, read from any supported file.
 
     Attributes:
-        id: the question's id as written there, numbers as their decimal digits; what answers are joined by.
-        response: the model's own words.
-        image: file name or id of the image, None if the file does not say.
-        question: the question's text.
-        label: ``yes`` or ``no``, None if the file holds no truth.
-        benchmark: name of the benchmark whose question it answers.
-        category: ``adversarial``, ``popular``, ``random``...
-        mode: how it was asked: ``base``, ``sec``, ``icc``, ``ccs``.
-        task: what it asks about: ``object``, ``attribute``...
-        model: who answered.
-        agrees: whether a judge found that it says the same as the answer about the original figure (HallusionBench's
-            ``same``), None if none was asked.
-        line: 1-based line (or array element, or row) of the file.
+        id: Question id as written in the file, by which answers are joined. Numbers are written as decimal digits.
+        response: Text of the model's answer.
+        image: File name or id of the image. The value is None if not in the file.
+        question: Text of the question.
+        label: Correct answer, ``yes`` or ``no``. The value is None if not in the file.
+        benchmark: Name of the benchmark that contains the question.
+        category: Question category, such as ``adversarial``, ``popular`` or ``random``.
+        mode: Prompt variant: ``base``, ``sec``, ``icc`` or ``ccs``.
+        task: Subject of the question, such as ``object`` or ``attribute``.
+        model: Model that answered.
+        agrees: A judge's finding on whether the answer agrees with the answer about the original figure (``same`` in
+            HallusionBench). The value is None if no judge was asked.
+        line: Line, array element or row in the file, from 1.
     """
 
     id: str
@@ -101,7 +107,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval; both bounds are None if the metric has no value."""
+    """A confidence interval. Both bounds are None if the metric has no value."""
 
     low: float | None
     high: float | None

@@ -1,18 +1,19 @@
-"""Defines the verdicts on a claimed label, in one code from the oracle to the page of a report."""
+"""Verdicts on claimed labels, coded in the same way in oracles, rewards and reports."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 PRESENT, ABSENT, UNKNOWN = 1, 0, -1
-"""States of a cell (image, label) of an oracle."""
+"""States of an (image, label) cell in an oracle."""
 
 
 class Verdict(IntEnum):
-    """The verdict on one claim. The first three are the states of its cell, so arrays of states are verdicts.
+    """The verdict on one claim. The first three codes equal the states of a cell, so arrays of states are also
+    verdicts.
 
-    ``REPEATED`` refines ``SUPPORTED`` where the order of the pieces counts (the reward); ``NOT_COUNTED`` is a mention
-    that the chosen reading omits, or an ignore phrase (evidence for people).
+    ``REPEATED`` refines ``SUPPORTED`` if the order of the pieces matters (the reward). ``NOT_COUNTED`` marks, in
+    evidence for people, an ignore phrase or a mention that the chosen reading omits.
     """
 
     UNKNOWN = UNKNOWN
@@ -23,5 +24,5 @@ class Verdict(IntEnum):
 
     @property
     def word(self) -> str:
-        """Returns the verdict as files, tables and pages write it: ``supported``, ``not counted``."""
+        """The verdict in words, as in files, tables and pages: ``supported``, ``not counted``."""
         return self.name.lower().replace("_", " ")

@@ -1,6 +1,6 @@
-"""Defines the version of the package and of the files that it writes."""
+"""Version of the package and format name of the files that it writes."""
 
 __version__ = "0.2.0"
 
 RESULTS_FORMAT = "scapo-results/1"
-"""What every results file names as its ``format``."""
+"""Value of ``format`` in every results file."""

@@ -1,1 +1,1 @@
-"""Claims of a caption beyond presence: how many, of what kind, where, and what is written."""
+"""Claims in captions beyond presence: counts, attributes, relations and written text."""

@@ -1,4 +1,4 @@
-"""Defines a caption's claim, the central record of this package."""
+"""The claim record: one statement of a caption that can be true or false."""
 
 from __future__ import annotations
 
@@ -11,32 +11,36 @@ from ..base.errors import InputError, short_repr
 from ..base.types import Mention, Use
 
 ClaimKind = Literal["presence", "count", "attribute", "relation", "text"]
-"""What is claimed of a thing: that it is there; how many; of what color, material, size or state; how it stands to
-another or where in the picture; what is written on it."""
+"""Kind of a claim about an object.
+
+A claim states presence, a count, an attribute, a relation or a written text. Attributes are colors, materials, sizes
+and states. A relation connects an object to another object or to a position in the image.
+"""
 
 KINDS: tuple[ClaimKind, ...] = get_args(ClaimKind)
 
 ClaimKey: TypeAlias = tuple[ClaimKind, str, str, str]
-"""Kind, label, value and other label of a claim: what is said, wherever it is said."""
+"""Kind, label, value and other label of a claim: its content without its position in the text."""
 
 _RANGE = re.compile(r"(\d+)(\+|-(\d+))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing that a caption says of a picture and that can be true or false by itself.
+    """One statement of a caption about an image that can be true or false on its own.
 
     Attributes:
-        kind: what is claimed.
-        label: of the thing; empty for a text on nothing that the vocabulary names.
-        value: of a count how many (``2``, ``3+``, ``2-3``), of an attribute or a relation its canonical word, of a text
-            what is written; empty for presence.
-        category: color, material, size, state; spatial, place, holding, wearing, part; empty for the other kinds.
-        other: label of the thing that a relation leads to; empty for a place in the picture.
-        start, end: the words that would have to change were the claim false.
-        use: what the caption does with it; only a ``claim`` is plainly said.
-        mentions: of the thing, and of the other.
-        restricted: of a count, whether it may be of some of these things only ("two dogs on the couch").
+        kind: Kind of the claim.
+        label: Label of the object. The value is empty for written text on an object that the vocabulary lacks.
+        value: Number for a count (``2``, ``3+``, ``2-3``), canonical word for an attribute or relation, written words
+            for a text, or an empty string for presence.
+        category: Color, material, size or state for attributes; spatial, place, holding, wearing or part for relations.
+            The value is empty for other kinds.
+        other: Label of the second object of a relation. The value is empty for a position in the image.
+        start, end: Span of the words that would have to change if the claim were false.
+        use: Use of the statement in the caption. Only a ``claim`` is stated plainly.
+        mentions: Mentions of the object and of the second object.
+        restricted: True for a count that may refer to only some of the objects ("two dogs on the couch").
 
     Example:
         >>> import scapo_eval
@@ -58,14 +62,15 @@ class Claim:
 
     @property
     def key(self) -> ClaimKey:
-        """Returns what is said, without the place where it is said."""
+        """The content of the claim without its position in the text."""
         return self.kind, self.label, self.value, self.other
 
 
 def asked_as(claim: Claim) -> ClaimKey:
-    """Returns what somebody who sees the picture can be asked about a claim: of a restricted count whether it suffices.
+    """Returns the content of a claim in the form in which a judge is asked about it.
 
-    A yes to "at least two" leaves a restricted "two" open; a no makes it false.
+    A restricted count becomes a lower bound. The answer yes to "at least two" leaves a restricted "two" undecided, and
+    the answer no makes it false.
     """
     if claim.kind == "count" and claim.restricted:
         return claim.kind, claim.label, f"{count_range(claim.value)[0]}+", claim.other
@@ -73,13 +78,13 @@ def asked_as(claim: Claim) -> ClaimKey:
 
 
 def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
-    """Returns kinds in their order.
+    """Returns claim kinds in canonical order.
 
     Args:
-        given: names, or one text of them with commas.
+        given: Names of kinds, or one string of comma-separated names.
 
     Raises:
-        InputError: if it is not a kind.
+        InputError: If a name is not a claim kind.
     """
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)):
@@ -92,10 +97,10 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
 
 
 def count_range(value: str) -> tuple[int, int | None]:
-    """Returns the least and the greatest number that a count's value allows; None for no greatest.
+    """Returns the minimum and maximum number that a count value allows. The maximum is None if there is no upper bound.
 
     Raises:
-        ValueError: if it is not such a value.
+        ValueError: If the value is not a count.
     """
     match = _RANGE.match(value)
     if not match:

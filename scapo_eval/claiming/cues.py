@@ -1,4 +1,4 @@
-"""The words by which captions make claims, as data: what ``cues.yaml`` says, read once."""
+"""The words that express claims, read once from ``cues.yaml``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _EXAMPLES = ("holds", "fails")
 
 @dataclass(frozen=True)
 class ClaimCue:
-    """Some words and what they claim.
+    """A group of words that express the same kind of claim.
 
     Attributes:
-        group: its list in the file.
-        value: what they say in one word; empty if each says itself.
-        category: see :class:`~scapo_eval.claiming.claim.Claim`.
-        agent: whether only people and animals do it.
-        holds, fails: texts with a claim of the cue marked, and without one.
+        group: Name of the list in the file.
+        value: Canonical word for all words of the cue. The value is empty if each word is its own value.
+        category: Category of the claim; see :class:`~scapo_eval.claiming.claim.Claim`.
+        agent: True if only people and animals can be the subject.
+        holds, fails: Example texts with a marked claim of the cue, and without a claim.
     """
 
     group: str
@@ -40,11 +40,11 @@ class ClaimCues:
     """The content of ``cues.yaml``.
 
     Attributes:
-        cues: in the file's order.
-        words: group -> word -> its cue and value.
-        phrases: words of each relation -> its cue and value, the longest first.
-        sets: the lists that are no cues, by name.
-        fingerprint: hash of everything but examples and comments.
+        cues: Cues in file order.
+        words: Group -> word -> cue and value.
+        phrases: Words of each relation with its cue and value, longest first.
+        sets: Word lists that are not cues, by name.
+        fingerprint: Hash of the content without examples and comments.
     """
 
     cues: tuple[ClaimCue, ...]
@@ -56,7 +56,7 @@ class ClaimCues:
 
 @cache
 def shipped_claim_cues() -> ClaimCues:
-    """Returns the cues that come with the project."""
+    """Returns the claim cues that ship with the package."""
     document: Any = load_yaml(_FILE.read_bytes(), _FILE.name)
     cues = list[ClaimCue]()
     words: dict[str, dict[str, tuple[ClaimCue, str]]] = {}

@@ -1,8 +1,8 @@
-"""From mentions to claims: what a caption says of the things that it names, by rules over the words around them.
+"""Extraction of claims: rules that derive statements about objects from the words around their mentions.
 
-The words are data with examples (``cues.yaml``); what a claim is, docs/claims.md settles. Rules only: no model, always
-the same answer. The rules see one sentence at a time. Pronouns are not resolved, and nothing is guessed: a claim needs
-its words beside its thing.
+The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. The rules are deterministic, need no
+model, and process one sentence at a time. They neither resolve pronouns nor guess: the words of a claim must be next to
+its object.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _WRITTEN = 120  # characters of what is quoted, at most
 
 
 class ClaimExtractor:
-    """Finds the claims of captions.
+    """An extractor of claims in captions.
 
-    Immutable, so it can be shared between threads and pickled.
+    The extractor is immutable, so it can be shared between threads and pickled.
 
     Args:
-        vocabulary: labels and aliases; the name of a shipped one, or a file.
-        kinds: of the claims that are wanted.
+        vocabulary: Labels and aliases: a Vocabulary, the name of a shipped vocabulary, or a file.
+        kinds: Claim kinds to extract.
 
     Raises:
-        InputError: for an unknown kind.
+        InputError: If a kind is unknown.
 
     Example:
         >>> import scapo_eval
@@ -78,10 +78,10 @@ class ClaimExtractor:
         return one_line(self, repr(self.matcher.vocabulary))
 
     def find(self, text: str) -> list[Claim]:
-        """Finds the claims of one caption, in the order of their words.
+        """Returns the claims in one caption, in text order.
 
         Args:
-            text: any string.
+            text: Any string.
 
         Returns:
             Claims whose spans index ``text``.
@@ -89,7 +89,9 @@ class ClaimExtractor:
         return self._of(text, self.matcher.find(text))
 
     def find_batch(self, texts: Sequence[str]) -> list[list[Claim]]:
-        """Finds the claims of many captions: the same as :meth:`find` of each, faster."""
+        """Returns the claims in many captions. The result equals that of :meth:`find` on each caption, but is computed
+        faster.
+        """
         columns, uses = self.matcher.find_all_uses(texts)
         labels = self.matcher.vocabulary.labels
         of_texts = []
@@ -116,7 +118,7 @@ class ClaimExtractor:
 
 
 class _Thing(NamedTuple):
-    """A mention among the tokens: its first and its last one."""
+    """A mention of an object with the indices of its first and last token."""
 
     mention: Mention
     first: int
@@ -124,15 +126,15 @@ class _Thing(NamedTuple):
 
 
 class _Led(NamedTuple):
-    """The relation that leads to a thing, which the next of a list shares.
+    """A relation that leads to an object. In a list, the next object shares the relation.
 
     Attributes:
-        subject: where it begins, a thing.
-        value: its canonical word.
-        first, last: tokens of its words.
-        cue: it says so.
-        use: of its words.
-        how: it follows the thing before it, a verb, a comma, or "and" and a verb.
+        subject: Index of the object that is the subject.
+        value: Canonical word of the relation.
+        first, last: Indices of the first and last token of the relation.
+        cue: Cue that matched.
+        use: Use of the relation's words.
+        how: Context before the relation: "behind" (the preceding object), "verb", "comma", or "and".
     """
 
     subject: int
@@ -145,7 +147,7 @@ class _Led(NamedTuple):
 
 
 class _Reading:
-    """One caption as tokens, and the claims in it."""
+    """A tokenized caption with the methods that extract its claims."""
 
     def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
         self.text = text
@@ -170,7 +172,7 @@ class _Reading:
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
-        """Returns the mentions that are things by themselves: not what only says what kind another is."""
+        """Returns the mentions that are objects in their own right. Modifiers are omitted."""
         things, token, last = [], 0, 0
         for mention in mentions:
             token = bisect_right(self.ends, mention.start, token)
@@ -181,7 +183,7 @@ class _Reading:
         return things
 
     def _quoted(self) -> frozenset[int]:
-        """Returns the tokens between quotation marks, which say nothing of the picture."""
+        """Returns the indices of the tokens between quotation marks, which do not describe the image."""
         inside = set[int]()
         opened = None
         for k, word in enumerate(self.words) if self.quotes else ():
@@ -196,7 +198,10 @@ class _Reading:
         return frozenset(inside)
 
     def claims(self, kinds: Sequence[ClaimKind] = KINDS) -> Iterator[Claim]:
-        """Yields every claim but presence; of kinds that are not wanted, those that decide what a wanted one says."""
+        """Yields all claims except presence claims.
+
+        Claims of kinds that are not requested are included if they affect a requested claim.
+        """
         claims = list[Claim]()
         words, quoted, counted = self.words, self.quoted, list[int]()
         for k, thing in enumerate(self.things):
@@ -220,7 +225,7 @@ class _Reading:
             yield from self._texts()
 
     def _beside(self, counted: Sequence[int]) -> list[int]:
-        """Returns the things in the sentences of some things, in order."""
+        """Returns the sorted indices of the objects that share a sentence with one of the given objects."""
         found = set[int]()
         for k in counted:
             if k not in found:
@@ -236,7 +241,7 @@ class _Reading:
     # ---- left of a thing: counts and attributes
 
     def _before(self, k: int) -> Iterator[Claim]:
-        """Yields the claims in a thing's noun phrase before its noun."""
+        """Yields the claims that precede the noun in an object's noun phrase."""
         j, skipped, hedged, last_attribute = self.things[k].first - 1, 0, False, -1
         floor = self.things[k - 1].last if k else -1
         while j > floor:
@@ -273,7 +278,10 @@ class _Reading:
         return j >= 0 and (self.ahead[j] in _ATTRIBUTES or bool(self._color_parts(self.ahead[j])))
 
     def _color_parts(self, word: str) -> str:
-        """Returns the color of "dark-colored blue", "light-brown", "brown-colored"; empty for other words."""
+        """Returns the color in a hyphenated word such as "light-brown" or "brown-colored".
+
+        The result is empty for all other words.
+        """
         if "-" not in word:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
@@ -315,7 +323,7 @@ class _Reading:
         )
 
     def _others_follow(self, j: int) -> bool:
-        """Returns whether the sentence goes on with another, or others: "one man sits while the other stands"."""
+        """Returns True if "another" or "others" follows in the sentence: "one man sits while the other stands"."""
         for word in self.words[j + 1 : j + 1 + 4 * _REACH]:
             if word in (".", "!", "?") or word.startswith("\n"):
                 return False
@@ -326,7 +334,7 @@ class _Reading:
     # ---- right of a thing: what it is, does, and stands to others
 
     def _behind(self, k: int) -> Iterator[Claim]:
-        """Attributes and doings behind a thing: "the bus is red", "a man standing", "made of wood"."""
+        """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
         j = self.things[k].last + 1
         while j in self.over or self.ahead[j] == "visible":
             j = self.over.get(j, j) + 1
@@ -364,7 +372,7 @@ class _Reading:
             yield from self._predicates(subject, j, use)
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
-        """Yields a thing's actions, one after another: "resting or possibly sleeping"."""
+        """Yields the consecutive actions of an object: "resting or possibly sleeping"."""
         while self.ahead[j] in _DOING:
             cue, value = _DOING[self.ahead[j]]
             if not self._is_of_others(k, j):
@@ -378,13 +386,16 @@ class _Reading:
                 j += 1
 
     def _is_of_others(self, k: int, j: int) -> bool:
-        """Returns whether a thing cannot do this ("a road running along"), or does it to another ("flying a kite")."""
+        """Returns True if "running" or "flying" does not describe a motion of the object itself.
+
+        Examples are "a road running along the coast" and "a man flying a kite".
+        """
         motion = _DOING[self.ahead[j]][1] in ("running", "flying")
         agent = self.things[k].mention.label in _AGENTS
         return motion and (self.ahead[j + 1] in ("a", "an", "the") if agent else self.ahead[j][:3] == "run")
 
     def _predicates(self, k: int, j: int, use: Use) -> Iterator[Claim]:
-        """Attributes one after another: "is black and white", "is a light brown color"."""
+        """Yields consecutive attributes: "is black and white", "is a light brown color"."""
         article = self.ahead[j] in ("a", "an")
         claims = list[Claim]()
         j += article
@@ -416,7 +427,7 @@ class _Reading:
         return j
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
-        """Yields the relation that leads from a thing before this one to this one."""
+        """Yields the relation that leads from an earlier object to object ``k``."""
         before, thing = self.things[k - 1], self.things[k]
         if not 0 < thing.first - before.last - 1 <= _REACH:
             return
@@ -441,7 +452,7 @@ class _Reading:
         return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
 
     def _inverted(self, k: int) -> Claim | None:
-        """Returns the relation of a thing to the one before it: "On the hood of a car, there are cats"."""
+        """Returns the relation from an object to the object before it, as in "On the hood of a car, there are cats"."""
         before, thing = self.things[k - 1], self.things[k]
         if self.words[before.last + 1] not in _INVERTING:
             return None
@@ -470,7 +481,7 @@ class _Reading:
         return None
 
     def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
-        """Yields the relation to the next of several things: "wearing a shirt, shorts and a hat"."""
+        """Yields the relation to a further object in a list, as in "wearing a shirt, shorts and a hat"."""
         led = self.led.get(k - 1)
         rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
         if led is None or rest is None or not self._is_phrase(rest):
@@ -486,7 +497,9 @@ class _Reading:
         yield self._led_claim(led, k)
 
     def _subject(self, k: int, led: _Led) -> int | None:
-        """Returns the thing that a relation begins at: the one before it, or the one that leads to that."""
+        """Returns the index of a relation's subject: the preceding object, or the object that a relation to it starts
+        from.
+        """
         root = self.root[k]
         if led.cue.agent:
             near = led.how == "behind" and self.things[k].mention.label in _AGENTS
@@ -500,7 +513,7 @@ class _Reading:
         return root if led.how == "verb" else k
 
     def _agent_before(self, k: int) -> int | None:
-        """Returns the nearest thing that can hold, wear and ride, from one back to the beginning of the sentence."""
+        """Returns the index of the nearest preceding person or animal in the same sentence, or None."""
         while k >= 0 and self.things[k].mention.label not in _AGENTS:
             gap = self.words[self.things[k - 1].last + 1 : self.things[k].first] if k else ["."]
             if _SENTENCE_END.intersection(gap) or any(word.startswith("\n") for word in gap):
@@ -509,10 +522,10 @@ class _Reading:
         return k if k >= 0 else None
 
     def _relation(self, first: int, stop: int) -> _Led | None:
-        """Reads the words between two things, from the first token to before the last.
+        """Finds a relation in the words between two objects.
 
         Returns:
-            The relation, its subject not yet known; None if the words are none.
+            The relation without its subject. The value is None if the words express no relation.
         """
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:
@@ -556,7 +569,7 @@ class _Reading:
         return None
 
     def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
-        """Returns the relation whose words begin at a token and go on to a noun phrase: its cue, value, and end."""
+        """Returns the cue, value and end of the relation that begins at a token, or None if no noun phrase follows."""
         for phrase, cue, value in _STARTING.get(self.ahead[j], ()):
             behind = j + len(phrase)
             if behind <= stop and tuple(self.words[j:behind]) == phrase:
@@ -564,7 +577,7 @@ class _Reading:
         return None
 
     def _is_phrase(self, words: Sequence[str]) -> bool:
-        """Returns whether the words between a relation and a thing are the beginning of its noun phrase."""
+        """Returns True if words between a relation and an object are the beginning of the object's noun phrase."""
         j = 0
         while j < len(words):
             word = words[j]
@@ -590,7 +603,7 @@ class _Reading:
     # ---- where in the picture
 
     def _place_tokens(self) -> Iterator[tuple[int, int, re.Match[str], str]]:
-        """First and last token of each place in the picture, with its match and value."""
+        """Yields the first and last token of each position in the image, with the pattern match and the value."""
         for match in self._matches(_PLACE):
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
@@ -603,14 +616,14 @@ class _Reading:
                 yield first, last, match, value
 
     def _itself_tokens(self) -> Iterator[tuple[int, int]]:
-        """First and last token of what only says that a thing is in the picture: "in the scene"."""
+        """Yields the first and last token of phrases such as "in the scene", which state no position."""
         for match in self._matches(_ITSELF):
             yield self._tokens_of(*match.span())
 
     def _leads(self) -> list[int]:
-        """Returns the tokens at which a place in the picture may begin: one before "the", with its noun behind that.
+        """Returns the indices of the tokens at which a phrase for a position in the image may begin.
 
-        To look for the nouns and go back from them costs a fifth of searching the whole text.
+        Searching only for the nouns of such phrases is five times as fast as searching the whole text.
         """
         words, leads = self.words, list[int]()
         anchors = [k for k, word in enumerate(words) if word in _ANCHORS]
@@ -625,7 +638,7 @@ class _Reading:
         return leads
 
     def _matches(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-        """Yields the matches of a pattern that begin at the leads, none inside another."""
+        """Yields the non-overlapping matches of a pattern that begin at the leads."""
         end = 0
         for lead in self.leads:
             start = self.starts[lead]
@@ -646,7 +659,9 @@ class _Reading:
                 yield Claim("relation", thing.label, value, cue.category, "", *match.span(), thing.use, (thing,))
 
     def _located(self, first: int, last: int) -> int | None:
-        """Returns the thing at a place: the one before its words, or, at a sentence's beginning, the one after."""
+        """Returns the index of the object at a position: the preceding object, or the next one at the beginning of a
+        sentence.
+        """
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
             if self.ahead[j] not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
@@ -693,7 +708,7 @@ class _Reading:
                 yield self._text(token, match.start("text"), match.end("text"))
 
     def _text(self, token: int, start: int, end: int) -> Claim:
-        """Returns what is written, on the nearest thing before it in its sentence."""
+        """Returns a text claim about the nearest preceding object in the sentence, or about no object."""
         j = token - 1
         while j >= 0 and self.words[j] not in _SENTENCE_END and not self.words[j].startswith("\n"):
             if j in self.at and self.things[self.at[j]].mention.label != "text":
@@ -736,7 +751,7 @@ def _use(name: str) -> Use:
 
 
 def _restricted(claims: Sequence[Claim], reading: _Reading) -> Iterator[Claim]:
-    """Yields the claims, with counts marked that may be of some of the things only."""
+    """Yields the claims and marks counts that may refer to only some of the objects."""
     counted = [claim.label for claim in claims if claim.kind == "count"]
     if not counted:
         yield from claims
@@ -764,7 +779,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 _NOTHING = [""] * 8
-"""The words after the last one: more than any rule looks ahead."""
+"""Padding after the last word, longer than the look-ahead of any rule."""
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}
@@ -774,13 +789,13 @@ _BARE = (
     - _COUNTS.keys()
     - _SETS["others"]
 )
-"""Words right before a thing behind which nothing more is said of it."""
+"""Words that, directly before an object, exclude further claims to the left of them."""
 _BEGINS = frozenset('.!?;:"”')
 _COLORED = frozenset(("painted", "colored"))
 _SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *_COLORED}).union(
     _BEING, _GUESSES, _SETS["skipped"], _DOING
 )
-"""Words right behind a thing without which nothing there is said of it."""
+"""Words that may start a claim directly after an object. Any other word there starts no claim."""
 _OWNING = frozenset(("'s", "'"))
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _LISTED = frozenset(("wearing", "holding", "part"))

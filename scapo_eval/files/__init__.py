@@ -1,1 +1,1 @@
-"""Bytes to records: opening, limits, JSON, YAML, tables, atomic writing."""
+"""Readers and writers of files: opening, limits, JSON, YAML, tables and atomic writing."""

@@ -1,4 +1,4 @@
-"""Accounts for every record of an input: nothing is omitted, repeated or cut without a note."""
+"""Accounts of every record in an input, so that no omission, repetition or truncation goes unnoticed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any
 NumberedRecords = Iterator[tuple[int, dict[str, Any]]]
 
 SHOWN_CUT = 0.01
-"""Share of cut captions from which on it is said: single ones are no sign of a limit."""
+"""Minimum share of truncated captions that is reported. Fewer truncated captions do not indicate a length limit."""
 
 
 NOTHING = frozenset(("", "nan", "none", "null"))
-"""Texts, without blanks and in lower case, that say nothing: tables write missing ones so."""
+"""Texts that count as empty, stripped and in lower case. Tables write missing values in this way."""
 
 SHORT = 100
-"""Characters from which on no text is looked at for saying nothing."""
+"""Minimum length in characters at which a text is never treated as empty."""
 
 TEXTS = ("prediction", "model_prediction", "response", "model_answer", "caption", "text", "answer")
-"""Keys under which records hold a model's words; the first that a record has counts."""
+"""Keys of a model's text in a record. The first key that the record contains counts."""
 
 AT_CHANCE = 3.0
-"""Standard deviations below which captions agree with their images no better than with others."""
+"""Number of standard deviations below which captions agree with their images no better than by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdAgreement:
-    """Agreement of captions with the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
+    """Agreement between captions and the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
-        confirmed: share of a sample of captions' claims that are true of the image.
-        chance: the same with the captions among the images at random.
-        z: how many standard deviations of chance lie between; 0 if all captions claim the same.
+        confirmed: Share of the claims in a sample of captions that are true of the image.
+        chance: The same share after shuffling the captions among the images.
+        z: Difference of the two shares in standard deviations of chance. The value is 0 if all captions make the same
+            claims.
     """
 
     confirmed: float
@@ -42,7 +43,7 @@ class IdAgreement:
 
     @property
     def at_chance(self) -> bool:
-        """Whether nothing shows that the captions belong to their images."""
+        """True if there is no evidence that the captions belong to their images."""
         return self.z < AT_CHANCE
 
 
@@ -51,21 +52,23 @@ class Account:
     """The records of one input of captions or responses.
 
     Attributes:
-        bytes: read of it, as they lie on disk or came through a pipe; 0 if it was in memory.
-        lines: read; of a table or an array its rows.
-        records: read, of whatever became of them.
-        skipped: faulty ones that were omitted.
-        duplicates: those with the same image and text as an earlier one.
-        empty: those whose text is one of :data:`NOTHING`.
-        cut: those that a limit cut off: as the file says (``meta.finish``), or else by their last sentence, which has
-            no end though others have.
-        unmatched_ids: those omitted because the truth does not know their image.
-        captions_per_image: least and most; 0 and 0 of other records than captions.
-        crc32: of those bytes, in 8 hexadecimal digits; with their number it tells that a file is still the same. None
-            if only parts of the file were read (the columns of a parquet file), of several files, or in memory.
-        agreement: of the captions with their images; None for fewer than 20 with a claim, where labels do not count,
-            and where all images have the same of what is claimed.
-        contradicting: records with an object of their own (``objects``) that is absent from the ground truth.
+        bytes: Number of bytes read from disk or a pipe, before decompression. The value is 0 for input in memory.
+        lines: Number of lines read. For tables and arrays, the number of rows or elements.
+        records: Number of records read, including those that were omitted later.
+        skipped: Number of faulty records, which were omitted.
+        duplicates: Number of records with the same image and text as an earlier record.
+        empty: Number of records whose text is one of :data:`NOTHING`.
+        cut: Number of truncated records, as stated in the file (``meta.finish``). Without this field, a record counts
+            if its last sentence is unfinished although an earlier sentence is complete.
+        unmatched_ids: Number of records that were omitted because the ground truth lacks their image.
+        captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records other than
+            captions.
+        crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, it identifies an unchanged file.
+            The value is None for several files, for input in memory, and if only parts of the file were read (columns
+            of parquet).
+        agreement: Agreement of the captions with their images. The value is None for fewer than 20 captions with a
+            claim, for metrics without labels, and if all images have the same claimed labels.
+        contradicting: Number of records whose own ``objects`` include an object that is absent from the ground truth.
     """
 
     bytes: int
@@ -82,7 +85,7 @@ class Account:
     contradicting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields for results files and JSON."""
+        """Returns the account as a dictionary for results files and JSON."""
         values = asdict(self)
         if self.agreement is None:
             del values["agreement"]
@@ -92,7 +95,7 @@ class Account:
 
     @property
     def notes(self) -> list[str]:
-        """One sentence for whatever is unusual."""
+        """Remarks on unusual properties of the input, one sentence each."""
         notes = []
         if self.duplicates:
             notes.append(
@@ -123,20 +126,20 @@ class Account:
 
 
 class RecordCount:
-    """Counts the records of a file as they are read, each time from its beginning.
+    """A counter of the records in a file, which restarts whenever the file is read from its beginning.
 
     Attributes:
-        lines: number of the last one.
-        records: how many there are.
-        empty: those whose text is one of :data:`NOTHING`.
-        prints: a number for each different record, the same in every process.
+        lines: Number of the last line.
+        records: Number of records.
+        empty: Number of records whose text is one of :data:`NOTHING`.
+        prints: Hashes of the distinct records, equal in every process.
     """
 
     lines = records = empty = 0
     prints: frozenset[int] | set[int] = frozenset()
 
     def of(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-        """Yields the same rows, counted."""
+        """Yields the given rows and counts them."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
         for number, record in rows:
@@ -149,24 +152,24 @@ class RecordCount:
 
     @property
     def duplicates(self) -> int:
-        """Records that equal an earlier one."""
+        """Number of records that equal an earlier record."""
         return self.records - len(self.prints)
 
     @property
     def notes(self) -> list[str]:
-        """One sentence for whatever is unusual."""
+        """Remarks on unusual properties of the file, one sentence each."""
         several = {"repeat an earlier one word for word": self.duplicates}
         several["have an empty text (or 'nan', 'None')"] = self.empty
         return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
 
     def account(self, size: int, crc32: str | None, skipped: int, unmatched: int) -> Account:
-        """Returns the account of a file.
+        """Returns the account of the file.
 
         Args:
-            size: its bytes.
-            crc32: of them.
-            skipped: records that were omitted.
-            unmatched: those with an id that nothing asks for.
+            size: Size of the file in bytes.
+            crc32: CRC-32 of the file.
+            skipped: Number of omitted records.
+            unmatched: Number of records with an unknown id.
         """
         return Account(
             size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32
@@ -174,7 +177,7 @@ class RecordCount:
 
 
 def says_nothing(record: Mapping[str, Any]) -> bool:
-    """Returns whether a record has a text, and that is missing or one of :data:`NOTHING`."""
+    """Returns True if the text of a record is missing or one of :data:`NOTHING`."""
     text = next((record[key] for key in TEXTS if key in record), record)
     if isinstance(text, str):
         return len(text) < SHORT and text.strip().casefold() in NOTHING
@@ -182,8 +185,6 @@ def says_nothing(record: Mapping[str, Any]) -> bool:
 
 
 def counted(path: object, rows: Iterator[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-    """Returns the rows of an input, counted where somebody wants to know
-    (:meth:`~scapo_eval.files.source.Source.count`).
-    """
+    """Returns the rows of an input, counted if :meth:`~scapo_eval.files.source.Source.count` was called."""
     count = getattr(path, "counts", None)
     return count.of(rows) if isinstance(count, RecordCount) else rows

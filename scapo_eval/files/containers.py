@@ -1,6 +1,6 @@
-"""Reads a file's container (JSON lines, a JSON array, one JSON object, a workbook, a table, parquet) as rows.
+"""Reader that returns the rows of any container: JSON Lines, a JSON array or object, a workbook, a table, or parquet.
 
-The content decides the kind, never the file's name: many a ``.json`` holds lines.
+The content determines the container, not the file name, because many ``.json`` files contain JSON Lines.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
 NumberedRecord = tuple[int, dict[str, Any]]
-"""Place in the file (line, array element, row of the sheet; from 1) and the record itself."""
+"""A record with its position in the file (line, array element or sheet row, from 1)."""
 
 ErrorHandler = Callable[[InputError], None]
 Warn = Callable[[str], None]
 
 XLSX_CELL_LIMIT = 32_767
-"""Characters: Excel's limit, at which its writers cut a longer text without a word."""
+"""Excel's limit for the number of characters in a cell. Excel writers silently truncate longer texts."""
 
 _MAX_HEADER = 2**20
 _MAX_ROW = 2**26
@@ -46,13 +46,13 @@ _OPEN_OBJECT = (b"{", b"[", b",", b":")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of a file, the first of them known before the rest is read.
+    """The records of a file. The first record is available before the others are read.
 
     Attributes:
-        path: name of the source in messages.
-        container: what the file is made of.
-        first: the first record (for a JSON object: the object itself).
-        rest: all records in order, the first included.
+        path: Name of the source in messages.
+        container: Container of the file.
+        first: First record. For a JSON object, the object itself.
+        rest: All records in order, including the first.
     """
 
     path: str
@@ -65,22 +65,22 @@ class Rows:
 
 
 def warn_user(message: str) -> None:
-    """Issues a Python warning, which a program may catch or silence; the default for ``warn``."""
+    """Issues a Python warning, which a program may catch or silence. This is the default for ``warn``."""
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Rows:
-    """Opens a file of any kind that evaluation tools write.
+    """Opens a file in any container that evaluation tools write.
 
     Args:
-        path: an input of any kind, or records in memory; ``.gz`` and ``.zst`` of every kind are read too.
-        on_error: called with each unreadable record; without it they are raised together at the end.
-        warn: told what can be read but is damaged (cells of a workbook that were cut).
+        path: An input of any kind, or records in memory. Files may be compressed as ``.gz`` or ``.zst``.
+        on_error: Callback for each unreadable record. If None, the faults are raised together at the end.
+        warn: Callback for readable but damaged data, such as truncated workbook cells.
 
     Raises:
-        InputError: if it is not a file of this kind, empty, or damaged.
-        InputErrors: if some of its lines are not JSON objects.
-        MissingExtra: for a workbook or parquet without the package that reads it.
+        InputError: If the container is unknown, or the file is empty or damaged.
+        InputErrors: If lines are not JSON objects.
+        MissingExtra: If the package for workbooks or parquet is not installed.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -120,7 +120,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
 
 
 def is_open(text: bytes) -> bool:
-    """Returns whether the first line ends inside an object: one pretty-printed value, not a record per line."""
+    """Returns True if the first line ends inside an object, which indicates one pretty-printed value."""
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
 
@@ -133,15 +133,15 @@ def _object(path: Input, name: str) -> dict[str, Any]:
 
 
 def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
-    """Yields the rows of a tab- or comma-separated table with a header line; memory grows with the bytes only.
+    """Yields the rows of a tab- or comma-separated table with a header line. Memory use is proportional to the input.
 
     Args:
-        data: the file.
-        name: name for messages.
+        data: Content of the file.
+        name: Name of the source in messages.
 
     Raises:
-        InputError: if it is not UTF-8, has no header with at least two columns, or has a row with more cells than the
-            header.
+        InputError: If the table is not UTF-8, has no header with at least two columns, or has a row with more cells
+            than the header.
     """
     if (bad := not_utf8(data)) is not None:
         line = data.count(b"\n", 0, bad) + 1
@@ -179,10 +179,10 @@ _RUN = re.compile(r"[0-9]+|[^\W\d]+")
 
 
 def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
-    """Returns how many lines after the first line of a row there is a line that looks like a record itself; None:
-    nowhere.
+    """Returns the offset of a line inside a multi-line row that resembles a separate record, or None.
 
-    It has as many cells as the header, and its first one is spelt as the row's: digits if there are digits.
+    Such a line has at least as many cells as the header. Its first cell has the same pattern of digits and letters as
+    the first cell of the row.
     """
 
     def spelling(cell: str) -> str:
@@ -200,8 +200,9 @@ def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | 
 
 
 def csv_reader(data: bytes, delimiter: str) -> CsvReader:
-    """Returns the rows of UTF-8 text with cells up to the project's own limit: csv's is the process's, and 128 KiB at
-    first.
+    """Returns a CSV reader for UTF-8 text with the project's limit for cell sizes.
+
+    The default limit of the csv module is 128 KiB and applies to the whole process.
     """
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
@@ -221,7 +222,7 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
 
 
 def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
-    """Yields the rows of the first sheet, under its first row; reports cells that Excel's limit has cut."""
+    """Yields the rows of the first sheet, whose first row is the header, and warns about cells that Excel truncated."""
     cut: list[int] = []
     header: list[str] | None = None
     for number, cells in enumerate(_sheet(path, name), 1):
@@ -243,7 +244,9 @@ def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
 
 
 def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
-    """Cells of the first sheet, row by row; a text that begins with ``=`` is the text, not a formula's value."""
+    """Yields the cells of the first sheet, row by row. A text that starts with ``=`` is returned as text, not
+    evaluated.
+    """
     try:
         import openpyxl  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
@@ -256,10 +259,12 @@ def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
 
 
 def check_archive(stream: BinaryIO, name: str) -> None:
-    """Refuses a zip archive whose members would unpack to more than the limit; they cannot give more than they say.
+    """Rejects a zip archive whose members would decompress to more than the limit.
+
+    The declared sizes are reliable, because a member cannot decompress to more than its declared size.
 
     Raises:
-        InputError: if it is too large; zipfile's own errors where it is damaged.
+        InputError: If the archive is too large. A damaged archive raises the exceptions of zipfile.
     """
     import zipfile
 

@@ -1,4 +1,4 @@
-"""Values of records that other tools wrote: ids, texts, labels, images, prompts, in every spelling they come in."""
+"""Fields of records from other tools: ids, texts, labels, images and prompts in all common spellings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ Record = Mapping[str, Any]
 
 
 def required(row: Record, key: str) -> Any:
-    """Returns the value under ``key``; ValueError names what is there instead."""
+    """Returns the value of a required key.
+
+    Raises:
+        ValueError: If the key is missing. The message lists the keys found.
+    """
     if key not in row:
         raise ValueError(f"missing key {key!r} (found: {', '.join(row)})")
     return row[key]
 
 
 def text_in(row: Record, key: str) -> str:
-    """Returns a string that must be there."""
+    """Returns the text under a required key."""
     value = required(row, key)
     if not isinstance(value, str):
         raise ValueError(f"{key!r} must be a string, not {json_type(value)}")
@@ -29,12 +33,12 @@ def text_in(row: Record, key: str) -> str:
 
 
 def optional_text(value: object) -> str | None:
-    """Returns a non-empty string, or None for anything else."""
+    """Returns a non-empty string, or None for any other value."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def id_in(row: Record, key: str) -> str:
-    """Returns an id as written; numbers (also 5.0, as tables write them) as their decimal digits."""
+    """Returns an id as written. Numbers, including floats such as 5.0 in tables, become their decimal digits."""
     value = required(row, key)
     if isinstance(value, str) and value.strip():
         return value.strip()
@@ -47,13 +51,13 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """Returns ``yes`` or ``no`` for any spelling, None for any other truth."""
+    """Returns ``yes`` or ``no`` for any spelling of these answers. The result is None for any other value."""
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 
 
 def image_of(value: object) -> str | None:
-    """Returns an image's name or id as a string; None for none (a cell full of base64 is none)."""
+    """Returns an image name or id as a string. The result is None for other values, such as a cell with base64 data."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or value is None:
@@ -72,7 +76,7 @@ IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "imag
 
 
 def find_image(*records: Record) -> str | None:
-    """Returns the first image id or name under any of the usual keys."""
+    """Returns the first image id or name under one of the usual keys, or None."""
     for record in records:
         for key in IMAGE_KEYS:
             if key in record and (image := image_of(record[key])) is not None:
@@ -81,7 +85,11 @@ def find_image(*records: Record) -> str | None:
 
 
 def image_id_in(*records: Record, fallback: str | None = None) -> str:
-    """Returns the canonical image id; ValueError if there is none."""
+    """Returns the canonical image id of records.
+
+    Raises:
+        ValueError: If the records contain no image id.
+    """
     image = find_image(*records) or fallback
     if image is None:
         raise ValueError(f"no image id (none of {', '.join(IMAGE_KEYS)}; found: {', '.join(records[0])})")
@@ -89,7 +97,7 @@ def image_id_in(*records: Record, fallback: str | None = None) -> str:
 
 
 def last_user_turn(prompt: object) -> str | None:
-    """Returns the user's last question: a chat prompt, decoded or as messages, without its roles and markers."""
+    """Returns the user's last question in a chat prompt (text or messages), without roles and special tokens."""
     if isinstance(prompt, list):
         asked = [turn.get("content") for turn in prompt if isinstance(turn, dict) and turn.get("role") == "user"]
         prompt = message_text(asked[-1]) if asked else None
@@ -110,13 +118,13 @@ def message_text(content: object) -> str:
 
 
 def mixed_models(path: str, line: int | None, models: Iterable[str | None], remedy: str | None = None) -> InputError:
-    """Returns the error for a file that holds several models' work.
+    """Returns the error for a file with the output of several models.
 
     Args:
-        path: the file.
-        line: where the second model begins.
-        models: of all records, in their order; None if a record names none.
-        remedy: how to choose one; by default the option ``--model``.
+        path: Path of the file.
+        line: First line of the second model.
+        models: Models of all records in order. The value is None for records without a model.
+        remedy: Advice for the user. By default, to choose a model with the option ``--model``.
     """
     named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
     remedy = remedy or "choose one with --model NAME"
@@ -124,5 +132,5 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
 
 
 def split_by_import(path: str) -> str:
-    """Returns the remedy of :func:`mixed_models` where the verb has no ``--model``."""
+    """Returns the advice for :func:`mixed_models` if the command has no option ``--model``."""
     return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"

@@ -1,6 +1,7 @@
-"""Files as bytes and lines of bytes: opened, unpacked, read, and written whole or not at all.
+"""Files as bytes and lines of bytes: opening, decompression, reading, and atomic writing.
 
-Read without complaint: whatever a :class:`~scapo_eval.files.source.Source` is, a byte-order mark, CRLF and blank lines.
+All inputs that a :class:`~scapo_eval.files.source.Source` supports are accepted, as are byte-order marks, CRLF and
+blank lines.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def decoding(what: str, path: Readable) -> Iterator[None]:
-    """Wraps a decoder with undocumented exceptions: any exception means that the file is damaged.
+    """Wraps a decoder with undocumented exceptions. Any exception means that the file is damaged.
 
     Args:
-        what: what the file should be, for the message.
-        path: the file.
+        what: Expected kind of file, for the message.
+        path: Path of the file.
 
     Raises:
-        InputError: in place of any exception but the project's own.
+        InputError: If the decoder raises any exception other than the project's own.
     """
     try:
         yield
@@ -49,14 +50,15 @@ def decoding(what: str, path: Readable) -> Iterator[None]:
 
 
 def read_regular(path: str | Path, most: int | None = None) -> bytes:
-    """Returns a whole file that other files name, as it is: no device or pipe, whose end may never come.
+    """Returns the content of a regular file that another file refers to. Devices and pipes, which may never end, are
+    rejected.
 
     Args:
-        path: the file.
-        most: bytes that it may have; None: as :func:`limit_decoded` says.
+        path: Path of the file.
+        most: Maximum size in bytes. None applies the limit of :func:`limit_decoded`.
 
     Raises:
-        InputError: if it cannot be read, is not a file, or is larger.
+        InputError: If the file cannot be read, is not a regular file, or is too large.
     """
     name = str(path)
     try:
@@ -83,10 +85,10 @@ def read_regular(path: str | Path, most: int | None = None) -> bytes:
 
 
 def read_text(path: Input) -> str:
-    """Returns a text in UTF-8, such as a prompt.
+    """Returns the content of a UTF-8 text file, such as a prompt.
 
     Raises:
-        InputError: if it cannot be read, or is not UTF-8, with the line.
+        InputError: If the file cannot be read or is not UTF-8. The message names the line.
     """
     data = read_bytes(path)
     if (bad := not_utf8(data)) is not None:
@@ -95,10 +97,10 @@ def read_text(path: Input) -> str:
 
 
 def read_bytes(path: Input) -> bytes:
-    """Returns the whole input, decompressed, without a byte-order mark.
+    """Returns the entire input, decompressed and without a byte-order mark.
 
     Raises:
-        InputError: if it cannot be read, is larger than the limit, or not UTF-8 from its first bytes on.
+        InputError: If the input cannot be read, is larger than the limit, or does not begin as UTF-8.
     """
     source = Source.of(path)
     refuse_foreign_encoding(source.head[:4], source.name)
@@ -106,8 +108,9 @@ def read_bytes(path: Input) -> bytes:
 
 
 def not_utf8(data: bytes) -> int | None:
-    """Returns where bytes stop being UTF-8, None if they do not; in slices, so that no second copy is made of a
-    file.
+    """Returns the offset of the first byte that is not UTF-8, or None.
+
+    The data is decoded in slices to avoid a second copy in memory.
     """
     size, pending = 2**20, 0
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -121,8 +124,9 @@ def not_utf8(data: bytes) -> int | None:
 
 
 def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines of a file with their 1-based numbers, without line ends; see
-    :func:`iter_line_blocks`.
+    """Yields the non-blank lines of a file, without line ends, and their numbers, from 1.
+
+    :func:`iter_line_blocks` describes the supported files.
     """
     for first, data in iter_line_blocks(path, 1 << 20):
         yield from zip(*split_lines(first, data), strict=True)
@@ -132,14 +136,14 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields a file in blocks of whole lines, without its byte-order mark.
 
     Args:
-        path: file, ``-`` or source.
-        size: bytes of a block, about; at most MAX_LINE.
+        path: File, ``-`` for standard input, or source.
+        size: Approximate size of a block in bytes, at most MAX_LINE.
 
     Yields:
-        1-based number of a block's first line, and the block.
+        The number of a block's first line, from 1, and the block.
 
     Raises:
-        InputError: for a line longer than MAX_LINE, an encoding that is not UTF-8, an unreadable file.
+        InputError: If a line is longer than MAX_LINE, or the file is unreadable or not UTF-8.
     """
     source = Source.of(path)
     with source.stream() as stream:
@@ -162,14 +166,14 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
-    """Returns the non-blank lines of a block, without line ends.
+    """Splits a block into its non-blank lines, without line ends.
 
     Args:
-        first: number of the block's first line.
-        data: the block.
+        first: Number of the block's first line.
+        data: The block.
 
     Returns:
-        Their numbers, a range where no line is blank, and the lines.
+        The line numbers, as a range if no line is blank, and the lines.
     """
     lines = [line.strip(b" \t\r\n") for line in data.removesuffix(b"\n").split(b"\n")]
     numbers = range(first, first + len(lines))
@@ -179,7 +183,7 @@ def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
 
 
 def refuse_foreign_encoding(head: bytes, name: str) -> None:
-    """Refuses a text that is not UTF-8 from its first bytes on."""
+    """Rejects a text whose first bytes are not UTF-8."""
     if head[:1] == b"\0":
         raise InputError("begins with a NUL: binary data, or UTF-16 or UTF-32, not a UTF-8 text", path=name, line=1)
     if head[:2] in _UTF16 or (len(head) >= 2 and head[1:2] == b"\x00" and head[:1] in b"{["):
@@ -190,14 +194,14 @@ def refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """Opens a binary file that appears under its name only when it is complete; a failure leaves nothing behind.
+    """Opens a binary file that appears under its name only when it is complete. A failure leaves nothing behind.
 
-    ``-`` is standard output, a name that ends in ``.gz`` or ``.zst`` is compressed (gzip without a time
-    stamp, so that equal content gives equal bytes). A link stays one: what it leads to is replaced. A file that is
-    replaced keeps its permissions.
+    ``-`` is standard output. Names that end in ``.gz`` or ``.zst`` are compressed (gzip without a time stamp, so that
+    equal content yields equal bytes). For a symbolic link, the target is replaced. A replaced file keeps its
+    permissions.
 
     Raises:
-        InputError: if the target cannot be written (folder not found, no permission, disk full).
+        InputError: If the target cannot be written (folder not found, no permission, disk full).
     """
     if str(path) == STDIN:
         yield sys.stdout.buffer
@@ -235,7 +239,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def _mode_of(target: Path) -> int:
-    """Returns the permissions of a file that is replaced, or those that a new file gets."""
+    """Returns the permissions of the file to replace, or the default permissions of a new file."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
     umask = os.umask(0)
@@ -244,13 +248,13 @@ def _mode_of(target: Path) -> int:
 
 
 def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
-    """Refuses an output that is an input or another output: writing it would destroy the other.
+    """Rejects an output that is also an input or another output, because writing it would destroy the other file.
 
-    Files are the same if their paths lead to one place (links followed) or are one file on disk (hard links).
-    ``-``, devices and pipes, which can be written over and over, are let through.
+    Paths refer to the same file if they resolve to the same path or are hard links to the same file. ``-``, devices and
+    pipes are always allowed.
 
     Raises:
-        InputError: with the name of the output.
+        InputError: If an output would replace another file. The message names the output.
     """
     written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]
@@ -262,7 +266,7 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
 
 
 def _identity(path: str | Path) -> frozenset[object] | None:
-    """Returns what identifies a file: the resolved path, and device and inode of a file that exists."""
+    """Returns a set that identifies a file: the resolved path and, if the file exists, its device and inode."""
     if str(path) == STDIN:
         return None
     try:
@@ -290,7 +294,7 @@ def _compressed(stream: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
 
 
 def shipped_folder(name: str) -> Any:
-    """Returns a folder of data that comes with the project: inside the installed package, beside it in a checkout."""
+    """Returns a folder of shipped data: inside the installed package, or next to the package in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():

@@ -1,7 +1,6 @@
-"""JSON documents and lines of JSON, with every fault named by file and line.
+"""Reader for JSON documents and JSON Lines that reports every fault with file and line.
 
-Read without complaint: what ``files.py`` unpacks, NUL and lone surrogates inside strings, and a JSON array in place of
-lines.
+The reader also accepts compressed files, NUL and lone surrogates inside strings, and a JSON array in place of lines.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ Typed = TypeVar("Typed")
 
 
 def read_json(path: Input, *, unique: bool = False) -> Any:
-    """Returns the file's one JSON value.
+    """Returns the JSON value of a file.
 
     Args:
-        path: the file.
-        unique: refuse a key that appears twice in one object.
+        path: Path of the file.
+        unique: True to reject a key that appears twice in an object.
 
     Raises:
-        InputError: for invalid JSON, with the line of the error.
+        InputError: If the JSON is invalid. The message names the line.
     """
     data = read_bytes(path)
     name = display_name(path)
@@ -48,16 +47,16 @@ def read_json(path: Input, *, unique: bool = False) -> Any:
 
 
 def read_as(path: Input, form: type[Typed]) -> Typed:
-    """Returns the file's one JSON value, as a type that msgspec knows.
+    """Returns the JSON value of a file, converted to a type that msgspec supports.
 
     Raises:
-        InputError: if it cannot be read, or is of another form, with the place in it.
+        InputError: If the file cannot be read, or the value does not match the type. The message names the position.
     """
     return convert_as(read_json(path), form, path)
 
 
 def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
-    """Returns a value of a file as a type that msgspec knows; see :func:`read_as`."""
+    """Converts a value from a file to a type that msgspec supports; see :func:`read_as`."""
     try:
         return msgspec.convert(value, form)
     except ValueError as error:  # msgspec's, or of a lone surrogate in what it would say
@@ -65,14 +64,14 @@ def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
 
 
 def parse_json(data: bytes, *, unique: bool = False) -> Any:
-    """Returns one JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
+    """Parses one JSON value. Lone surrogates and NUL inside strings are accepted, but NaN and Infinity are not.
 
     Args:
-        data: the JSON.
-        unique: refuse a key that appears twice in one object, which JSON readers silently overwrite.
+        data: JSON text as bytes.
+        unique: True to reject a key that appears twice in an object, which JSON parsers silently overwrite.
 
     Raises:
-        ValueError: if it is not valid JSON.
+        ValueError: If the JSON is invalid.
     """
     check_values(data)
     try:
@@ -89,7 +88,7 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
 
 
 def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:
-    """Parses JSON with a lone surrogate (allowed by JSON, refused by orjson) or a bare NUL (some models write it)."""
+    """Parses JSON with a lone surrogate (valid, but rejected by orjson) or a raw NUL (which some models write)."""
     hook = _once if unique else None
     try:
         text = data.decode("utf-8")
@@ -99,7 +98,7 @@ def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) 
 
 
 def _may_repeat_keys(data: bytes, value: Any) -> bool:
-    """Returns whether the text may hold more keys than its value: a quick look before the exact, slow one."""
+    """Returns True if a text may contain a duplicate key. The check is fast, but a positive result may be wrong."""
     keys, stack = 0, [value]
     while stack:
         inner = stack.pop()
@@ -124,13 +123,13 @@ def _refuse_constant(name: str) -> Any:
 
 
 def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
-    """Returns where and why JSON could not be parsed: its encoding, a NaN, or the JSON itself.
+    """Returns the error for invalid JSON with its place and reason: the encoding, NaN, or the syntax.
 
     Args:
-        name: display name of the source.
-        data: the bytes that were parsed.
-        error: what :func:`parse_json` raised.
-        numbers: the line number of each line of ``data`` in its file; without it ``data`` is the file.
+        name: Display name of the source.
+        data: Parsed bytes.
+        error: Exception from :func:`parse_json`.
+        numbers: Line number in the file for each line of ``data``. If omitted, ``data`` is the whole file.
     """
     bad = not_utf8(data)
     if bad is not None:
@@ -150,16 +149,16 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
 def iter_records(
     path: Readable, *, on_error: Callable[[InputError], None] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the JSON objects of a JSON Lines file or of a JSON array, with the line (array: the element) number.
+    """Yields the JSON objects of a JSON Lines file or a JSON array, each with the number of its line or element.
 
     Args:
-        path: file, ``-``, or records in memory.
-        on_error: called with each fault, and reading goes on with the next line; without it the first
-            20 faults are collected and raised together at the end of the file.
+        path: File, ``-`` for standard input, or records in memory.
+        on_error: Callback for each fault, after which reading continues. If None, the first 20 faults are raised
+            together at the end of the file.
 
     Raises:
-        InputErrors: for lines that are not JSON objects, or have a key twice (without ``on_error``).
-        InputError: if the file cannot be read or holds no record at all.
+        InputErrors: If lines are not JSON objects or contain a duplicate key (without ``on_error``).
+        InputError: If the file cannot be read or contains no record.
     """
     faults, name = FaultList(on_error), display_name(path)
     if isinstance(path, Records):
@@ -177,15 +176,18 @@ def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
 def records_of(
     data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None, unique: bool = False
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Returns the records as :func:`iter_records` does, for a file that has been read already; ``unique`` as for
-    :func:`parse_json`.
+    """Returns an iterator over the records of a file that has already been read, like :func:`iter_records`.
+
+    ``unique`` has the same meaning as for :func:`parse_json`.
     """
     faults = FaultList(on_error)
     return _objects(name, _values(name, _lines_of(data), faults, unique=unique), faults)
 
 
 def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines with their numbers, one at a time: a list of them may be far larger than the bytes."""
+    """Yields the non-blank lines with their numbers, one at a time. A list of the lines could be much larger than the
+    bytes.
+    """
     for number, line in enumerate(io.BytesIO(data), 1):
         if line := line.strip():
             yield number, line
@@ -203,7 +205,7 @@ def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) ->
 def _values(
     name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList, *, unique: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the value of every line, or the elements of the one array that the lines make."""
+    """Yields the value of every line, or the elements of the single array that the lines form."""
     first = next(lines, None)
     if first is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
@@ -222,16 +224,16 @@ def _values(
 def parse_array(
     name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False, once: Sequence[bytes] = ()
 ) -> list[Any]:
-    """Returns the elements of the JSON array that a file's numbered lines make.
+    """Parses the JSON array that the numbered lines of a file form, and returns its elements.
 
     Args:
-        name: display name of the file.
-        lines: its lines.
-        unique: as for :func:`parse_json`.
-        once: keys, as they are written, of which no element should have two: a cheaper ``unique``.
+        name: Display name of the file.
+        lines: Numbered lines of the file.
+        unique: True to reject duplicate keys, as for :func:`parse_json`.
+        once: Keys, in quotation marks, that no element may contain twice: a faster check than ``unique``.
 
     Raises:
-        InputError: if it is not valid JSON, with its line, or an empty array.
+        InputError: If the JSON is invalid or the array is empty. The message names the line.
     """
     sink, at = io.BytesIO(), 1
     for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
@@ -251,7 +253,7 @@ def parse_array(
 
 
 def json_type(value: object) -> str:
-    """Returns JSON's name of a Python value's type."""
+    """Returns the JSON name of a Python value's type."""
     names = {
         dict: "an object",
         list: "an array",
@@ -264,7 +266,7 @@ def json_type(value: object) -> str:
 
 
 def dump_json(value: Any) -> bytes:
-    """Returns one line of JSON; strings with lone surrogates are escaped as JSON allows."""
+    """Returns a value as one line of JSON. Strings with lone surrogates are escaped, as JSON allows."""
     try:
         return orjson.dumps(value)
     except TypeError:

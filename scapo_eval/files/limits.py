@@ -1,6 +1,4 @@
-"""Limits what may be decoded: the size of a file, of a line and of the values of a JSON document
-(``--max-decoded``).
-"""
+"""Limits for decoding: the size of a file, of a line, and of the values in a JSON document (``--max-decoded``)."""
 
 from __future__ import annotations
 
@@ -9,40 +7,45 @@ import numpy as np
 from ..base.errors import InputError
 
 MAX_LINE = 16 * 2**20
-"""Bytes; a longer line is a broken file, not a caption."""
+"""Maximum line length in bytes. A longer line indicates a broken file."""
 
 MAX_WHOLE = 4 * 2**30
-"""Bytes; the largest file that is read whole, unless :func:`limit_decoded` says otherwise."""
+"""Maximum size in bytes of a file that is read as a whole, unless :func:`limit_decoded` sets another limit."""
 
 MAX_UNPACKED, MAX_RATIO = 32 * 2**20, 50
-"""Bytes; a compressed file may unpack to so many, or to so many times its own size (texts: 3 to 20 times)."""
+"""Maximum decompressed size of a file in bytes, and maximum compression ratio (3 to 20 is typical of text). The larger
+limit applies.
+"""
 
 MAX_VALUES, MAX_SPREAD = 512 * 2**20, 12
-"""Bytes; the values of one JSON document may take so much memory, or so many times its size (data: 1 to 8 times)."""
+"""Maximum memory for the values of a JSON document in bytes, and maximum ratio to its size (1 to 8 is typical of data).
+The larger limit applies.
+"""
 
 _max_decoded: int | None = None
 
 
 def limit_decoded(size: int | None) -> None:
-    """Sets how many bytes a file may hold when it is decoded, in this process (``--max-decoded``).
+    """Sets the maximum decoded size of a file in this process (``--max-decoded``).
 
     Args:
-        size: bytes; None for MAX_WHOLE, and for compressed files MAX_UNPACKED or MAX_RATIO times their size.
+        size: Size in bytes. None restores the defaults: MAX_WHOLE, or for compressed files the larger of MAX_UNPACKED
+            and MAX_RATIO times their size.
     """
     global _max_decoded
     _max_decoded = size
 
 
 def check_decoded(size: int, packed: int | None, name: str) -> None:
-    """Refuses what would decode to more than the limit.
+    """Rejects data whose decoded size exceeds the limit.
 
     Args:
-        size: bytes when decoded.
-        packed: bytes of the compressed file or archive; None for a file that is not compressed.
-        name: of the source, for the message.
+        size: Decoded size in bytes.
+        packed: Size of the compressed file or archive in bytes. The value is None for uncompressed files.
+        name: Name of the source, for the message.
 
     Raises:
-        InputError: if it is too large.
+        InputError: If the data is too large.
     """
     usual = MAX_WHOLE if packed is None else max(MAX_UNPACKED, MAX_RATIO * packed)
     limit = usual if _max_decoded is None else _max_decoded
@@ -53,10 +56,10 @@ def check_decoded(size: int, packed: int | None, name: str) -> None:
 
 
 def check_values(data: bytes) -> None:
-    """Refuses JSON of small parts without end (``[[],[],[]...``), whose values take 25 times the memory of the text.
+    """Rejects JSON with too many small values, which may take 25 times the memory of the text (``[[],[],[]...``).
 
     Raises:
-        ValueError: if they take more than the limit.
+        ValueError: If the values would take more memory than the limit.
     """
     if len(data) * 25 <= MAX_VALUES:
         return

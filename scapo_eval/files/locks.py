@@ -1,4 +1,4 @@
-"""Locks that keep a second process from writing the same file."""
+"""File locks that prevent two processes from writing the same file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from ..base.errors import InputError
 
 
 def try_lock(descriptor: int) -> bool:
-    """Takes the exclusive lock of an open file; it lasts until the descriptor is closed, also by kill -9.
+    """Tries to acquire the exclusive lock of an open file, which lasts until the descriptor is closed or the process
+    ends.
 
     Returns:
-        Whether it was taken; False: another process has it.
+        True if the lock was acquired, False if another process holds the lock.
 
     Raises:
-        InputError: if the system has no such locks (Windows).
+        InputError: If the operating system lacks such locks (Windows).
     """
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Large arrays in files that processes map: one copy for all of them, of which each holds the pages that it reads."""
+"""Large arrays in memory-mapped files, which all processes share. Each process loads only the pages that it reads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _ALIGNED = 64
 
 
 class Mapped(Generic[Value]):
-    """Holds a value; where it is pickled, its arrays are written to a file once, and whoever unpickles it maps them.
+    """A wrapper that shares a value's arrays between processes through a memory-mapped file.
 
-    A forked process inherits the value and nothing is written. Elsewhere (``spawn``, ``forkserver``) a process holds
-    the pages that it reads, once for all processes of the machine, and cannot write to them.
+    Pickling writes the arrays to a file once, and unpickling maps this file. A forked process inherits the value, so
+    nothing is written. With ``spawn`` or ``forkserver``, all processes of the machine share the pages, which are
+    read-only.
 
     Args:
-        value: anything that can be pickled.
+        value: Any picklable value.
     """
 
     def __init__(self, value: Value) -> None:
@@ -65,14 +66,14 @@ def _opened(path: str, data: bytes, spans: list[tuple[int, int]]) -> Mapped[obje
 
 
 def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
-    """Returns an array of an ``.npz`` file where it lies, mapped and read-only; None: it must be read.
+    """Returns an array of an ``.npz`` file as a read-only memory map, or None if the array cannot be mapped.
 
     Args:
-        stream: the file, open, at its beginning; it is there again when this returns.
-        name: of the array.
+        stream: Open file, positioned at its beginning. The position is restored.
+        name: Name of the array.
 
     Raises:
-        BadZipFile, ValueError...: if the file is damaged.
+        BadZipFile, ValueError: If the file is damaged. Other exceptions of zipfile and NumPy are possible.
     """
     import zipfile
 

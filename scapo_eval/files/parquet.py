@@ -1,4 +1,4 @@
-"""Parquet files, opened where they lie; pyarrow (extra ``formats``) is imported when one is."""
+"""Reader for parquet files. pyarrow (extra ``formats``) is imported on first use."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FEATHER = (b"ARROW1", b"FEA1")
 
 
 def refuse_feather(head: bytes, name: str) -> None:
-    """Refuses a file in Arrow's own format: its reader takes lengths and offsets as the file gives them.
+    """Rejects files in Arrow's own format, whose reader trusts the lengths and offsets in the file.
 
     Raises:
-        InputError: if it is one.
+        InputError: If the file is in Arrow's format.
     """
     if head.startswith(_FEATHER):
         raise InputError("an Arrow (Feather) file, whose reader trusts what it says; write it as parquet", path=name)
@@ -35,12 +35,12 @@ _DICTIONARY = 2  # parquet's number of such a page
 class Parquet:
     """An open parquet file.
 
-    A text may stand in it once, in a column's dictionary, and be a million cells; so few rows are read at a time that
-    each may have the longest, and what came of them is counted.
+    A text that is stored once in a column's dictionary may fill a million cells. Therefore, the number of rows per
+    batch is limited as if every cell contained the longest text, and the decoded size is checked.
 
     Attributes:
-        metadata: pyarrow's.
-        names: of the columns, each once.
+        metadata: pyarrow's file metadata.
+        names: Distinct column names.
     """
 
     def __init__(self, stream: Any, size: int, name: str) -> None:
@@ -59,15 +59,15 @@ class Parquet:
     def batches(
         self, rows: int, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Yields record batches with at most this number of rows, fewer if cells are large.
+        """Yields record batches with at most ``rows`` rows, or fewer if cells are large.
 
         Args:
-            rows: number of rows.
-            groups: row groups; None: all.
-            columns: names of columns; None: all.
+            rows: Maximum number of rows per batch.
+            groups: Row groups to read. None reads all.
+            columns: Names of the columns to read. None reads all.
 
         Raises:
-            InputError: if it decodes to more than the limit.
+            InputError: If the decoded size exceeds the limit.
         """
         total = 0
         for group in range(self.metadata.num_row_groups) if groups is None else groups:
@@ -84,7 +84,7 @@ class Parquet:
                 yield from _together(parts)
 
     def _dictionaries(self, group: int, columns: Sequence[str] | None) -> int:
-        """Returns the bytes of all dictionaries of a row group."""
+        """Returns the total size in bytes of all dictionaries in a row group."""
         size, row_group = 0, self.metadata.row_group(group)
         for column in map(row_group.column, range(row_group.num_columns)):
             if columns is None or column.path_in_schema.partition(".")[0] in columns:
@@ -100,7 +100,7 @@ def _together(parts: list[Any]) -> list[Any]:
 
 
 def _decoded(column: Any) -> int:
-    """Returns the bytes of a column's cells, each by itself; pyarrow leaves some in their dictionary."""
+    """Returns the total size in bytes of a column's cells, including repeated dictionary values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -114,8 +114,9 @@ def _decoded(column: Any) -> int:
 
 
 def _dictionary_at(stream: Any, offset: int) -> int:
-    """Returns the bytes of the dictionary page that begins there, 0 for another page: the first two numbers of its
-    header.
+    """Returns the size in bytes of the dictionary page at an offset, or 0 for other pages.
+
+    The size is read from the first two numbers of the page header.
     """
     stream.seek(offset)
     head = stream.read(16)
@@ -136,11 +137,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 @contextmanager
 def open_parquet(path: Input) -> Iterator[Parquet]:
-    """Opens a parquet file; a plain one is read in parts, a compressed one as a whole.
+    """Opens a parquet file. An uncompressed file is read in parts, and a compressed file as a whole.
 
     Raises:
-        InputError: if the file is damaged or cannot be read.
-        MissingExtra: if pyarrow is not installed.
+        InputError: If the file is damaged or cannot be read.
+        MissingExtra: If pyarrow is not installed.
     """
     source = Source.of(path)
     with decoding("parquet file", source), source.file() as stream:
@@ -152,16 +153,16 @@ def open_parquet(path: Input) -> Iterator[Parquet]:
 
 
 def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False) -> None:
-    """Refuses a parquet file that would unpack to more than the limit; a cell takes a byte at least.
+    """Rejects a parquet file whose decoded size exceeds the limit. Each cell counts as at least one byte.
 
     Args:
-        metadata: pyarrow's, of the file.
-        packed: bytes of the file.
-        name: of the source, for messages.
-        whole: it is read as one table, not group of rows by group.
+        metadata: pyarrow's file metadata.
+        packed: Size of the file in bytes.
+        name: Name of the source, for messages.
+        whole: True if the file is read as one table rather than by row groups.
 
     Raises:
-        InputError: if it is too large.
+        InputError: If the file is too large.
     """
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
     sizes = [max(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]

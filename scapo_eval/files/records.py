@@ -1,4 +1,4 @@
-"""Records in memory: what Python users hand over where a file could stand."""
+"""Records in memory, which Python users can pass in place of a file."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ..base.errors import InputError
 
 
 class Frame(Protocol):
-    """A pandas DataFrame, as far as it is used here."""
+    """Protocol with the required methods of a pandas DataFrame."""
 
     @property
     def iloc(self) -> Any:
-        """Rows by position."""
+        """Accessor of rows by position."""
 
     def to_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the rows as mappings, with ``orient="records"``."""
+        """Returns the rows as mappings if called with ``orient="records"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records that a program holds, read like the lines of a file; faults name them by number, from 1.
+    """Records in memory, which are read like the lines of a file. Errors refer to their numbers, from 1.
 
     Attributes:
-        name: of the source in messages, ``<DataFrame>`` for example.
-        rows: the records.
+        name: Name of the source in messages, such as ``<DataFrame>``.
+        rows: The records.
     """
 
     name: str
@@ -42,28 +42,31 @@ class Records:
         return f"<Records {self.name}: {len(self.rows):,}>"
 
     def numbered(self) -> Iterator[tuple[int, Any]]:
-        """Returns number, from 1, and record."""
+        """Returns an iterator over the record numbers, from 1, and the records."""
         return enumerate(self.rows, 1)
 
 
 Readable = str | os.PathLike[str] | Records
-"""What readers open: a path, ``-``, a :class:`~scapo_eval.files.source.Source`, or records in memory."""
+"""Input that readers open: a path, ``-`` for standard input, a :class:`~scapo_eval.files.source.Source`, or
+:class:`Records`.
+"""
 
 Given = str | os.PathLike[str] | Records | Frame | Iterable[Mapping[str, Any]]
-"""What a Python user may hand over as captions, answers or questions."""
+"""Accepted forms of captions, answers or questions in the Python interface."""
 
 
 def readable(given: Given) -> Readable:
-    """Returns what a reader can open: a path unchanged, anything else as records of plain values.
+    """Converts input to a form that readers can open: a path is unchanged, and other input becomes records of plain
+    values.
 
-    Missing values (NaN, None, pandas' NA) become None, numpy's scalars and arrays numbers and lists. A Hugging
-    Face Dataset is read without its images, sounds and videos, which nothing here looks at.
+    Missing values (NaN, None, pandas' NA) become None, and NumPy scalars and arrays become numbers and lists. Images,
+    audio and videos in a Hugging Face Dataset are not read, because nothing uses them.
 
     Args:
-        given: a path, a list (or any iterable) of mappings, a pandas DataFrame, a Hugging Face Dataset.
+        given: A path, an iterable of mappings, a pandas DataFrame, or a Hugging Face Dataset.
 
     Raises:
-        InputError: for anything else.
+        InputError: If the input has another form.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given
@@ -90,7 +93,7 @@ def _rows_of_frame(frame: Any, name: str) -> list[Any]:
 
 
 def _without_media(dataset: Any) -> Any:
-    """Returns a Hugging Face Dataset without the columns that iterating would decode; anything else unchanged."""
+    """Returns a Hugging Face Dataset without the columns that iteration would decode. Other input is unchanged."""
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or not hasattr(dataset, "remove_columns"):
         return dataset

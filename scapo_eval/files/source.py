@@ -1,8 +1,8 @@
-"""An input: opened once, looked at, and read from its beginning as often as it can be.
+"""Inputs that are opened once, inspected, and read from the beginning as often as possible.
 
-A path, ``-``, ``/dev/stdin``, a named pipe, a process substitution and a URI are one thing here, gzip and zstandard
-(recognized by content, not by name) are unpacked on the way. Whoever recognizes a file and whoever reads it share one
-:class:`Source`, so that nothing of a pipe is lost between them.
+A path, ``-``, ``/dev/stdin``, a named pipe, a process substitution and a URI are handled alike. gzip and zstandard,
+recognized by content, are decompressed. The code that recognizes a file and the code that reads it share one
+:class:`Source`, so no data from a pipe is lost between them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .limits import MAX_LINE, check_decoded
 STDIN = "-"
 BOM = b"\xef\xbb\xbf"
 HEAD = 65_536
-"""Bytes, unpacked, that are enough to recognize a file."""
+"""Number of decompressed bytes that suffice to recognize a file."""
 
 Input = str | os.PathLike[str]
-"""What is read as bytes: a path, ``-``, or a :class:`Source`."""
+"""Input that is read as bytes: a path, ``-`` for standard input, or a :class:`Source`."""
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ALWAYS_KEPT = 4 * 2**20  # bytes of a pipe, packed: more than any head takes
@@ -40,12 +40,12 @@ _IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The properties by which a file is recognized as the one that was opened, unchanged.
+    """Properties that identify an unchanged file.
 
     Attributes:
-        place: device and inode.
-        size: in bytes.
-        modified: in ns.
+        place: Device and inode.
+        size: Size in bytes.
+        modified: Modification time in nanoseconds.
     """
 
     place: tuple[int, int]
@@ -54,14 +54,14 @@ class Identity:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Identity:
-        """Returns the identity that a status tells."""
+        """Returns the identity of a file from its status."""
         return cls((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
     def check(self, now: Identity, name: str) -> None:
-        """Refuses a file that is another, or that was written to.
+        """Rejects a file that was replaced, truncated or modified.
 
         Raises:
-            InputError: with a message that says which of the two.
+            InputError: If the file changed. The message states the kind of change.
         """
         if now.place != self.place:
             raise InputError("was replaced while it was read", path=name)
@@ -73,18 +73,18 @@ class Identity:
 
 
 class Source:
-    """An input; nothing is opened before something of it is wanted.
+    """An input that is opened on first use.
 
-    A plain file may be read from its beginning any number of times, by several readers at once. Of what comes through a
-    pipe the beginning is kept for whoever looks at it first, and the rest only after :meth:`keep`.
+    A regular file can be read from its beginning any number of times and by several readers at once. For a pipe, only
+    the beginning is kept for later readers, unless :meth:`keep` is called first.
 
     Args:
-        path: of a file, ``-`` for standard input, or a URI (``s3://bucket/captions.jsonl``).
+        path: Path of a file, ``-`` for standard input, or a URI (``s3://bucket/captions.jsonl``).
 
     Attributes:
-        path: the path.
-        name: what messages call it.
-        counts: of its records, after :meth:`count`.
+        path: The path as given.
+        name: Name in messages.
+        counts: Counter of the records. The value is None before :meth:`count` is called.
     """
 
     _bytes: _Bytes | None = None
@@ -98,7 +98,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Input) -> Source:
-        """Returns a source as it is, a path as a source."""
+        """Returns a source unchanged, or a path as a source."""
         return given if isinstance(given, Source) else cls(given)
 
     def __fspath__(self) -> str:
@@ -114,14 +114,14 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Closes it; it is opened anew if more of it is wanted."""
+        """Closes the input. Further access opens it again."""
         opened, self._bytes = self._bytes, None
         if opened is not None:
             opened.close()
 
     @property
     def head(self) -> bytes:
-        """The first bytes, unpacked, without a byte-order mark: enough to recognize a file."""
+        """The first bytes, decompressed and without a byte-order mark, which suffice to recognize the file."""
         if self._head is None:
             with self.stream() as stream:
                 self._head = stream.read(HEAD)
@@ -129,50 +129,56 @@ class Source:
 
     @property
     def is_folder(self) -> bool:
-        """Whether there is a folder in place of a file."""
+        """True if the path is a folder."""
         return os.path.isdir(self.path)
 
     @property
     def packed(self) -> bool:
-        """Whether it is compressed."""
+        """True if the input is compressed."""
         with self._faults():
             return _packing(self._opened()) is not None
 
     @property
     def size(self) -> int | None:
-        """Bytes of a plain file; None for anything else, whose end is not known."""
+        """Size of an uncompressed regular file in bytes. The value is None for other inputs, whose size is unknown."""
         opened = self._opened()
         return opened.identity.size if isinstance(opened, _File) and not self.packed else None
 
     @property
     def taken(self) -> int:
-        """Bytes, packed: of a file its size, of a pipe what has been read of it."""
+        """Number of bytes before decompression: the size of a file, or the bytes read so far from a pipe."""
         return self._opened().taken
 
     def keep(self) -> None:
-        """Keeps all that comes through a pipe, because it will be read again; call before it is read.
+        """Keeps all data from a pipe so that it can be read again. This method must be called before reading.
 
         Raises:
-            InputError: if it has been read.
+            InputError: If data that was not kept has already been read.
         """
         self._keep = True
         if isinstance(self._bytes, _Piped):
             self._bytes.keep()
 
     def hash(self) -> None:
-        """Has its bytes hashed as they are read, packed ones as they are; call before what is to count is read."""
+        """Enables hashing of the bytes that are read, before decompression.
+
+        This method must be called before reading.
+        """
         self._hash = True
         if self._bytes is not None and self._bytes.digest is None:
             self._bytes.digest = _Digest()
 
     def count(self) -> None:
-        """Has its records counted as they are read, and its bytes hashed."""
+        """Enables counting of the records and hashing of the bytes that are read."""
         self.counts = RecordCount()
         self.hash()
 
     @property
     def crc32(self) -> str | None:
-        """CRC-32 of all of it, 8 hexadecimal digits; None after no :meth:`hash`, or where only parts were read."""
+        """CRC-32 of the entire input as 8 hexadecimal digits.
+
+        The value is None if hashing was not enabled with :meth:`hash`, or if only parts of the input were read.
+        """
         opened = self._bytes
         if opened is None or opened.digest is None or opened.digest.size != opened.taken:
             return None
@@ -180,10 +186,10 @@ class Source:
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """Opens its bytes from the beginning, unpacked.
+        """Opens the decompressed bytes from the beginning.
 
         Raises:
-            InputError: if it is not found, is a directory, cannot be read, or changed while it was read.
+            InputError: If the file is not found, is a directory, cannot be read, or changed during reading.
         """
         with self._faults():
             yield _unpacked(self._opened(), self.name)
@@ -191,10 +197,10 @@ class Source:
 
     @contextmanager
     def file(self) -> Iterator[BinaryIO]:
-        """Opens its bytes, unpacked, as a file of the system if it is one, otherwise in memory; seekable.
+        """Opens the decompressed bytes as a seekable file: the file on disk if possible, otherwise a copy in memory.
 
         Raises:
-            InputError: as :meth:`stream`, or it is larger than the limit.
+            InputError: If :meth:`stream` fails, or the content is larger than the limit.
         """
         opened = self._opened()
         with self._faults():
@@ -211,10 +217,10 @@ class Source:
             self.check()
 
     def read(self) -> bytes:
-        """Returns all of it, unpacked.
+        """Returns the entire decompressed content.
 
         Raises:
-            InputError: as :meth:`stream`, or it is larger than the limit.
+            InputError: If :meth:`stream` fails, or the content is larger than the limit.
         """
         with self.stream() as stream:
             if self.size is not None:
@@ -226,13 +232,14 @@ class Source:
         return sink.getvalue()
 
     def spans(self, size: int) -> Iterator[Span]:
-        """Yields the lines of a plain file as their places in it, of which only what lies between them is read.
+        """Yields the lines of a regular file as references to their positions. Only the bytes around the boundaries are
+        read.
 
         Args:
-            size: bytes of a span, about; at most MAX_LINE.
+            size: Approximate size of a span in bytes, at most MAX_LINE.
 
         Raises:
-            InputError: if a line is longer than MAX_LINE, or the file can no longer be read.
+            InputError: If a line is longer than MAX_LINE, or the file can no longer be read.
         """
         opened = self._opened()
         assert isinstance(opened, _File)
@@ -251,10 +258,10 @@ class Source:
                 begin = end
 
     def check(self) -> None:
-        """Refuses a file that was changed or replaced since it was opened.
+        """Rejects a file that was changed or replaced after it was opened.
 
         Raises:
-            InputError: with a message that says how.
+            InputError: If the file changed. The message states the kind of change.
         """
         if isinstance(self._bytes, _File):
             self._bytes.identity.check(Identity.of(os.fstat(self._bytes.descriptor)), self.name)
@@ -291,16 +298,16 @@ def display_name(path: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole lines of a plain file, read where and when they are needed.
+    """A reference to whole lines of a regular file, which are read on demand.
 
     Attributes:
-        name: display name of the file.
-        path: itself, not a link to it: ``/dev/stdin`` is another file in another process.
-        descriptor: of the open file, which a forked process has inherited.
-        identity: what the file was when it was opened.
-        begin: where the lines begin.
-        size: their bytes.
-        left: bytes of the file behind them.
+        name: Display name of the file.
+        path: Resolved path of the file. A link such as ``/dev/stdin`` would refer to another file in another process.
+        descriptor: Descriptor of the open file, which forked processes inherit.
+        identity: Identity of the file when it was opened.
+        begin: Offset of the first line.
+        size: Size of the lines in bytes.
+        left: Number of bytes of the file after the lines.
     """
 
     name: str
@@ -315,7 +322,7 @@ class Span:
         """Returns the lines.
 
         Raises:
-            InputError: if the file cannot be read, or is not what it was when it was opened.
+            InputError: If the file cannot be read or has changed since it was opened.
         """
         try:
             if _place_of(self.descriptor) == self.identity.place:
@@ -343,14 +350,14 @@ def _place_of(file: int | BinaryIO) -> tuple[int, int] | None:
 
 
 class _Digest:
-    """CRC-32 of a source's bytes, one after another, whoever reads them and however often.
+    """CRC-32 of the bytes of a source in order, independent of the number and order of readers.
 
-    Not SHA-256, of which OpenSSL makes 1.5 GiB/s with a processor's help and a third without: that is 4 to 10 % of the
-    time of scoring, and CRC-32 about 2 %.
+    CRC-32 takes about 2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL hashes 1.5 GiB/s with
+    hardware support and a third of this rate without.
 
     Attributes:
-        crc: of the bytes that it has seen.
-        size: how many these are.
+        crc: CRC-32 of the bytes seen so far.
+        size: Number of bytes seen so far.
     """
 
     def __init__(self) -> None:
@@ -358,37 +365,37 @@ class _Digest:
         self._buffer = bytearray(_HASHED)
 
     def add(self, offset: int, data: memoryview) -> None:
-        """Takes what is new of the bytes from an offset; those behind a gap are not for it."""
+        """Adds the new bytes of a chunk at an offset. Chunks after a gap are ignored."""
         if offset <= self.size < offset + len(data):
             self.crc = zlib.crc32(data[self.size - offset :], self.crc)
             self.size = offset + len(data)
 
     def read_to(self, end: int, descriptor: int) -> None:
-        """Reads a file on to an offset: what lies between spans may be read by other processes only."""
+        """Adds the bytes of a file up to an offset, because other processes may read the bytes between spans."""
         view = memoryview(self._buffer)
         while self.size < end and (n := _read_at(descriptor, view[: end - self.size], self.size)):
             self.add(self.size, view[:n])
 
 
 class _Bytes(Protocol):
-    """The bytes of a source, packed or not."""
+    """Protocol for random access to the raw bytes of a source."""
 
     digest: _Digest | None
-    """Of its bytes; None if nobody wants it."""
+    """Checksum of the bytes. The value is None if hashing is disabled."""
 
     @property
     def taken(self) -> int:
-        """The number of bytes in total, or so far."""
+        """Number of bytes in total for files, or read so far for pipes."""
 
     def at(self, offset: int, size: int) -> bytes:
-        """Returns bytes from an offset, none behind the end."""
+        """Returns up to ``size`` bytes at an offset, and no bytes at the end."""
 
     def close(self) -> None:
-        """Gives back what the system lent."""
+        """Releases the system resources."""
 
 
 class _File:
-    """A regular file: any of its bytes, at any time."""
+    """A regular file with random access."""
 
     digest: _Digest | None = None
 
@@ -417,7 +424,7 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 class _Remote:
-    """A file that pyarrow has opened."""
+    """A remote file that pyarrow opened."""
 
     digest: _Digest | None = None
 
@@ -434,13 +441,14 @@ class _Remote:
 
 
 class _Piped:
-    """An input that can be read once: a pipe, a device, standard input. Its beginning is kept, and the rest if asked
-    for.
+    """An input that can be read only once: a pipe, a device or standard input.
+
+    The first bytes are always kept, and the remaining bytes are kept only on request.
 
     Args:
-        stream: what gives the bytes.
-        name: for messages.
-        lasts: whether it outlives the source, as standard input does: what the source has taken is then lost.
+        stream: Stream that provides the bytes.
+        name: Name of the source in messages.
+        lasts: True if the stream outlives the source, like standard input, so that bytes read by the source are lost.
     """
 
     digest: _Digest | None = None
@@ -491,7 +499,10 @@ class _Piped:
 
 
 _BEGUN: set[tuple[int, int]] = set()
-"""Device and inode of the pipes without a name that a source has read from: nobody can read them from the beginning."""
+"""Device and inode of unnamed pipes that a source has read from.
+
+These pipes cannot be read from the beginning again.
+"""
 
 
 def _open(path: str) -> _Bytes:
@@ -516,22 +527,22 @@ def _open(path: str) -> _Bytes:
 
 
 class _View(io.RawIOBase):
-    """One reader's place in the bytes of a source."""
+    """A stream with its own position in the bytes of a source."""
 
     def __init__(self, source: _Bytes) -> None:
         self._source = source
         self.offset = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Returns True, because the stream can always be read."""
         return True
 
     def seekable(self) -> bool:
-        """Unless it is a pipe."""
+        """Returns False for pipes, and True for all other inputs."""
         return not isinstance(self._source, _Piped)
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer."""
+        """Fills the buffer and returns the number of bytes."""
         if isinstance(self._source, _File):
             size = _read_at(self._source.descriptor, memoryview(buffer), self.offset)
         else:
@@ -544,7 +555,7 @@ class _View(io.RawIOBase):
         return size
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Goes to an offset."""
+        """Sets the position in the input and returns the new offset."""
         if whence == os.SEEK_END:
             assert isinstance(self._source, _Remote)
             offset += self._source.taken
@@ -552,7 +563,7 @@ class _View(io.RawIOBase):
         return self.offset
 
     def tell(self) -> int:
-        """Returns the offset."""
+        """Returns the current offset in the input."""
         return self.offset
 
 
@@ -573,7 +584,7 @@ def _unpacked(source: _Bytes, name: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """The unpacked content of a compressed file, as far as :func:`check_decoded` allows."""
+    """The decompressed content of a file, limited by :func:`check_decoded`."""
 
     def __init__(self, source: Any, packed: _View, name: str) -> None:
         self._source = source
@@ -582,11 +593,11 @@ class _Unpacked(io.RawIOBase):
         self._size = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Returns True, because the stream can always be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer; InputError beyond the limit."""
+        """Fills the buffer and raises an InputError if the limit is exceeded."""
         size: int = self._source.readinto(buffer)
         self._size += size
         check_decoded(self._size, self._packed.offset, self._name)
@@ -594,7 +605,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class _ZstdFrames(io.RawIOBase):
-    """Zstandard frames as one stream; unlike zstandard's own reader it notices a file that is cut off."""
+    """A stream over zstandard frames. Unlike zstandard's own reader, it detects truncated files."""
 
     def __init__(self, source: BinaryIO) -> None:
         import zstandard
@@ -606,11 +617,11 @@ class _ZstdFrames(io.RawIOBase):
         self._content = memoryview(b"")
 
     def readable(self) -> bool:
-        """Always."""
+        """Returns True, because the stream can always be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer; EOFError in the middle of a frame."""
+        """Fills the buffer and raises an EOFError if the file ends inside a frame."""
         while not self._content:
             data = self._frame.unused_data or self._source.read(2**10)  # may unpack to 2**25
             if self._frame.eof:
@@ -630,17 +641,17 @@ class _ZstdFrames(io.RawIOBase):
 
 
 def is_remote(path: Input) -> bool:
-    """Returns whether a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
+    """Returns True if a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
     return not isinstance(path, Path) and "://" in os.fspath(path)
 
 
 def open_remote(uri: str) -> BinaryIO:
-    """Opens a URI on any of pyarrow's file systems: ``s3``, ``gs``, ``abfs``, ``hdfs``, ``file``.
+    """Opens a URI on one of pyarrow's file systems: ``s3``, ``gs``, ``abfs``, ``hdfs`` or ``file``.
 
     Raises:
-        InputError: if the kind of URI or the path on it is unknown.
-        OSError: if it cannot be read.
-        MissingExtra: if pyarrow is not installed.
+        InputError: If the URI scheme or the path is unknown.
+        OSError: If the file cannot be read.
+        MissingExtra: If pyarrow is not installed.
     """
     system, path = file_system(uri)
     try:
@@ -656,11 +667,11 @@ def open_remote(uri: str) -> BinaryIO:
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """Returns pyarrow's file system of a URI, and the path on it.
+    """Returns pyarrow's file system for a URI and the path within this file system.
 
     Raises:
-        InputError: for an unknown kind of URI.
-        MissingExtra: if pyarrow is not installed.
+        InputError: If the URI scheme is unknown.
+        MissingExtra: If pyarrow is not installed.
     """
     try:
         from pyarrow import ArrowException
@@ -692,7 +703,7 @@ def _line(error: BaseException) -> str:
 
 
 def os_reason(error: BaseException) -> str:
-    """Returns the operating system's reason for a failure, in the words of messages."""
+    """Returns the reason for a failure of the operating system, in the wording of messages."""
     if isinstance(error, FileNotFoundError):
         return "file not found"
     if isinstance(error, IsADirectoryError):
@@ -715,5 +726,5 @@ def _refuse_long_line(stream: BinaryIO, name: str, begin: int, end: int) -> None
 
 
 def long_line(name: str, number: int) -> InputError:
-    """Returns the error for a line that no record has."""
+    """Returns the error for a line that exceeds the maximum length."""
     return InputError(f"a line of more than {MAX_LINE >> 20} MiB is not a valid record", path=name, line=number)

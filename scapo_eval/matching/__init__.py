@@ -1,1 +1,1 @@
-"""Words to mentions: vocabulary, matcher, and what each mention is used for."""
+"""Vocabularies, the matcher that finds mentions in captions, and the rules that determine the use of each mention."""

@@ -1,9 +1,10 @@
-"""The shipped vocabularies as they are after parsing, so that a process starts without reading YAML and rules.
+"""Shipped vocabularies in parsed form, so that a process starts without parsing YAML and ignore rules.
 
     python -m scapo_eval.matching.compiled
 
-writes ``vocab/compiled/NAME.json.gz`` from ``vocab/*.yaml``; run it after every change there (a test asks for it). Each
-file carries the hash of what it was made from: one that does not fit is not used, and the YAML is read.
+writes ``vocab/compiled/NAME.json.gz`` from ``vocab/*.yaml``. Run this command after every change in ``vocab``. A test
+checks that the compiled files are current. Each compiled file contains the hash of its source files. If the hash does
+not match, the YAML is read instead.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from ..files.files import atomic_write, shipped_folder
 
 SUFFIX = ".yaml"
 SHARED_RULES = "rules"
-"""Name of the shipped file that vocabularies include; no vocabulary itself."""
+"""Name of the shipped rules file that vocabularies include. The file is not a vocabulary."""
 
 T = TypeVar("T")
 
 
 def sources_hash(name: str) -> str:
-    """Returns the hash of the files of a shipped vocabulary."""
+    """Returns the hash of the YAML files that define a shipped vocabulary."""
     folder = shipped_folder("vocab")
     return digest((folder / f"{stem}{SUFFIX}").read_bytes() for stem in (name, SHARED_RULES))
 
 
 def read_compiled(name: str, kind: type[T]) -> T | None:
-    """Returns a shipped vocabulary from its compiled file, None if there is none or the YAML has changed.
+    """Reads a shipped vocabulary from its compiled file. Returns None if the file is missing or out of date.
 
     Args:
-        name: of the vocabulary.
-        kind: its class.
+        name: Name of the vocabulary.
+        kind: Class of the vocabulary.
     """
     try:
         data = gzip.decompress((shipped_folder("vocab") / "compiled" / f"{name}.json.gz").read_bytes())
@@ -47,7 +48,7 @@ def read_compiled(name: str, kind: type[T]) -> T | None:
 
 
 def main() -> None:
-    """Writes all compiled files."""
+    """Writes the compiled files of all shipped vocabularies."""
     from .vocabulary import parse_shipped, shipped_vocabularies
 
     folder = Path(str(shipped_folder("vocab"))) / "compiled"

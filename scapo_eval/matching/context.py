@@ -1,10 +1,10 @@
-"""Whether a word is the head of its noun phrase, or only says what kind another thing is: "a train", "a train station".
+"""Rules that distinguish the head of a noun phrase from a modifier: "a train" and "a train station".
 
-English has no mark for it, so it is read from the word behind. A singular noun is followed by a function word, an
-adverb, a participle, a verb in -s, or by the noun that it modifies. Parts and amounts ("bicycle wheel", "pizza slice")
-presuppose their whole and modify nothing (docs/specification.md#uses).
+English does not mark this difference, so the rules inspect the next word. A singular noun is followed by a function
+word, an adverb, a participle, a verb in -s, or the noun that it modifies. Nouns for parts and amounts ("bicycle wheel",
+"pizza slice") presuppose the whole object, so the word before them is not a modifier (docs/specification.md#uses).
 
-Word lists only: no model, no data, always the same answer. The lists are ordinary English and name no benchmark.
+The rules are deterministic and consist of English word lists, without a model and independent of any benchmark.
 """
 
 from __future__ import annotations
@@ -141,25 +141,26 @@ CLOSED_WORDS = tuple(
     and word.isalpha()
     and (len(word) <= 8 or (len(word) <= 16 and word.endswith(("ing", "ed", "ly"))))
 )
-"""Words of which :func:`noun_behind` says after a space that they are no noun, the most frequent last."""
+"""Words that :func:`noun_behind` never treats as a modified noun after a space. The most frequent words come last."""
 
 _FREQUENT_SET = frozenset(_FREQUENT)
 
 _NAMING = frozenset("logo logos brand books stop station magazine hotel company street avenue museum".split())
 
 QUOTE_REACH = 80
-"""Characters between two quotation marks; more than that is no sign."""
+"""Maximum number of characters between two quotation marks. Longer spans are not treated as quotations."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
 _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
 
 
 def noun_behind(text: str, end: int) -> str:
-    """Returns the noun that the word before ``end`` modifies, in lower case; empty if that word is a head.
+    """Returns the noun, in lower case, that the word before ``end`` modifies. The result is empty if the word is the
+    head of its phrase.
 
     Args:
-        text: a caption.
-        end: where a word of it ends.
+        text: A caption.
+        end: End offset of a word in the caption.
     """
     behind = _BEHIND.match(text, end)
     if not behind:
@@ -184,14 +185,14 @@ _NEXT_IN_LIST = re.compile(rf"[{re.escape(_MARKUP)}]{{1,10}}(?:(?:and|or)[ *_`]{
 
 
 def colors(text: str, start: int, end: int) -> bool:
-    """Returns whether a color word is one: "orange carrots", "orange striped shirts", "**red**, **orange**".
+    """Returns True if a word that names a color or a fruit is used as a color: "orange carrots", "**red**, **orange**".
 
-    A color is far more often followed by the thing it colors than a fruit is by a verb or a participle: what no list
-    knows as a verb is a thing.
+    The next word decides. A color is followed by its object far more often than a fruit is followed by a verb or
+    participle. Therefore, a word that no list classifies as a verb counts as a colored object.
 
     Args:
-        text: a caption.
-        start, end: of the word.
+        text: A caption.
+        start, end: Span of the word.
     """
     return _colors_what_follows(text, end) or _is_listed_with_colors(text, start, end)
 
@@ -239,6 +240,6 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def may_modify(surface: str) -> bool:
-    """Returns whether a noun has a form in which English lets it modify another: the singular, roughly."""
+    """Returns True if a noun has a form that can modify another noun in English, which is roughly the singular."""
     last = re.split(r"[\s\-\u2010\u2011]", surface.lower())[-1]
     return last not in _NUMBER_OF and (not last.endswith("s") or last.endswith(("ss", "us", "tennis")))

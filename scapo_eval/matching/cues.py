@@ -1,7 +1,7 @@
-"""The cues of uses as data: what ``cues.yaml`` says, read once and compiled when first met.
+"""The cues in ``cues.yaml`` as data. The file is read once, and each expression is compiled on first use.
 
-A cue is a word that says what a caption does with the mentions around it. The file explains its keys; ``uses.py`` says
-what they mean for a text. Each cue carries examples, which are its tests.
+A cue is a word that determines the use of the mentions around it, such as "no" or "possibly". The file documents its
+keys, and ``uses.py`` applies the cues to a text. Each cue includes examples, which the tests check.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ _PART = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, eq=False)
 class Cue:
-    """The use that some words begin.
+    """A group of words that assign a use to mentions.
 
     Attributes:
-        words: in lower case, without apostrophes.
-        use: of the mentions in its scope.
-        after: what must follow the word, up to where its scope begins, as an expression; empty for anything.
-        phrase: whether the scope is a noun phrase only.
-        behind, not_behind: what must stand, and what may not stand before the word, as expressions; empty for anything.
-        then: what must follow a mention in its scope, as an expression; empty for anything.
-        back: what it says of the mention before it: names in ``Cues.backward``.
-        holds, fails: texts in which mentions in brackets have, and have not, the use.
+        words: Cue words in lower case, without apostrophes.
+        use: Use that the cue assigns to mentions in its scope.
+        after: Expression that must match between the word and its scope. The value is empty if nothing is required.
+        phrase: True if the scope is only a noun phrase.
+        behind, not_behind: Expressions that must match, or must not match, the text before the word. The value is empty
+            if nothing is required.
+        then: Expression that must match the text after a mention in the scope. The value is empty if nothing is
+            required.
+        back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
+        holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
     """
 
     words: tuple[str, ...]
@@ -50,13 +52,13 @@ class Cue:
 
 @dataclass(frozen=True)
 class Backward:
-    """The use that a cue behind a mention gives it.
+    """A rule by which a cue assigns a use to the mention before it.
 
     Attributes:
-        pattern: matches from the end of the mention to behind the cue.
-        within: characters between the mention and the cue, at most.
-        plural: whether it speaks of mentions in the plural without an article only.
-        before: what must stand before such a mention, if anything does.
+        pattern: Expression that matches from the end of the mention to the end of the cue.
+        within: Maximum number of characters between the mention and the cue.
+        plural: True if the rule applies only to plural mentions without an article.
+        before: Expression that must match the text before the mention, unless the mention begins the text.
     """
 
     pattern: re.Pattern[str]
@@ -67,7 +69,7 @@ class Backward:
 
 @dataclass(frozen=True)
 class Scopes:
-    """The ends of a scope, and its exceptions; see ``cues.yaml``."""
+    """The words and expressions that end a scope, and the exceptions; see ``cues.yaml``."""
 
     marks: re.Pattern[str]
     ends: frozenset[str]
@@ -89,13 +91,13 @@ class Cues:
     """The content of ``cues.yaml``.
 
     Attributes:
-        cues: in order.
-        backward: by name.
-        scopes: what scopes are made of.
-        signs: words of a sentence that say that what it quotes is written somewhere.
-        reach, phrase_reach: characters behind a cue word within which a mention in its scope begins; where the scope
-            is a noun phrase.
-        fingerprint: hash of everything but examples and comments.
+        cues: Cues in file order.
+        backward: Rules for mentions before a cue, by name.
+        scopes: Words and expressions that delimit scopes.
+        signs: Words that indicate that a quotation in their sentence is visible writing.
+        reach, phrase_reach: Maximum distance in characters from a cue word to a mention in its scope, for clauses and
+            for noun phrases.
+        fingerprint: Hash of the content without examples and comments.
     """
 
     cues: tuple[Cue, ...]
@@ -109,15 +111,15 @@ class Cues:
 
 @cache
 def shipped_cues() -> Cues:
-    """Returns the cues that come with the project."""
+    """Returns the cues that ship with the package."""
     return read_cues(_FILE.read_bytes())
 
 
 def read_cues(data: bytes) -> Cues:
-    """Returns the cues of a file's content.
+    """Parses the content of a cue file.
 
     Raises:
-        KeyError, ValueError: if the file is not a file of cues; tests check the project's own file.
+        KeyError, ValueError: If the content is not a valid cue file. Tests check the shipped file.
     """
     document: Any = load_yaml(data, _FILE.name)
     parts: dict[str, str] = document["parts"]
@@ -137,7 +139,7 @@ def read_cues(data: bytes) -> Cues:
 
 @cache
 def compiled(expression: str) -> re.Pattern[str]:
-    """Returns an expression of the file, compiled when it is first met: all would take as long as an import."""
+    """Compiles an expression on first use, because compiling all expressions would slow down the import."""
     return re.compile(expression, re.VERBOSE)
 
 
@@ -170,7 +172,7 @@ def _not_behind(entry: Mapping[str, Any]) -> str:
 
 
 def _any(words: str, within: str) -> str:
-    """Returns an expression for each of some words or phrases, with commas between them."""
+    """Returns an expression that matches any of several comma-separated words or phrases."""
     return within.format("|".join(r"\s+".join(phrase.split()) for phrase in words.split(",")))
 
 

@@ -1,8 +1,7 @@
-"""Checks a vocabulary that loads: duplicate aliases, missing plurals, look-alikes, ambiguous words.
+"""Checks for valid vocabularies: duplicate aliases, missing plurals, look-alikes and ambiguous words.
 
-A finding that its author has looked at and wants to keep is listed under ``reviewed`` in the vocabulary
-file, so that a clean check means: everything was either mended or read by a person. What the ignore rules do in real
-captions, :func:`uses_of_rules` counts.
+The vocabulary file lists accepted findings under ``reviewed``, so a clean check means that every finding was either
+fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real captions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .rules import IgnoreRule
 from .vocabulary import Vocabulary, tokenize_alias
 
 SIMILAR = 92
-"""rapidfuzz ratio from which aliases of two labels count as look-alikes."""
+"""Minimum rapidfuzz ratio at which aliases of two labels count as look-alikes."""
 
 # English words that name an object in one use and something else in another (a color, a material, a verb...).
 AMBIGUOUS = frozenset(
@@ -36,12 +35,12 @@ AMBIGUOUS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to look at.
+    """A finding about a vocabulary, which the author of the vocabulary should review.
 
     Attributes:
         kind: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
-        subject: the alias (or ``alias / alias``) that a ``reviewed`` list would name.
-        text: a sentence for people.
+        subject: The alias (or ``alias / alias``) under which a ``reviewed`` list accepts the finding.
+        text: A sentence that describes the finding.
     """
 
     kind: str
@@ -50,13 +49,13 @@ class Finding:
 
 
 def check(vocabulary: Vocabulary) -> list[Finding]:
-    """Returns everything worth a look, without what the vocabulary lists as reviewed.
+    """Returns all findings about a vocabulary except those that the vocabulary lists as reviewed.
 
     Args:
-        vocabulary: one that loads, so it has no conflicts.
+        vocabulary: Vocabulary to check.
 
     Raises:
-        MissingExtra: if inflect, which knows English plurals, is not installed.
+        MissingExtra: If inflect, which forms English plurals, is not installed.
     """
     findings = [*_duplicates(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
     findings += [*_similar(vocabulary), *_ambiguous(vocabulary)]
@@ -64,7 +63,7 @@ def check(vocabulary: Vocabulary) -> list[Finding]:
 
 
 def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Aliases (and ignore phrases) that another spelling already covers."""
+    """Yields the aliases and ignore phrases that match the same text as an earlier spelling."""
     for entries in (vocabulary.aliases, vocabulary.ignore, vocabulary.compounds):
         seen: dict[tuple[str, ...], str] = {}
         for entry in entries:
@@ -74,7 +73,7 @@ def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Aliases that do not find themselves."""
+    """Yields the aliases that the matcher does not find in their own text."""
     matcher = AliasMatcher(vocabulary)
     for alias, label in vocabulary.aliases.items():
         mentions = matcher.find(alias)
@@ -83,10 +82,10 @@ def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def inflector() -> Any:
-    """Returns the engine of inflect, which knows English plurals.
+    """Returns the inflect engine, which forms English plurals.
 
     Raises:
-        MissingExtra: if it is not installed.
+        MissingExtra: If inflect is not installed.
     """
     try:
         import inflect
@@ -96,7 +95,7 @@ def inflector() -> Any:
 
 
 def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the countable aliases whose plural the label does not list."""
+    """Yields the countable aliases whose plural is missing from the vocabulary."""
     engine = inflector()
     known = {tokenize_alias(alias) for alias in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
     for alias, label in vocabulary.aliases.items():
@@ -110,7 +109,7 @@ _PLURAL_IN_MANS = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
 
 
 def plural_of(engine: Any, alias: str) -> str | None:
-    """Returns the plural of a singular alias; None for one that is plural already or a mass noun."""
+    """Returns the plural of a singular alias, or None for plurals and mass nouns."""
     *before, last = alias.split()
     if not last.isalpha() or not last.islower() or set(before) & {"of", "by", "in", "and"}:
         return None
@@ -125,7 +124,7 @@ def plural_of(engine: Any, alias: str) -> str | None:
 
 
 def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Aliases of different labels that look alike: a typing error, or two labels for one thing."""
+    """Yields pairs of look-alike aliases with different labels: a typing error, or two labels for one thing."""
     from rapidfuzz import fuzz, process
 
     aliases = list(vocabulary.aliases)
@@ -138,7 +137,7 @@ def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the words with another meaning that no ignore phrase guards."""
+    """Yields the ambiguous aliases that no ignore phrase covers."""
     guards = (*vocabulary.ignore, *vocabulary.compounds, *vocabulary.heads)
     guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():
@@ -149,12 +148,12 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """The matches of one template of an ignore rule in captions.
+    """The matches of one ignore-rule template in captions.
 
     Attributes:
-        rule: the rule that it belongs to.
-        template: as written.
-        matched: the words that it matched, in lower case -> how often; empty if it matched nothing.
+        rule: The rule that contains the template.
+        template: The template as written.
+        matched: Matched text in lower case -> number of matches. The value is empty if nothing matched.
     """
 
     rule: IgnoreRule
@@ -163,14 +162,14 @@ class TemplateUse:
 
 
 def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[TemplateUse]:
-    """Returns the matches of the templates of the ignore rules, in the order of the files; a phrase counts for its
-    first one.
+    """Returns the matches of each ignore-rule template, in file order.
 
-    Those of an included file that hold no alias of the vocabulary are omitted.
+    A phrase that several templates contain counts for the first of these templates. Templates from included files are
+    omitted if none of their phrases contains an alias of the vocabulary.
 
     Args:
-        vocabulary: with the rules of its own file and of those that it includes.
-        captions: real texts.
+        vocabulary: Vocabulary with its own rules and the rules from included files.
+        captions: Real captions.
     """
     effective = {*vocabulary.ignore, *vocabulary.compounds}
     uses = [
@@ -196,7 +195,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
 
 @dataclass(frozen=True, slots=True)
 class VocabularyDifference:
-    """The changes from one vocabulary to another; every list is sorted."""
+    """The changes from one vocabulary to another. Every list is sorted."""
 
     labels_added: list[str]
     labels_removed: list[str]
@@ -213,8 +212,9 @@ class VocabularyDifference:
 
 
 def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
-    """Returns the labels, aliases ``(alias, label)`` and moves ``(alias, old label, new label)`` between two
-    vocabularies.
+    """Returns the labels, aliases and phrases that were added, removed or moved between two vocabularies.
+
+    Aliases are ``(alias, label)`` pairs, and moved aliases are ``(alias, old label, new label)`` triples.
     """
     before, after = old.aliases, new.aliases
     return VocabularyDifference(
@@ -231,7 +231,7 @@ def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
 
 
 def _guards(vocabulary: Vocabulary) -> set[str]:
-    """Returns its ignore phrases, and its compounds with the label that each names."""
+    """Returns the ignore phrases of a vocabulary, and its compounds with the labels that they name."""
     return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
 
 
@@ -239,10 +239,10 @@ _SPELLINGS = (("gray", "grey"), ("color", "colour"), ("donut", "doughnut"), ("ti
 
 
 def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns a mapping: label -> plural and spelling variants of its aliases that the vocabulary does not have yet.
+    """Returns the plural and spelling variants that a vocabulary lacks, as a mapping from label to variants.
 
     Raises:
-        MissingExtra: if inflect is not installed.
+        MissingExtra: If inflect is not installed.
     """
     engine = inflector()
     taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}

@@ -1,8 +1,8 @@
-"""From captions to mentions: whole words, leftmost then longest, exact on any Unicode text.
+"""The matcher, which finds mentions in captions: whole words, leftmost then longest, exact on any Unicode text.
 
-The walk of ``trie.py`` over the words of one caption defines a match; ``find`` is that walk. ``find_batch`` does the
-same for many captions at once (``matcher_batch.py``). Tests check that the two are equal, and equal to a third, slow
-and obvious search. ``uses.py`` decides what a caption does with a mention, and which mentions count.
+A match is defined by the search in ``trie.py`` over the words of one caption, which ``find`` performs. ``find_batch``
+returns the same mentions for many captions at once (``matcher_batch.py``). Tests compare both with a third, slow and
+obvious search. ``uses.py`` determines the use of each mention and which mentions count.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .vocabulary import Vocabulary, vocabulary_of
 
 
 class AliasMatcher:
-    """Finds the labels of a vocabulary in text.
+    """A matcher that finds the labels of a vocabulary in text.
 
-    Immutable after construction, so it can be shared between threads and pickled.
+    The matcher is immutable, so it can be shared between threads and pickled.
 
     Args:
-        vocabulary: labels, aliases and ignore phrases; the name of a shipped one, or a file.
-        claims: which mentions the batch form counts, see :mod:`scapo_eval.matching.uses`.
+        vocabulary: Labels, aliases and ignore phrases: a Vocabulary, the name of a shipped vocabulary, or a file.
+        claims: Reading that determines which mentions the batch methods count; see :mod:`scapo_eval.matching.uses`.
 
     Raises:
-        InputError: for an unknown reading.
+        InputError: If the reading is unknown.
 
     Example:
         >>> import scapo_eval
@@ -56,8 +56,9 @@ class AliasMatcher:
         return one_line(self, repr(self.vocabulary))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state without the tables, which are faster to rebuild than to send; the attributes of subclasses
-        are included.
+        """Returns the state without the search tables, which are faster to rebuild than to transfer.
+
+        The attributes of subclasses are included.
         """
         return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_words")}
 
@@ -69,13 +70,13 @@ class AliasMatcher:
         self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
-        """Returns every mention of one caption in text order, and how the caption uses it.
+        """Returns all mentions in one caption, in text order, each with its use.
 
         Args:
-            text: any string, lone surrogates and NUL included.
+            text: Any string, including strings with lone surrogates and NUL characters.
 
         Returns:
-            Mentions whose spans index ``text`` itself; they never overlap.
+            Non-overlapping mentions whose spans index ``text``.
         """
         labels = self.vocabulary.labels
         mentions, uses = self._read(shown(text), USES)
@@ -85,47 +86,45 @@ class AliasMatcher:
         ]
 
     def _read(self, text: str, uses: tuple[Use, ...]) -> tuple[list[tuple[int, int, int]], bytearray]:
-        """Returns the start, end and label id of the mentions of one caption, and what it does with each, as positions
-        in USES.
-        """
+        """Returns the start, end and label id of each mention in one caption, and the uses as positions in USES."""
         matches, cues = self._trie.matches_and_watched(text, _watch(uses, self._words))
         mentions = [match for match in matches if match[2] != IGNORED]
         return mentions, find_uses_of(text, mentions, cues, uses, self._words)
 
     def find_ignored(self, text: str) -> list[tuple[int, int]]:
-        """Returns ``(start, end)`` of every ignore phrase in a caption: text that only looks like a mention."""
+        """Returns ``(start, end)`` of every ignore phrase in a caption."""
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """Returns the mentions of many captions that count, as columns: those of ``find`` that the reading does not
-        omit.
+        """Returns the mentions of many captions that the reading counts, as columns.
 
         Args:
-            texts: the captions.
+            texts: Captions.
         """
         mentions, counts = self.find_all(texts)
         return mentions if counts.all() else mentions.only(counts)
 
     def find_all(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.bool_]]:
-        """Returns every mention of many captions, and whether it counts.
+        """Returns all mentions in many captions, with a mask of the mentions that the reading counts.
 
         Args:
-            texts: the captions.
+            texts: Captions.
 
         Returns:
-            Mentions, and a (mentions,) bool of those that the reading does not omit.
+            The mentions, and a (mentions,) bool mask.
         """
         mentions, uses = self.find_left_out(texts)
         return mentions, ~left_out_codes(self.claims)[uses]
 
     def find_left_out(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Returns every mention of many captions, and which of the uses that the reading omits it has.
+        """Returns all mentions in many captions, with the use of each mention that the reading omits.
 
         Args:
-            texts: the captions.
+            texts: Captions.
 
         Returns:
-            Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`; 0 for all other uses.
+            The mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The code is
+            0 for uses that the reading does not omit.
         """
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
@@ -138,13 +137,14 @@ class AliasMatcher:
         return batch.mentions, find_uses(texts, *batch, left_out, self._words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Returns every mention of many captions, as of :meth:`find`, and what its caption does with it.
+        """Returns all mentions in many captions, with their uses.
 
         Args:
-            texts: the captions.
+            texts: Captions.
 
         Returns:
-            Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
+            The mentions, as from :meth:`find`, and their (mentions,) uses as positions in
+            :data:`~scapo_eval.matching.uses.USES`.
         """
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
@@ -153,7 +153,7 @@ class AliasMatcher:
 
 
 class _Identity:
-    """A vocabulary as a key: equal to itself only, so that nothing of it has to be compared."""
+    """A cache key that compares a vocabulary by identity, so that its content need not be compared."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -167,7 +167,9 @@ class _Identity:
 
 @lru_cache(maxsize=8)
 def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
-    """Returns the tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
+    """Returns the search tables of a vocabulary for a set of uses. Matchers in one process share these read-only
+    tables.
+    """
     trie, words = AliasTrie(key.vocabulary), SpecialWords.of(key.vocabulary)
     return trie, BatchMatcher(trie, _watch(uses, words), look="modifier" in uses), words
 

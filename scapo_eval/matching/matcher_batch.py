@@ -1,8 +1,8 @@
-"""The batch form of the matcher: the walk of ``trie.py`` over the words of about a thousand captions at once in numpy.
+"""The batch form of the matcher, which searches about a thousand captions at once with NumPy.
 
-Each step is one operation over all words of the batch: word borders by comparing neighboring bytes, an exact hash table
-for the words that occur in the vocabulary (one word in ten), then the trie as arrays for those. A caption that is not
-ASCII, typographic marks apart, is walked word by word.
+Each step is one array operation over all words of the batch. Word borders are found by comparing neighboring bytes. An
+exact hash table finds the words of the vocabulary (about one word in ten). The trie, stored as arrays, is then searched
+for these words. Captions with non-ASCII characters other than typographic marks are searched word by word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .trie import NO_END, AliasTrie
 from .visible import disguises, is_disguised
 
 BATCH = 1024
-"""Captions per numpy pass; much larger batches fall out of the processor's cache."""
+"""Number of captions per NumPy pass. Much larger batches do not fit into the processor cache."""
 
 _NO_ASCII, _UNREAD = 254, 255  # in a table of ASCII characters: there is none; not asked for yet
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
@@ -34,16 +34,16 @@ Ints = NDArray[Any]  # of some integer type
 
 
 class _ToAscii:
-    """One ASCII character for each character outside ASCII, so that every offset stays.
+    """A converter that replaces each non-ASCII character by one ASCII character, so that offsets do not change.
 
-    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe, a
-    hyphen and a quotation mark become themselves in ASCII, other borders a border. What could match an ASCII alias (the
-    long s, ligatures), what an alias itself holds and letters of scripts without spaces have no such character, and the
-    text is walked word by word.
+    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias. A space, apostrophe, hyphen
+    or quotation mark becomes its ASCII form, and other punctuation becomes a word border. Some characters have no
+    replacement: characters that could match an ASCII alias (the long s, ligatures), characters that occur in aliases,
+    and letters of scripts without spaces. Texts with such characters are searched word by word.
 
     Args:
-        trie: the aliases.
-        watch: the watched words.
+        trie: Aliases to find.
+        watch: Additional words to report.
     """
 
     def __init__(self, trie: AliasTrie, watch: Iterable[str]) -> None:
@@ -57,7 +57,7 @@ class _ToAscii:
         self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
-        """Returns the texts in ASCII, None for what is walked word by word."""
+        """Returns the texts in ASCII, with None for texts that must be searched word by word."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         wide = (codes > 127).nonzero()[0]
         characters = codes[wide]
@@ -97,15 +97,16 @@ class _ToAscii:
 
 
 class Found(NamedTuple):
-    """The results of a batch.
+    """The mentions and watched words of a batch.
 
     Attributes:
-        mentions: of the aliases.
-        watched: the watched words, inside of mentions or not.
-        look: (mentions,) bool, False if neither can a noun follow a mention nor is it in capitals;
-            all True unless asked for.
-        quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
-        asking: captions, all those among them with a question mark.
+        mentions: Mentions of aliases.
+        watched: Watched words, inside or outside of mentions.
+        look: (mentions,) bool, false for mentions that no noun can follow and that are not in capitals. All values are
+            true if ``look`` was not requested.
+        quoting: Indices of captions, including all captions with a mention between nearby quotation marks. The value is
+            empty if ``look`` was not requested.
+        asking: Indices of captions, including all captions with a question mark.
     """
 
     mentions: MentionColumns
@@ -116,12 +117,12 @@ class Found(NamedTuple):
 
 
 class BatchMatcher:
-    """Finds the mentions of many captions, equal to the walk word by word on each.
+    """A matcher for many captions. The results equal those of the word-by-word search.
 
     Args:
-        trie: the aliases.
-        watch: further words that are reported, each with its position.
-        look: whether ``Found.look`` is asked for.
+        trie: Aliases to find.
+        watch: Additional words to report -> value to report.
+        look: True to compute ``Found.look`` and ``Found.quoting``.
     """
 
     def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False) -> None:
@@ -131,7 +132,7 @@ class BatchMatcher:
         self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
-        """Returns the mentions and the watched words of captions, in passes of about BATCH."""
+        """Returns the mentions and watched words of captions, computed in passes of about BATCH captions."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         if len(passes) == 1:
@@ -173,11 +174,11 @@ class _Words:
     """The words of a batch.
 
     Attributes:
-        byte: the texts in one, as written.
+        byte: Bytes of the concatenated texts.
         starts, ends: (words,) span of each word in ``byte``.
-        eight_bytes: bytes ``k`` to ``k + 7`` of ``byte`` as one number at ``k``.
-        head: (words,) first eight bytes of each word, zero-padded, in one case.
-        slot: (words,) slot of the head in the hash table.
+        eight_bytes: (positions,) integers. Entry ``k`` contains bytes ``k`` to ``k + 7``.
+        head: (words,) first eight bytes of each word as an integer, in lower case and zero-padded.
+        slot: (words,) hash-table slot of each head.
     """
 
     byte: NDArray[np.uint8]
@@ -189,33 +190,34 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """Returns ``table[index]``, faster; an index beyond the end gives the last entry. The table must be in memory
-    unchanged.
+    """Returns ``table[index]``, but faster. An index beyond the end selects the last entry.
+
+    The table must be contiguous in memory.
     """
     return table.take(index, mode="clip")
 
 
 _ONE_CASE = np.uint64(0x2020202020202020)
-"""A bit that letters have in lower case and digits always, for eight bytes: set, it folds a word."""
+"""Bit mask for eight bytes that converts letters to lower case and leaves digits unchanged."""
 
 _FULL = 1 << 56
-"""Eight bytes of a word, not fewer, make a number from here on."""
+"""Smallest integer that represents eight nonzero bytes."""
 
 _SLOTS = 1 << 16  # of a hash table
 
 
 def _hash(keys: Ints) -> Ints:
-    """Returns the slots of numbers of 64 bits."""
+    """Maps 64-bit integers to the slots of a hash table."""
     slots: Ints = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     slots >>= np.uint64(48)
     return slots.view(np.int64)
 
 
 class _HashTable:
-    """A hash table of the entries 1, 2...; 0 stands for none.
+    """A hash table with entries numbered from 1. Entry 0 means that nothing was found.
 
     Args:
-        slots: (1 + entries,) of each entry, the first is unused.
+        slots: (1 + entries,) slot of each entry. Element 0 is unused.
     """
 
     def __init__(self, slots: Ints) -> None:
@@ -227,9 +229,7 @@ class _HashTable:
         self._next[order[np.flatnonzero(again) - 1]] = order[again]
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
-        """Returns the entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 if there is
-        none.
-        """
+        """Returns, for each slot, the first entry for which ``is_same(rows of the slots, entries)`` is true, or 0."""
         entries: Ints = _gather(self._first, slots)
         candidate = entries
         rows: Any = slice(None)
@@ -243,13 +243,15 @@ class _HashTable:
 
 
 _ALONE, _PHRASE, _LONGER = 1, 2, 4
-"""What may begin at a word: an alias of one word, or a watched word; an alias of several; one of more than two."""
+"""Flags for matches that may begin at a word: a one-word alias or watched word, an alias of several words, and an alias
+of more than two words.
+"""
 
 
 class _TrieTables:
-    """The trie as arrays, and the walk over all words of a batch at once.
+    """The trie as arrays, with a search over all words of a batch at once.
 
-    Words of the vocabulary are numbered from 1; 0 is any other word.
+    Vocabulary words are numbered from 1. Number 0 represents any other word.
     """
 
     _PREFIXES = 1 << 18  # entries of the prefix filter
@@ -306,8 +308,9 @@ class _TrieTables:
         self._watch[watched] = list(watch.values())
 
     def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
-        """Returns the first and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its
-        first.
+        """Returns the first eight and the last eight bytes of words as integers, in lower case.
+
+        Shorter words are padded with zero bytes on the right.
         """
         one_case = _ONE_CASE & self._mask[np.minimum(np.fromiter(map(len, words), dtype=np.int64), 8)]
         head = np.array([word[:8] for word in words], dtype="S8").view("<u8")
@@ -315,14 +318,16 @@ class _TrieTables:
         return head | one_case, tail | one_case
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
-        """Returns the hash of a prefix that goes on with the word in a slot; that of one word is its slot."""
+        """Returns the hash of a prefix extended by the word in a slot. The hash of a one-word prefix is the slot
+        itself.
+        """
         return (before * 40503 + slot) & (self._PREFIXES - 1)
 
     def _edge(self, node: Any, join: Any, word: Any) -> Any:
         return (node * len(self._joins) + join) * len(self._length) + word
 
     def find(self, texts: Sequence[str]) -> Found:
-        """Returns the mentions and the watched words of ASCII captions."""
+        """Returns the mentions and watched words of ASCII captions."""
         joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
         byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
@@ -352,7 +357,7 @@ class _TrieTables:
 
     @staticmethod
     def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
-        """Returns the captions in which a mention stands between two near quotation marks."""
+        """Returns the indices of captions in which a mention lies between two nearby quotation marks."""
         marks = _places(joined, '"')
         mention = np.searchsorted(start, marks)
         near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
@@ -360,17 +365,17 @@ class _TrieTables:
 
     @staticmethod
     def _owners(offsets: Ints, places: Ints) -> list[int]:
-        """Returns the captions that hold places in the joined text."""
+        """Returns the indices of the captions that contain the given positions of the joined text."""
         owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
-        """Returns (mentions,) bool: whether a word that may be a noun follows, or the last letter is no small one.
+        """Returns a (mentions,) mask of the mentions that a noun may follow or that do not end in a lower-case letter.
 
         Args:
-            text: the words of the batch.
-            end: of the mentions in it.
-            following: the word behind each.
+            text: Words of the batch.
+            end: End offset of each mention.
+            following: Index of the word after each mention.
         """
         around = text.eight_bytes[end - 1].view(np.uint8).reshape(-1, 8)
         gap, behind = around[:, 1], around[:, 2]
@@ -388,7 +393,7 @@ class _TrieTables:
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
-        """Returns the columns of spans in the joined text, where each caption begins at its offset."""
+        """Converts spans in the joined text to columns with offsets relative to each caption."""
         indptr = np.append(np.searchsorted(start, offsets), len(start))
         shift = np.repeat(offsets, np.diff(indptr))
         return MentionColumns(
@@ -397,7 +402,7 @@ class _TrieTables:
 
     @staticmethod
     def _words(byte: NDArray[np.uint8]) -> tuple[Ints, Ints]:
-        """Returns the start and end of every word, by comparing each byte's class with its neighbor's."""
+        """Returns the start and end of every word, found by comparing the class of each byte with its neighbor's."""
         inside = _in_range(byte | 0x20, "a", "z")
         inside |= _in_range(byte, "0", "9")
         inside |= byte == ord("_")
@@ -408,13 +413,15 @@ class _TrieTables:
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
-        """Returns the last eight bytes of some words that have as many."""
+        """Returns the last eight bytes of words with at least eight bytes, as integers in lower case."""
         tails: Ints = text.eight_bytes[text.ends[at] - 8]
         tails |= _ONE_CASE
         return tails
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
-        """Vocabulary word of the words at some positions, 0 if there is none. Exact: compared in full."""
+        """Returns the number of the vocabulary word at each position, or 0. Words are compared in full, not only by
+        hash.
+        """
         head = text.head[at]
 
         def is_same(rows: Any, word: Ints) -> NDArray[np.bool_]:
@@ -426,7 +433,7 @@ class _TrieTables:
         return self._by_head.find(text.slot[at], is_same)
 
     def _is_whole(self, text: _Words, at: Ints, word: Ints) -> NDArray[np.bool_]:
-        """Returns whether words of eight letters or more are vocabulary words that begin like them."""
+        """Returns a mask of the words that equal the given vocabulary words. All words have at least eight bytes."""
         length = text.ends[at] - text.starts[at]
         same: NDArray[np.bool_] = (self._tail[word] == self._tails(text, at)) & (self._length[word] == length)
         for k in (same & (length > 16)).nonzero()[0] if self._long else ():  # the middle of very long words
@@ -435,8 +442,10 @@ class _TrieTables:
         return same
 
     def _begins(self, slot: Ints) -> tuple[Ints, Ints]:
-        """Returns the words at which a match may begin, or that may be watched; of these the rows where several words
-        may.
+        """Returns the positions of words at which a match may begin or that may be watched.
+
+        Returns:
+            The word positions, and the rows among them at which an alias of several words may begin.
         """
         what = _gather(self._one, slot)
         prefix = self._prefix_hash(slot[:-1], slot[1:])
@@ -449,13 +458,13 @@ class _TrieTables:
         return begin, (what[begin] & _PHRASE > 0).nonzero()[0]
 
     def _walk(self, text: _Words, begin: Ints, word: Ints, phrases: Ints) -> tuple[Ints, Ints, Ints]:
-        """Returns the first word, last word and label id of every mention: of all matches the leftmost, then longest.
+        """Returns the first word, last word and label id of every mention. Leftmost matches win, then longest matches.
 
         Args:
-            text: the words of the batch.
-            begin: words at which a match may begin.
-            word: (begin,) which word of the vocabulary each is.
-            phrases: rows of ``begin`` at which an alias of more than one word may begin.
+            text: Words of the batch.
+            begin: Positions of words at which a match may begin.
+            word: (begin,) vocabulary number of each word.
+            phrases: Rows of ``begin`` at which an alias of several words may begin.
         """
         label, last = self._alone[word], begin.copy()
         node = self._root[word[phrases]]
@@ -482,14 +491,16 @@ class _TrieTables:
         return begin[kept], last[kept], label[kept]
 
     def _edge_after(self, node: Ints, join: Ints, word: Ints) -> Ints:
-        """Edge from each node by a join (-1: by none) and a word, 0 if there is none."""
+        """Returns the edge from each node by a join and a word, or 0 if there is no such edge. Join -1 never has an
+        edge.
+        """
         key = self._edge(node, join, word)
         edge = self._by_edge.find(_hash(key), lambda rows, edge: self._edge_keys[edge] == key[rows])
         edge[join < 0] = 0
         return edge
 
     def _join(self, byte: NDArray[np.uint8], left: Ints, right: Ints) -> Ints:
-        """Join id of the text between two neighboring words, -1 if no alias has such a join."""
+        """Returns the join id of the text between neighboring words, or -1 if no alias contains the join."""
         first = byte[left]
         longer = right - left > 1
         join = np.where(longer, -1, self._join_of_byte[first])
@@ -500,7 +511,7 @@ class _TrieTables:
 
     @staticmethod
     def _leftmost(begin: Ints, last: Ints) -> NDArray[np.bool_]:
-        """Returns which matches are kept if each one hides those that begin inside it."""
+        """Returns a mask of the matches to keep. A kept match hides all matches that begin inside it."""
         kept = np.ones(len(begin), dtype=bool)
         np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # reached by none before it
         # of several in a row that are reached, the first is hidden by the match before it, which is kept
@@ -517,7 +528,7 @@ class _TrieTables:
 
 
 def _places(joined: str, mark: str) -> Ints:
-    """Returns the offsets of a character in a text."""
+    """Returns all offsets at which a character occurs in a text."""
     places = []
     at = joined.find(mark)
     while at >= 0:
@@ -527,5 +538,5 @@ def _places(joined: str, mark: str) -> Ints:
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:
-    """Returns which bytes lie between two characters; unsigned differences wrap, so that it is one comparison."""
+    """Returns a mask of the bytes between two characters. Unsigned differences wrap, so one comparison is enough."""
     return byte - ord(low) <= ord(high) - ord(low)

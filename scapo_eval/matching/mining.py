@@ -1,9 +1,9 @@
-"""Finds the words that models mention and a vocabulary lacks: candidates from rollouts, and a draft made of them.
+"""Candidate words for a vocabulary: frequent words in rollouts that the vocabulary lacks, and a draft of labels.
 
-The paper builds its vocabulary from rollouts (section 3.1): extract entity mentions, normalize, cluster,
-curate by hand. ``mine`` extracts without any model or data: a noun phrase is the text between a
-determiner, number or preposition and the next function word, and its head is the last word. That finds
-frequent nouns reliably and rare ones roughly; a spaCy pipeline can be given instead.
+The paper builds its vocabulary from rollouts (section 3.1): it extracts entity mentions, normalizes and clusters them,
+and curates the result by hand. ``mine`` extracts mentions without a model or data. A noun phrase is the text between a
+determiner, number or preposition and the next function word, and its head is the last word. This rule finds frequent
+nouns reliably and rare nouns roughly. A spaCy pipeline can replace the rule.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class CandidatePhrase:
     """A phrase that the vocabulary does not cover.
 
     Attributes:
-        phrase: in the singular, lower case.
-        captions: number of captions with it.
-        forms: surface form -> occurrences.
-        examples: a few contexts, for the person who decides.
+        phrase: Singular form of the phrase, in lower case.
+        captions: Number of captions that contain the phrase.
+        forms: Surface form -> number of occurrences.
+        examples: A few contexts for the person who curates the vocabulary.
     """
 
     phrase: str
@@ -82,17 +82,17 @@ class CandidatePhrase:
 def mine(
     texts: Iterable[str], vocabulary: Vocabulary, *, min_captions: int = 3, spacy_model: str | None = None
 ) -> list[CandidatePhrase]:
-    """Returns the noun phrases outside the vocabulary, the most frequent first.
+    """Returns the noun phrases that a vocabulary does not cover, most frequent first.
 
     Args:
-        texts: captions or rollouts.
-        vocabulary: what is covered already; a phrase that overlaps a mention or an ignore phrase is omitted.
-        min_captions: phrases of fewer captions are omitted.
-        spacy_model: name or path of a spaCy pipeline whose noun chunks are used instead of the rules.
+        texts: Captions or rollouts.
+        vocabulary: Existing vocabulary. Phrases that overlap a mention or an ignore phrase are omitted.
+        min_captions: Minimum number of captions that contain a phrase.
+        spacy_model: Name or path of a spaCy pipeline whose noun chunks replace the built-in rules.
 
     Raises:
-        MissingExtra: if inflect (or spaCy, if asked for) is not installed.
-        InputError: if the spaCy pipeline cannot be loaded.
+        MissingExtra: If inflect is not installed, or spaCy is requested but not installed.
+        InputError: If the spaCy pipeline cannot be loaded.
     """
     engine = inflector()
     matcher = AliasMatcher(vocabulary)
@@ -126,7 +126,7 @@ def _singular(engine: Any, phrase: str) -> str:
 
 
 def _phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the head nouns and two-word compounds by rule; see the module."""
+    """Yields the spans of head nouns and two-word compounds, found by the rules that the module describes."""
     chunk: list[re.Match[str]] = []
     opened = False
     for token in [*_TOKEN.finditer(text), None]:
@@ -178,7 +178,7 @@ def _spacy_phrases(model: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed label: a head noun with its forms and the compounds that name a kind of it."""
+    """A proposed label: a head noun with its forms and the compounds that name a kind of the object."""
 
     label: str
     aliases: list[str]
@@ -187,13 +187,15 @@ class Draft:
 
 
 def cluster(candidates: Iterable[CandidatePhrase]) -> list[Draft]:
-    """Groups candidates into draft labels: singular and plural, spelled apart or together, kinds under their head.
+    """Groups candidates into draft labels.
+
+    A draft combines singular and plural forms, spellings as one word or two, and compounds with the same head noun.
 
     Args:
-        candidates: from :func:`mine`.
+        candidates: Candidates from :func:`mine`.
 
     Returns:
-        Drafts, the most frequent first; a person decides what stays (paper, section 3.1).
+        Drafts, most frequent first. A person decides which drafts to keep (paper, section 3.1).
     """
     ranked = sorted(candidates, key=lambda c: (-c.captions, c.phrase))
     glued = {c.phrase.replace(" ", "").replace("-", ""): c.phrase for c in reversed(ranked)}

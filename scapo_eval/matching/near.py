@@ -1,10 +1,15 @@
-"""Near misses: words that are no aliases and nearly are ("carr", "bycicle", "cha1r").
+"""Near misses: words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
 
-A policy that is charged for naming what is missing may learn to misspell it. A word is a near miss of an alias if
-digits in it stand for letters, if it is the alias with a letter doubled or a double one single, or, of labels' own long
-names, if one letter differs or all are there in another order, both begin and end alike, and it is no inflection of a
-known word. Words of the vocabulary, function words, the nouns and verbs that descriptions use, and the English words
-that lie so near to a common label, are none.
+A policy that is charged for naming absent objects may learn to misspell their names. A word is a near miss of an alias
+in three cases:
+
+- Digits in the word replace letters of the alias.
+- A letter of the alias is doubled in the word, or a double letter is single.
+- The alias is the name of a label with at least seven letters. One letter of the word differs from the name, or all
+  letters occur in another order. The first and last letters agree, and the word is not an inflection of a known word.
+
+Known words are never near misses: words of the vocabulary, function words, common nouns and verbs of descriptions, and
+English words that resemble a common label.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from .visible import plain_letters, shown
 from .vocabulary import Vocabulary, tokenize_alias
 
 LONG = 7
-"""Letters of a label's name from which on a word that differs in one letter is taken for it."""
+"""Minimum length of a label's name for which a word that differs in one letter is a near miss."""
 
 _DIGITS = [str.maketrans("01345789", letters) for letters in ("oieastbg", "oleastbg")]
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -40,10 +45,10 @@ _ENGLISH = frozenset(
 
 
 class NearMisses:
-    """Finds the near misses of the aliases of a vocabulary that are single words of ASCII letters.
+    """A detector of near misses of single-word ASCII aliases.
 
     Args:
-        vocabulary: labels and aliases.
+        vocabulary: Labels and aliases.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -69,7 +74,7 @@ class NearMisses:
         self._remembered: dict[str, int | None] = {}
 
     def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Returns the index of the text, start and label id of every near miss."""
+        """Returns the text index, start offset and label id of every near miss."""
         misses = []
         for k, text in enumerate(texts):
             lowered = plain_letters(shown(text)).lower()
@@ -92,7 +97,7 @@ class NearMisses:
         return self._remembered[word]
 
     def _find_word(self, word: str) -> int | None:
-        """Returns the label id of the alias that a word nearly is."""
+        """Returns the label id of the alias that a word misspells, or None."""
         if not word.isascii():
             return None
         if not word.isalpha():
@@ -113,21 +118,21 @@ class NearMisses:
 
 
 def _keys(word: str) -> Iterator[str]:
-    """Yields the keys that two long words share if they differ in one letter, or in the order of letters."""
+    """Yields keys such that two words share a key if they differ in one letter or only in letter order."""
     yield from (word[:k] + word[k + 1 :] for k in range(len(word)))
     yield word
     yield "".join(["=", *sorted(word)])
 
 
 def _differ_little(word: str, alias: str) -> bool:
-    """Returns whether two words differ in one letter, or in the order of their letters only."""
+    """Returns True if two words differ in at most one letter or only in letter order."""
     from rapidfuzz.distance import OSA
 
     return sorted(word) == sorted(alias) or bool(OSA.distance(word, alias, score_cutoff=1) <= 1)
 
 
 def _stems(word: str) -> Iterable[str]:
-    """Returns the words of which a word may be an inflection."""
+    """Yields the possible stems of an inflected word."""
     for ending in ("s", "es", "ed", "d", "ing", "er", "ers", "ly", "y", "'s"):
         if word.endswith(ending):
             yield word.removesuffix(ending)

@@ -1,7 +1,7 @@
-"""Ignore rules: phrases in which a word does not name its thing, written as templates that a person can review.
+"""Ignore rules: reviewable templates of phrases in which a word does not name its object.
 
-A template is a phrase with choices: ``{red|green} light{|s}`` stands for four phrases, an empty choice for nothing, and
-``{color}`` for the words of a named list. Each rule says its class and its reason::
+A template is a phrase with choices. ``{red|green} light{|s}`` represents four phrases, in which an empty choice adds
+nothing, and ``{color}`` represents the words of a named list. Each rule states its class and its reason::
 
     lists:
       color: [red, green, blue]
@@ -10,11 +10,10 @@ A template is a phrase with choices: ``{red|green} light{|s}`` stands for four p
         reason: The color orange among other colors.
         phrases: ["{color} and orange", "orange and {color}"]
 
-A rule with ``names: last`` (or ``first``) is of compounds that are what their last (first) words are: a "baseball
-cap" is a hat to a vocabulary with caps, a "bottle of water" a bottle, and neither is a ball or water. To a vocabulary
-without a word for it, such a phrase names nothing, as any other.
-
-``docs/vocabulary.md`` describes the file; ``vocab check`` shows what each rule matched in given captions.
+A rule with ``names: last`` (or ``first``) contains compounds that name the object of their last (first) words. A
+"baseball cap" is a cap, not a ball, and a "bottle of water" is a bottle, not water. If the vocabulary has no alias for
+these words, the phrase names nothing.
+``docs/vocabulary.md`` describes the file, and ``vocab check`` prints the matches of each rule in given captions.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from typing import Any, Literal, get_args
 from ..base.errors import InputError, short_repr
 
 CLASSES = ("brand", "color", "depiction", "idiom", "material", "modifier", "other sense", "photograph", "verb")
-"""What the word does in place of naming its thing."""
+"""Classes of ignore rules. A class describes the function of a word that does not name its object."""
 
 Names = Literal["", "first", "last"]
-"""The end of a phrase whose thing it is; empty if it names nothing."""
+"""Position of the words that determine the object of a compound. The value is empty if the phrase names nothing."""
 
 LIMIT = 20_000
-"""Phrases that one template may stand for."""
+"""Maximum number of phrases that one template may represent."""
 
 LIMIT_OF_LIST = 50 * LIMIT
-"""Phrases that a list of templates may stand for."""
+"""Maximum number of phrases that a list of templates may represent."""
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 _SPACES = re.compile(r"\s+")
@@ -48,10 +47,10 @@ class IgnoreRule:
     """Templates that share a class and a reason.
 
     Attributes:
-        kind: one of CLASSES; empty for phrases listed without one.
-        reason: a sentence for the person who reviews it.
-        templates: each as written, with the phrases that it stands for.
-        names: which of its words says what each phrase is.
+        kind: One of CLASSES. The value is empty for phrases that are listed without a class.
+        reason: An explanation for reviewers.
+        templates: Template as written -> phrases that it represents.
+        names: Position of the words that determine the object of a compound.
     """
 
     kind: str
@@ -61,15 +60,15 @@ class IgnoreRule:
 
     @property
     def phrases(self) -> list[str]:
-        """The phrases of the templates, in order."""
+        """The distinct phrases of all templates, in order."""
         return list(dict.fromkeys(phrase for phrases in self.templates.values() for phrase in phrases))
 
 
 def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator[IgnoreRule]:
-    """Yields the rules of an ``ignore`` list: templates, and mappings of class, reason and phrases.
+    """Yields the rules of an ``ignore`` list, which contains templates and mappings with class, reason and phrases.
 
     Raises:
-        InputError: for another type, an unknown class or list, or a malformed or too large template.
+        InputError: If an entry has the wrong type, a class or list is unknown, or a template is malformed or too large.
     """
     if not isinstance(entries, list):
         raise InputError(f"'ignore': expected a list, found {short_repr(entries)}")
@@ -97,10 +96,10 @@ def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> Ignor
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:
-    """Returns the named word lists of a file; a list may use those before it.
+    """Returns the named word lists of a file. A list may refer to lists above it.
 
     Raises:
-        InputError: if it is not a mapping of names to lists of words.
+        InputError: If ``lists`` is not a mapping from names to lists of words.
     """
     if not isinstance(lists, dict):
         raise InputError(f"'lists': expected names with lists of words, found {short_repr(lists)}")
@@ -113,7 +112,7 @@ def parse_lists(lists: object) -> dict[str, list[str]]:
 
 
 def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Returns a mapping: template -> the phrases it stands for."""
+    """Returns a mapping from each template to the phrases that it represents."""
     phrases: dict[str, list[str]] = {}
     size = 0
     for template in texts(owner, words):
@@ -125,10 +124,10 @@ def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> 
 
 
 def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the phrases that a template stands for, in order; white space is that of a phrase.
+    """Returns the phrases that a template represents, in order and with normalized white space.
 
     Raises:
-        InputError: for a brace without its partner, an unknown list, or more than LIMIT phrases.
+        InputError: If a brace is unbalanced, a list is unknown, or the template represents more than LIMIT phrases.
     """
     parts = _CHOICE.split(template)
     if any(c in part for part in parts[::2] for c in "{}|"):
@@ -157,10 +156,11 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def text_of(key: str, value: object) -> str:
-    """Returns a text of a vocabulary file, empty if there is none; an unquoted number becomes its digits.
+    """Returns a text value of a vocabulary file. A missing value becomes an empty text, and a number becomes its
+    digits.
 
     Raises:
-        InputError: for a list, a mapping or a Boolean.
+        InputError: If the value is a list, a mapping or a Boolean.
     """
     if value is None:
         return ""
@@ -170,10 +170,10 @@ def text_of(key: str, value: object) -> str:
 
 
 def texts(owner: str, words: object) -> list[str]:
-    """Returns a list of texts of a vocabulary file.
+    """Returns a list of texts from a vocabulary file.
 
     Raises:
-        InputError: if it is not a list, or contains anything but text.
+        InputError: If the value is not a list, or an element is not a text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
         raise InputError(f"'{owner}': expected a list of aliases, found {short_repr(words)}")

@@ -1,9 +1,10 @@
-"""The aliases of a vocabulary as a trie of words, and the walk that defines what a mention is.
+"""The aliases of a vocabulary as a trie of words, and the search that defines a mention.
 
-An alias is the path ``word, join, word...`` of :func:`scapo_eval.matching.vocabulary.tokenize_alias`.
-A match is a path that the words of a text follow to a node at which an alias or an ignore phrase ends: leftmost, then
-longest, never overlapping.
-The batch form in ``matcher_batch.py`` makes the same walk over many texts at once.
+An alias is the path ``word, join, word...`` of :func:`scapo_eval.matching.vocabulary.tokenize_alias`. The words of a
+text match if they follow a path to a node at which an alias or an ignore phrase ends. The leftmost match wins, then the
+longest, and matches never overlap.
+
+``matcher_batch.py`` performs the same search on many texts at once.
 """
 
 from __future__ import annotations
@@ -18,27 +19,26 @@ from .visible import plain_letters, without_breaks
 from .vocabulary import PART, Vocabulary, alias_path
 
 NO_END = -1
-"""In place of a label id: no alias ends at this node."""
+"""Value in place of a label id for nodes at which no alias ends."""
 
 IGNORED = -2
-"""In place of a label id: an ignore phrase ends at this node."""
+"""Value in place of a label id for nodes at which an ignore phrase ends."""
 
 
 class AliasTrie:
     """Aliases and ignore phrases as paths of words.
 
-    Node 0 is the beginning, and one edge leads to every other node.
+    Node 0 is the root. Exactly one edge leads to every other node.
 
     Args:
-        vocabulary: labels, aliases and ignore phrases.
+        vocabulary: Labels, aliases and ignore phrases.
 
     Attributes:
-        words: word -> its number, from 1; 0 stands for any other word.
-        joins: join -> its number, from 0.
-        labels: (nodes,) id of the label whose alias ends at a node, IGNORED or NO_END.
-        before, join, word: (nodes,) where the edge to a node begins, and by which join and word it leads there; the
-            first is unused.
-        depth: (nodes,) words on the way to a node.
+        words: Word -> number, from 1. Number 0 represents any other word.
+        joins: Join -> number, from 0.
+        labels: (nodes,) id of the label whose alias ends at the node, IGNORED or NO_END.
+        before, join, word: (nodes,) origin, join and word of the edge to each node. The entries of node 0 are unused.
+        depth: (nodes,) number of words on the path to each node.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -80,13 +80,13 @@ class AliasTrie:
         self._inner = np.bincount(self.before[1:], minlength=len(key)).astype(bool).tobytes()
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Returns ``(start, end, label id or IGNORED)`` of every match in text order."""
+        """Returns an iterator over ``(start, end, label id or IGNORED)`` of every match, in text order."""
         return iter(self._matches(_words(text)))
 
     def matches_and_watched(
         self, text: str, watch: Mapping[str, int]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """Yields as ``matches`` does, and ``(start, end, its value)`` of every word that is in a mapping."""
+        """Returns the result of :meth:`matches`, and ``(start, end, value)`` of each word that occurs in a mapping."""
         read = _words(text)
         return self._matches(read), _watched(read, watch)
 
@@ -116,7 +116,7 @@ class AliasTrie:
 
 
 def watched(text: str, watch: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Returns ``(start, end, its value)`` of every word of a text that is in a mapping."""
+    """Returns ``(start, end, value)`` of every word of a text that is a key of ``watch``."""
     return _watched(_words(text), watch)
 
 
@@ -124,10 +124,10 @@ class _Words(NamedTuple):
     """The words of a text.
 
     Attributes:
-        body: the text as it is read (see ``visible.py``), in NFC.
-        spans: of its words.
-        words: folded.
-        nfc_map: the way back to the original; None if the two are the same.
+        body: Visible form of the text (see ``visible.py``), in NFC.
+        spans: Spans of the words in ``body``.
+        words: The words, case-folded.
+        nfc_map: Mapping from ``body`` to positions in the original text. The value is None if the two texts are equal.
     """
 
     body: str
@@ -136,7 +136,7 @@ class _Words(NamedTuple):
     nfc_map: tuple[str, list[int], list[int]] | None
 
     def original(self, first: int, last: int) -> tuple[int, int]:
-        """Returns the span in the original text from one word to another."""
+        """Returns the span in the original text from the start of word ``first`` to the end of word ``last``."""
         start, end = self.spans[first][0], self.spans[last][1]
         return (self.nfc_map[1][start], self.nfc_map[2][end - 1]) if self.nfc_map else (start, end)
 

@@ -1,23 +1,24 @@
-"""Decides what a caption does with its mentions, and which of them a reading counts.
+"""Uses of mentions: the rules that determine how a caption uses a mention, and the readings that count mentions.
 
-The paper counts every mention. A caption also denies ("there are no people"), guesses ("possibly a phone"), quotes ("a
-sign that reads 'BUS'"), says what something is for ("a place for guests"), speaks of the world ("typical of kitchens"),
-likens ("shaped like an apple"), or lets a word only say what kind another thing is ("a bus route"). A reading leaves
-some of these out:
+The paper counts every mention. However, a caption can also deny an object ("there are no people"), guess ("possibly a
+phone") or quote ("a sign that reads 'BUS'"). It can state a purpose ("a place for guests"), generalize ("typical of
+kitchens"), compare ("shaped like an apple"), or use a word as a modifier ("a bus route"). A reading omits some of these
+uses:
 
-- ``all``: nothing (the paper).
-- ``asserted``: what is negated or asked.
-- ``certain``: these and what is hedged.
-- ``visual``: what is negated, asked, quoted, a purpose, generic, a comparison or a modifier; guesses stay.
+- ``all`` omits nothing (the paper's choice).
+- ``asserted`` omits negated mentions and questions.
+- ``certain`` also omits hedged mentions.
+- ``visual`` omits negated mentions, questions, quotations, purposes, generic mentions, comparisons and modifiers.
+  Hedged mentions count.
 
-The words that say so are data with examples: ``cues.yaml``. A cue reaches forward to the end of its clause: a full
-stop, a semicolon, a line end, a dash, a bracket, ``but``, ``except``, ``while``, ``which``..., or a comma, unless a
-list goes on behind it ("no cars, buses, or trucks"). Things that are taken for granted stay claims: "no people on THE
-bench", "possibly checking HIS phone", "shade for THE family".
+The cue words are data with examples, in ``cues.yaml``. The scope of a cue extends to the end of its clause. A clause
+ends at a period, semicolon, line end, dash or bracket, or at a word such as ``but``, ``except``, ``while`` or
+``which``. It also ends at a comma, unless a list continues after the comma ("no cars, buses, or trucks"). Objects that
+the caption presupposes remain claims: "no people on THE bench", "possibly checking HIS phone", "shade for THE family".
 
-Rules only: no model, no data, always the same answer. :func:`find_uses_of` is the definition, for one caption;
-``uses_batch.py`` gives the same for many. The matcher reports cue words from the pass in which it finds the mentions,
-and only the text behind one is read.
+The rules are deterministic and need no model or data. :func:`find_uses_of` defines the uses for one caption, and
+``uses_batch.py`` computes equal results for many captions. The matcher reports cue words together with mentions, so
+only the text after a cue is examined.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
 Reading = Literal["all", "asserted", "certain", "visual"]
-"""Which mentions count."""
+"""Name of a reading, which determines the mentions that count."""
 
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
 USES: tuple[Use, ...] = get_args(Use)
-"""What a caption does with a mention; a use is coded by its position here, and the higher one counts."""
+"""The possible uses of a mention. A use is coded by its position here, and the highest code wins."""
 
 LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
     "all": (),
@@ -56,19 +57,19 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
     "certain": ("negated", "question", "hedged"),
     "visual": ("negated", "question", "quoted", "modifier", "purpose", "generic", "comparison"),
 }
-"""Reading -> the uses that it omits."""
+"""Mapping from each reading to the uses that it omits."""
 
 SPECIAL = 0
-"""In place of a cue's row: the first word of a special alias."""
+"""Value in place of a cue's rule index for the first word of a special alias."""
 
 EDITION = 1
-"""Counts up when what this module does with cues changes: part of the hash of the rules."""
+"""Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
 @lru_cache
 def reading_of(claims: Reading) -> str | None:
-    """Returns the hash of the rules by which a reading leaves mentions out, for signatures; None for ``all``, which has
-    none.
+    """Returns the hash of the rules that a reading applies, for signatures. The result is None for ``all``, which
+    applies none.
     """
     if not LEFT_OUT[claims]:
         return None
@@ -79,9 +80,7 @@ def reading_of(claims: Reading) -> str | None:
 
 @lru_cache
 def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
-    """Returns the words that may be a cue of some uses, for a matcher to watch, each with its row in the table
-    of cues.
-    """
+    """Returns the cue words of some uses as a mapping from word to rule index."""
     if not uses:
         return {}
     rules = shipped_rules()
@@ -90,15 +89,15 @@ def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class SpecialWords:
-    """Aliases of a vocabulary that only its context makes a claim.
+    """Aliases of a vocabulary whose use depends on their context.
 
     Attributes:
-        colors: label id -> folded aliases that color what follows them.
-        kin: label id -> folded aliases that mean an animal where nobody else is named.
-        kin_of: ids of the labels of these animals.
-        others: folded alias -> words one of which a caption must have, and words of which it must have none, for the
-            alias to mean something else.
-        watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
+        colors: Label id -> folded aliases that can color the next noun.
+        kin: Label id -> folded aliases that refer to an animal if the caption names no person.
+        kin_of: Ids of the labels of these animals.
+        others: Folded alias -> pairs of word sets. The alias has another meaning if the caption contains a word of the
+            first set and no word of the second set.
+        watch: First words of these aliases, for a matcher to report together with the cue words.
     """
 
     colors: Mapping[int, frozenset[str]]
@@ -109,7 +108,7 @@ class SpecialWords:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> SpecialWords:
-        """Returns those that a vocabulary lists."""
+        """Returns the special words of a vocabulary."""
 
         def by_label(aliases: Sequence[str]) -> dict[int, frozenset[str]]:
             owned: dict[int, set[str]] = {}
@@ -134,13 +133,13 @@ def _folded(words: Sequence[str]) -> frozenset[str]:
 
 
 MentionRow: TypeAlias = tuple[int, int, int, int]
-"""A mention: index of its caption, its row, start, end."""
+"""A mention: caption index, row, start and end."""
 
 Scope: TypeAlias = tuple[int, int, int, int, int]
-"""A cue before a mention: index of the caption, end of the cue, start and row of the mention, which rule."""
+"""A cue before a mention: caption index, end of the cue, start and row of the mention, and rule index."""
 
 Back: TypeAlias = tuple[int, int, int, int]
-"""A cue behind a mention: index of the caption, start of the cue, row of the mention, which rule."""
+"""A cue after a mention: caption index, start of the cue, row of the mention, and rule index."""
 
 
 def find_uses_of(
@@ -150,17 +149,17 @@ def find_uses_of(
     uses: tuple[Use, ...],
     words: SpecialWords | None = None,
 ) -> bytearray:
-    """Returns the uses of one caption's mentions, as far as some uses are asked for: the definition.
+    """Returns the uses of all mentions in one caption, restricted to some uses. This function defines the uses.
 
     Args:
-        text: the caption.
-        mentions: start, end and label id of each, in order.
-        cues: the ``cue_words`` of the uses in it.
-        uses: those that are looked for.
-        words: of the vocabulary that the labels belong to; None for no such words.
+        text: Caption.
+        mentions: Start, end and label id of each mention, in order.
+        cues: Start, end and rule index of each cue word of the uses; see :func:`cue_words`.
+        uses: Uses to find.
+        words: Special words of the vocabulary. The value is None if there are no special words.
 
     Returns:
-        A position in USES per mention; 0, a claim, for what is none of the uses.
+        A position in USES for each mention. Mentions with none of the uses are claims, coded 0.
     """
     if not uses or not mentions:
         return bytearray(len(mentions))
@@ -209,17 +208,17 @@ def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
 
 @lru_cache
 def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
-    """Returns (uses,) bool, what a reading omits, by position in USES."""
+    """Returns a (uses,) mask of the uses that a reading omits, in the order of USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
 def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yields the mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
+    """Yields the mentions between quotation marks that are on one line and at most QUOTE_REACH characters apart.
 
     Args:
-        text: a caption.
-        starts: of mentions.
-        first, stop: the rows of those of this caption.
+        text: A caption.
+        starts: Start offsets of mentions.
+        first, stop: Range of the rows that belong to this caption.
     """
     latest = starts[stop - 1] if first < stop else 0
     for opening, closing in _MARKS:
@@ -235,15 +234,16 @@ def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterat
 
 
 def is_written(text: str, start: int) -> bool:
-    """Returns whether the sentence that holds a place says before it that something is written or pictured there."""
+    """Returns True if the sentence around a position mentions writing or a picture before this position."""
     begin = max(text.rfind(end, 0, start) for end in ".!?\n") + 1
     return not shipped_rules().signs.isdisjoint(_WORD.findall(text[begin:start].lower()))
 
 
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yields the mentions in a question; arguments as of :func:`in_quotes`.
+    """Yields the mentions in questions. The arguments are the same as for :func:`in_quotes`.
 
-    It begins where a clause of its sentence begins as questions do, else, if it is longer, with the last clause.
+    A question begins at the last clause of its sentence that begins like a question. Otherwise, it is the whole
+    sentence, or only the last clause of a long sentence.
     """
     mark = text.find("?")
     scopes = shipped_cues().scopes
@@ -258,7 +258,7 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
 
 
 def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[int, int]]:
-    """Yields of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
+    """Yields the mentions whose use follows from their form: words in capitals, and modifiers of the next noun."""
     for k, row, start, end in rows:
         text = texts[k]
         surface = text[start:end]
@@ -279,7 +279,7 @@ def of_color_or_kin(
     rows: Iterable[MentionRow],
     words: SpecialWords,
 ) -> Iterator[tuple[int, int]]:
-    """Yields of mentions that may be a special word, those that are a color, of another sense, or mean an animal."""
+    """Yields the special words that are modifiers: colors, words with another meaning, and words for animals."""
     is_animal: dict[tuple[int, int], bool] = {}
     spoken: dict[int, frozenset[str]] = {}  # the words of a caption
     for k, row, start, end in rows:
@@ -307,9 +307,7 @@ def of_color_or_kin(
 def behind(
     texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], rows: Iterable[Back]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions right before a cue that denies them, or says them of a kind: "Giraffes are typically
-    tall".
-    """
+    """Yields the mentions directly before a cue that applies to them, as in "Giraffes are typically tall"."""
     rules, backward = shipped_rules().rules, shipped_cues().backward
     for k, begin, row, cue in rows:
         text, start, end = texts[k], starts[row], ends[row]
@@ -321,13 +319,13 @@ def behind(
 def in_scope(
     texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], indptr: Sequence[int], scopes: Iterable[Scope]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions in the scope of a cue before them, and what the cue makes of them.
+    """Yields the mentions in the scope of a preceding cue, each with the use that the cue assigns.
 
     Args:
-        texts: captions.
-        starts, ends: of their mentions.
-        indptr: the first row of each caption, and the end of all.
-        scopes: cues with the first mention behind them.
+        texts: Captions.
+        starts, ends: Spans of the mentions.
+        indptr: First row of each caption, followed by the total number of rows.
+        scopes: Cues, each with the first mention after it.
     """
     rules, n_t = shipped_rules().rules, shipped_rules().row["t"]
     goes_on = shipped_cues().scopes.goes_on.match
@@ -361,7 +359,9 @@ def in_scope(
 
 
 def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
-    """Returns whether a cue that begins at ``begin`` says something of the mention before it, from start to end."""
+    """Returns True if a cue that starts at ``begin`` applies to the mention before it, which spans ``start`` to
+    ``end``.
+    """
     match = back.pattern.match(text, end)
     if not match or match.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
         return False
@@ -369,9 +369,7 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
 
 
 def _stands_right(cue: Cue, text: str, end: int) -> bool:
-    """Returns whether a cue that ends at some place follows a word that it needs, and none that excludes
-    it.
-    """
+    """Returns True if the words before a cue include a required word and no excluded word."""
     before = text[max(0, end - _BEFORE) : end].lower().rstrip(_OF_WORDS)
     if cue.behind and not compiled(cue.behind).search(before):
         return False
@@ -383,7 +381,7 @@ _State = Literal["over", "inside", "listed", "definite"]
 
 
 def _remember(rule: CueRule, tail: str) -> _State:
-    """Returns the state of a scope, kept: the same phrases recur between cues and mentions."""
+    """Returns the state of a scope and caches the result, because the same phrases recur between cues and mentions."""
     if len(rule.states) >= _REMEMBERED:
         rule.states.clear()
     state = rule.states[tail] = _scope_state(rule, tail)
@@ -391,15 +389,15 @@ def _remember(rule: CueRule, tail: str) -> _State:
 
 
 def _scope_state(rule: CueRule, tail: str) -> _State:
-    """Returns whether a mention is in the scope of a cue, from the text between the two.
+    """Returns the state of a mention in the scope of a cue, determined by the text between cue and mention.
 
     Args:
-        rule: of the cue.
-        tail: the text after the cue word, with _MENTION for each mention.
+        rule: Rule of the cue.
+        tail: Text after the cue word, with _MENTION in place of each mention.
 
     Returns:
-        "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
-        list; "definite": taken for granted, while the scope goes on.
+        "over": the scope has ended or never began. "inside": the mention is in the scope. "listed": the mention is in
+        the scope if it is an item of a list. "definite": the caption presupposes the mention, and the scope continues.
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
     first = int(rule.may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
@@ -440,13 +438,13 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
 
 
 def clear_cache() -> None:
-    """Empties the cache of phrases between cues and mentions, for measurements; no result depends on it."""
+    """Clears the cache of phrases between cues and mentions, for measurements. No result depends on the cache."""
     for rule in shipped_rules().rules:
         rule.states.clear()
 
 
 def _article(words: Sequence[str]) -> int:
-    """Returns the position of the definite article or possessive among the words before a mention; -1 without one."""
+    """Returns the position of the definite article or possessive among the words before a mention, or -1."""
     scopes = shipped_cues().scopes
     for k in range(len(words) - 1, max(len(words) - 6, -1), -1):
         if words[k] in scopes.definite:
@@ -466,15 +464,15 @@ _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
 class CueRule(NamedTuple):
-    """A cue as the loop over scopes wants it.
+    """A cue, prepared for the search in scopes.
 
     Attributes:
-        cue: with its expressions.
-        use: place in USES.
-        reach: characters behind the word within which a mention in its scope begins.
-        states: what the cue has met.
-        may_be_definite: "possibly checking his phone": what is taken for granted may follow the first word.
-        ends: words that end the scope.
+        cue: The cue with its expressions.
+        use: Position of the use in USES.
+        reach: Maximum distance in characters from the word to a mention in its scope.
+        states: Cache of scope states.
+        may_be_definite: True if a presupposed object may follow the first word, as in "possibly checking his phone".
+        ends: Words that end the scope.
     """
 
     cue: Cue
@@ -486,14 +484,14 @@ class CueRule(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """All rules, by row, with what their scopes share.
+    """All cue rules, with the data that their scopes share.
 
     Attributes:
-        rules: that of each cue word, from row 1; row SPECIAL says nothing.
-        row: word -> its row.
-        signs: words that say that something is written or pictured.
-        telling: words without which a scope needs no further look.
-        definite_behind: endings of what stands before a definite mention.
+        rules: Rule of each cue word, from index 1. Rule SPECIAL is empty.
+        row: Cue word -> rule index.
+        signs: Words that indicate writing or pictures.
+        telling: Words that require a closer look at a scope.
+        definite_behind: Endings of the text before a definite mention.
     """
 
     rules: Sequence[CueRule]
@@ -505,7 +503,7 @@ class Rules(NamedTuple):
 
 @cache
 def shipped_rules() -> Rules:
-    """Returns the rules that ``cues.yaml`` gives."""
+    """Returns the cue rules that ``cues.yaml`` defines."""
     cues = shipped_cues()
     scopes = cues.scopes
     phrase_ends = scopes.ends | scopes.phrase_ends

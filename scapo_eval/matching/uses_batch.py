@@ -1,6 +1,7 @@
-"""Decides what many captions do with their mentions: the batch form of ``uses.py``, equal to it on each caption.
+"""Uses of mentions in many captions at once: the batch form of ``uses.py``, with equal results.
 
-Numpy finds the few mentions near a cue, a quotation mark or a noun; these are read as there.
+NumPy selects the few mentions near a cue, a quotation mark or a noun. The functions of ``uses.py`` then examine the
+selected mentions.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _BASE, _NOWHERE = 32, np.iinfo(np.int64).max  # bits of a place before its capti
 
 
 class _Tables(NamedTuple):
-    """Of each rule, by row.
+    """The properties of the cue rules as arrays, indexed by rule.
 
     Attributes:
-        before: characters of its cue before the watched word: "n't" is watched as its "t".
-        reach: see ``Rule``; -1 for SPECIAL.
-        is_back: whether it speaks of the mention before it.
-        back_reach: characters behind that mention within which its cue begins.
+        before: Number of characters of the cue before the watched word. For example, "n't" is watched as its "t".
+        reach: Reach of the rule, or -1 for SPECIAL.
+        is_back: True if the rule applies to the mention before the cue.
+        back_reach: Maximum distance in characters from this mention to the cue.
     """
 
     before: NDArray[np.int64]
@@ -68,20 +69,20 @@ def find_uses(
     uses: tuple[Use, ...],
     words: SpecialWords,
 ) -> NDArray[np.uint8]:
-    """Returns the uses of captions' mentions, as far as some uses are asked for.
+    """Returns the uses of all mentions in many captions, restricted to some uses.
 
     Args:
-        texts: the captions.
-        mentions: of them.
-        cues: the ``cue_words`` of the uses in them.
-        look: (mentions,) bool, False if no noun follows a mention and it is not in capitals.
-        asking: the same of those with a question mark.
-        quoting: indices of captions, all those among them that may have a mention between quotation marks.
-        uses: those that are looked for.
-        words: of the vocabulary.
+        texts: Captions.
+        mentions: Mentions in the captions.
+        cues: Cue words of the uses in the captions; see :func:`~scapo_eval.matching.uses.cue_words`.
+        look: (mentions,) bool, false for mentions that no noun follows and that are not in capitals.
+        quoting: Indices of captions, including all captions with a mention between quotation marks.
+        asking: Indices of captions, including all captions with a question mark.
+        uses: Uses to find.
+        words: Special words of the vocabulary.
 
     Returns:
-        (mentions,) positions in USES; 0, a claim, for what is none of the uses.
+        (mentions,) positions in USES. Mentions with none of the uses are claims, coded 0.
     """
     if not uses or not len(mentions.start):
         return np.zeros(len(mentions.start), dtype=np.uint8)
@@ -121,23 +122,24 @@ def find_uses(
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
-    """Returns the rows of columns, as plain integers."""
+    """Returns an iterator over the rows of several columns, with plain Python integers."""
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _listed(
     mentions: MentionColumns, row: NDArray[np.int64], place: NDArray[np.int64], until: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Returns (rows,) bool: whether mentions are in a list without commas: three side by side, or two that begin a
-    text.
+    """Returns a (rows,) mask of the mentions in a list without commas.
 
-    In such a list nothing modifies.
+    Such a list consists of three adjacent mentions, or of two adjacent mentions at the beginning of a text. Mentions in
+    a list are not modifiers.
 
     Args:
-        mentions: of captions.
-        row: which of them.
-        place: (mentions + 1,) where each begins among all captions, and a place behind all.
-        until: (mentions,) where each ends.
+        mentions: Mentions in captions.
+        row: Indices of the mentions to check.
+        place: (mentions + 1,) start of each mention in the concatenated captions, followed by a position after all
+            captions.
+        until: (mentions,) end of each mention in the concatenated captions.
     """
     # whether the mention k rows on stands right behind the one before it
     before, itself, behind, further = (

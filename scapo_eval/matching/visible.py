@@ -1,8 +1,8 @@
-"""Reads a text as a person sees it: hidden text, characters without a width, and letters that only look like others.
+"""The visible form of a text: without hidden text, zero-width characters and look-alike letters.
 
-A caption is matched as it is read: HTML comments and elements that are not shown say nothing, a soft hyphen or a space
-without width inside a word does not part it, and a letter that looks like a Latin one is that letter within Latin text.
-Spans still index the original.
+A caption is matched as a person sees it. HTML comments and elements that are not displayed contain no mentions. A soft
+hyphen or a zero-width space inside a word does not split the word. In Latin text, a letter that looks like a Latin
+letter counts as this letter. Spans still index the original text.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ x ΧХхⲬꓫ
 y ΥγУуҮүᎩᎽⲨꓬ
 z ΖᏃꓜꮓ
 """
-"""Letters of Greek, Cyrillic, Armenian, Cherokee, Coptic and Lisu (and of phonetics two) that Unicode's list of
-confusables (Technical Standard 39) gives as looking like a Latin letter, which stands first in
-each row, in any case."""
+"""Letters that look like a Latin letter, according to Unicode's list of confusables (Technical Standard 39).
+
+Each row starts with the Latin letter. The letters are Greek, Cyrillic, Armenian, Cherokee, Coptic, Lisu and phonetic
+letters, in upper or lower case.
+"""
 
 _ASCII_LETTER = re.compile("[A-Za-z]")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -60,21 +62,21 @@ _BETWEEN = re.compile(f"(?<=[^\\W_])\u00ad+(?=[^\\W_])|(?<=[A-Za-z0-9])[{_NO_WID
 
 
 def shown(text: str) -> str:
-    """Returns a text, character by character as long, with spaces in the place of what its reader does not see."""
+    """Returns a text of the same length in which spaces replace the characters that a reader does not see."""
     if "<" not in text and "[" not in text:
         return text
     return _HIDDEN.sub(lambda hidden: " " * len(hidden.group()), text)
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """Returns :func:`shown` of every text."""
+    """Applies :func:`shown` to every text."""
     together = "".join(texts)
     return [*map(shown, texts)] if "<" in together or "[" in together else texts
 
 
 @cache
 def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
-    """Variants of ASCII letters and digits, letters that look like one, and what finds either."""
+    """Returns the variants of ASCII letters and digits, the look-alike letters, and a pattern that finds both."""
     variants = dict[str, str]()
     for code in (*range(0x1D400, 0x1D800), *range(0xFF10, 0xFF5B), *range(0x24B6, 0x24EA)):
         plain = unicodedata.normalize("NFKC", chr(code))
@@ -86,10 +88,10 @@ def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
 
 
 def plain_letters(text: str) -> str:
-    """Returns a text, as long, with ASCII in the place of letters that are written in full width, as mathematics or in
-    circles.
+    """Replaces variants of ASCII letters and digits (full-width, mathematical, circled) by ASCII. The length does not
+    change.
 
-    The same of words whose letters all are Latin ones or look like it, in a text that is mostly Latin.
+    In text that is mostly Latin, a word is also replaced if all its letters are Latin letters or look-alikes.
     """
     variants, alike, find = _plain()
     if text.isascii() or find.search(text) is None:
@@ -107,10 +109,10 @@ def plain_letters(text: str) -> str:
 
 
 def without_breaks(text: str) -> tuple[str, list[int]] | None:
-    """Returns the text without characters of no width inside words, and for each of its characters the place in the
-    original.
+    """Removes zero-width characters inside words.
 
-    None if there is none of these.
+    Returns:
+        The text, and the position of each of its characters in the original. The value is None if nothing was removed.
     """
     if text.isascii() or _BETWEEN.search(text) is None:
         return None
@@ -125,12 +127,12 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 
 @cache
 def disguises() -> str:
-    """Returns the characters of which every disguised text has at least one."""
+    """Returns a string of characters, at least one of which occurs in every disguised text."""
     variants, alike, _ = _plain()
     no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))
 
 
 def is_disguised(text: str) -> bool:
-    """Returns whether a text without hidden spans is read otherwise than it is written."""
+    """Returns True if look-alike letters or zero-width characters hide words. Hidden spans are not checked."""
     return plain_letters(text) != text or without_breaks(text) is not None

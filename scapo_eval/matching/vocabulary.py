@@ -1,6 +1,6 @@
-"""Vocabularies: canonical labels, the aliases that name them, and phrases that name nothing.
+"""Vocabularies: canonical labels, their aliases, and ignore phrases.
 
-The data of the project's own vocabularies lies in ``vocab/`` (in a wheel: inside the package).
+The shipped vocabularies are in ``vocab/`` (in a wheel: inside the package).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
 from .visible import plain_letters
 
 MAX_WORDS = 100
-"""Words of an alias or ignore phrase."""
+"""Maximum number of words in an alias or ignore phrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelInfo:
-    """The information of a vocabulary on a label beside its aliases.
+    """Information about a label in addition to its aliases.
 
     Attributes:
-        definition: what counts and what does not, for judges and annotators.
-        group: a coarse class (``person``, ``vehicle``, ``scene region``...).
-        coco: the COCO-80 categories that it belongs to; empty if there is none.
+        definition: What counts as the object, for judges and annotators.
+        group: A coarse class (``person``, ``vehicle``, ``scene region``...).
+        coco: COCO-80 categories that the label belongs to. The value is empty if there are none.
     """
 
     definition: str = ""
@@ -48,12 +48,12 @@ class LabelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """Aliases that are something else where the rest of a caption says so: the "keyboard" of a piano.
+    """Aliases that have another meaning if the caption contains certain words, such as the "keyboard" of a piano.
 
     Attributes:
-        words: the aliases.
-        near: single words one of which the caption has.
-        unless: single words none of which it has.
+        words: The aliases.
+        near: Words at least one of which the caption must contain for the other meaning.
+        unless: Words that rule out the other meaning.
     """
 
     words: tuple[str, ...]
@@ -66,20 +66,21 @@ class Vocabulary:
     """An ordered set of labels with a conflict-free alias map.
 
     Attributes:
-        name: for signatures and messages.
-        labels: canonical labels in order.
-        aliases: alias as written -> label.
-        ignore: phrases that take part in the longest match and yield no mention.
-        compounds: phrase of a rule with ``names`` -> the label of its head ("baseball cap": hat); they are no aliases.
-        heads: aliases that color what follows them ("an orange", but "an orange shirt"): a modifier there.
-        kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
-            mother" of elephants): a modifier there.
-        kin_of: labels.
-        senses: aliases that are something else where other words of a caption say so: a modifier there.
-        rules: where the ignore phrases come from, for people who review them.
-        info: label -> LabelInfo.
-        reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
-        version, source: free text of the file.
+        name: Name for signatures and messages.
+        labels: Canonical labels in order.
+        aliases: Alias as written -> label.
+        ignore: Phrases that compete for the longest match and yield no mention.
+        compounds: Phrase of a rule with ``names`` -> label of its head ("baseball cap" -> hat). Compounds are not
+            aliases.
+        heads: Aliases that are modifiers if they color the next noun ("an orange shirt", but not "an orange").
+        kin: Aliases that are modifiers if they refer to an animal ("the mother" of elephants). Such an alias refers to
+            an animal if the caption names a label in ``kin_of`` and names no person with another word.
+        kin_of: Labels of the animals that ``kin`` aliases can refer to.
+        senses: Aliases that are modifiers if other words of the caption show another meaning.
+        rules: Rules that define the ignore phrases, for reviewers.
+        info: Label -> LabelInfo.
+        reviewed: Kind of finding -> aliases whose finding the author has accepted (see lint.py).
+        version, source: Free text from the file.
 
     Example:
         >>> import scapo_eval
@@ -125,17 +126,19 @@ class Vocabulary:
         version: str = "",
         source: str = "",
     ) -> Vocabulary:
-        """Builds and checks a vocabulary; a label is an alias of itself only if it is listed.
+        """Builds and checks a vocabulary. A label is an alias of itself only if it is listed.
 
         Args:
-            labels: label -> its aliases.
-            ignore: phrases that name nothing.
-            name: for signatures and messages.
-            compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: see the class.
+            labels: Label -> aliases.
+            ignore: Phrases that name nothing.
+            name: Name for signatures and messages.
+            compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: Values of the attributes of
+                the class.
 
         Raises:
-            InputErrors: with every conflict: an alias of two labels, an alias that is an ignore phrase, an empty or
-                malformed alias, a label without any, a head or kin that is not an alias.
+            InputErrors: If the vocabulary has conflicts: an alias with two labels, an alias that is also an ignore
+                phrase, an empty or malformed alias, a label without aliases, or a head or kin that is not an alias. The
+                error lists all conflicts.
         """
         table = {label: texts(label, aliases) for label, aliases in labels.items()}
         phrases = texts("ignore", ignore)
@@ -172,16 +175,16 @@ class Vocabulary:
 
     @classmethod
     def of(cls, given: Vocabulary | str | Path) -> Vocabulary:
-        """Returns a vocabulary as it is, or loaded."""
+        """Returns the given vocabulary unchanged, or loads it by name or path."""
         return given if isinstance(given, Vocabulary) else cls.load(given)
 
     @classmethod
     def load(cls, name_or_path: str | Path) -> Vocabulary:
-        """Loads ``coco80``, ``dopa160`` or a YAML (or JSON) file in the format of ``docs/vocabulary.md``.
+        """Loads ``coco80``, ``dopa160`` or a YAML or JSON file in the format of ``docs/vocabulary.md``.
 
         Raises:
-            InputError: for an unknown name or an invalid vocabulary file.
-            InputErrors: with every conflict of the alias map.
+            InputError: If the name is unknown or the file is invalid.
+            InputErrors: If the alias map has conflicts. The error lists all conflicts.
         """
         text = str(name_or_path)
         shipped = shipped_vocabularies()
@@ -203,7 +206,7 @@ class Vocabulary:
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Vocabulary:
-        """Returns a vocabulary from the content of a file that includes no other; errors as of :meth:`load`."""
+        """Parses the content of a vocabulary file without ``include``. The errors are the same as for :meth:`load`."""
 
         def refuse(include: str) -> bytes:
             raise InputError(f"cannot include '{include}' here", path=name)
@@ -212,7 +215,10 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of labels, aliases and ignore phrases; comments, order and spellings of one alias do not count."""
+        """Hash of labels, aliases, ignore phrases and rules for modifiers.
+
+        Comments, order and equivalent spellings of an alias do not change the hash.
+        """
 
         def path(alias: str) -> str:
             return alias_path(alias).replace(PART, "|")
@@ -232,20 +238,20 @@ class Vocabulary:
 
     @property
     def identity(self) -> str:
-        """``name@fingerprint``, for signatures."""
+        """The text ``name@fingerprint``, for signatures."""
         return f"{self.name}@{self.fingerprint}"
 
     @cached_property
     def label_ids(self) -> Mapping[str, int]:
-        """Label -> its position in ``labels``."""
+        """Mapping from each label to its position in ``labels``."""
         return {label: k for k, label in enumerate(self.labels)}
 
     def aliases_of(self, label: str) -> list[str]:
-        """Returns the aliases of a label, in order."""
+        """Returns the aliases of a label in order."""
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """Returns the content of a vocabulary file: written as JSON or YAML, :meth:`load` reads it."""
+        """Returns the content of a vocabulary file. :meth:`load` reads the content if it is written as JSON or YAML."""
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
         for alias, label in self.aliases.items():
             labels[label]["aliases"].append(alias)
@@ -276,14 +282,15 @@ class Vocabulary:
 
 
 def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
-    """Returns a vocabulary, given itself, by the name of a shipped one or as a file; errors as of
-    :meth:`Vocabulary.load`.
+    """Returns a vocabulary from a Vocabulary, the name of a shipped vocabulary, or a file.
+
+    The errors are the same as for :meth:`Vocabulary.load`.
     """
     return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
 
 
 def shipped_vocabularies() -> dict[str, Any]:
-    """Returns a mapping: name -> readable resource of the vocabularies that come with the project."""
+    """Returns the shipped vocabularies as a mapping from name to readable resource."""
     folder = shipped_folder("vocab")
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
     resources = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
@@ -293,12 +300,12 @@ def shipped_vocabularies() -> dict[str, Any]:
 
 @lru_cache
 def _shipped(name: str) -> Vocabulary:
-    """Returns a vocabulary that comes with the project, read once."""
+    """Returns a shipped vocabulary, cached after the first call."""
     return read_compiled(name, Vocabulary) or parse_shipped(name)
 
 
 def parse_shipped(name: str) -> Vocabulary:
-    """Returns a vocabulary that comes with the project, from its YAML."""
+    """Parses a shipped vocabulary from its YAML file."""
     return _parse(shipped_vocabularies()[name].read_bytes(), name, _shared_rules)
 
 
@@ -307,7 +314,7 @@ def _shared_rules(name: str) -> bytes:
 
 
 PART = "\0"
-"""Between the parts of an alias in one text; no part contains it."""
+"""Separator between the parts of an alias path. No part contains this character."""
 
 _GAP_OF_PATH = f"{PART}{GAP}{PART}"
 # small letters, digits and single spaces, as nine in ten aliases are: read in a tenth of the time
@@ -315,17 +322,17 @@ _is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmat
 
 
 def tokenize_alias(alias: str) -> tuple[str, ...]:
-    """Returns an alias as folded words with the joins between them: ``("t", " ", "shirt")``.
+    """Splits an alias into folded words and the joins between them, such as ``("t", " ", "shirt")``.
 
     Raises:
-        ValueError: if it is empty, does not begin and end with a word character, or holds control characters.
+        ValueError: If the alias is empty, does not begin and end with a word character, or contains control characters.
     """
     return tuple(alias_path(alias).split(PART))
 
 
 @lru_cache(maxsize=1 << 15)
 def alias_path(alias: str) -> str:
-    """Returns the result of :func:`tokenize_alias` as one text, with PART between its parts; errors as there."""
+    """Returns the parts of :func:`tokenize_alias`, joined by PART. The errors are the same as for that function."""
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
     text = unicodedata.normalize("NFC", plain_letters(alias)).strip()
@@ -345,7 +352,11 @@ def alias_path(alias: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _join_in_alias(between: str) -> str:
-    """Returns the join between two words of an alias; ValueError for what cannot be seen."""
+    """Returns the join between two words of an alias.
+
+    Raises:
+        ValueError: If the text between the words contains an invisible character.
+    """
     # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
     join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
     if not join.isprintable():
@@ -394,7 +405,7 @@ def _conflicts(
 
 
 def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
-    """Returns a vocabulary from its file and those that it includes, which ``read`` gives by name."""
+    """Parses a vocabulary file and the files that it includes. ``read`` returns the content of an included file."""
     document = load_yaml(data, name)
     if (listed := _words_only(document, data)) is not None:
         document = {"labels": listed}
@@ -471,8 +482,9 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
-    """Returns a mapping: label -> aliases of a file that only lists words, a line or an element each, or maps labels to
-    aliases.
+    """Returns a mapping from label to aliases for a file that is a plain word list or a plain mapping.
+
+    A plain word list contains one word per line or list element. Returns None for any other file.
     """
     if isinstance(document, str):
         document = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
@@ -501,7 +513,7 @@ def _reviewed(reviewed: object) -> dict[str, list[str]]:
 
 
 def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]], list[Sense]]:
-    """Returns the ignore rules of one file, and the words that count only under a condition."""
+    """Returns the ignore rules of one file, its conditional aliases, and its senses."""
     if not isinstance(document, dict):
         raise InputError(
             "not a valid rules file: expected keys 'lists', 'ignore', 'heads', 'kin', 'kin_of', 'senses'",
@@ -526,9 +538,9 @@ def _sense(entry: object) -> Sense:
 
 
 def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields the shared phrases that matter to a vocabulary: those that hold an alias and are none.
+    """Yields the shared phrases that contain an alias of the vocabulary without being one.
 
-    Malformed ones, too, which are named later.
+    Malformed phrases are included, because they are reported later.
     """
     alone: set[str] = set()
     sizes: dict[str, set[int]] = {}  # first word of an alias of several -> numbers of words
@@ -557,16 +569,18 @@ def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[st
 
 
 def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
-    """Returns a mapping: words of an alias -> its label; malformed aliases are omitted and reported later."""
+    """Returns a mapping from the words of each alias to its label. Malformed aliases are omitted, because they are
+    reported later.
+    """
     labels = {_words_of(alias): label for alias, label in aliases.items()}
     labels.pop("", None)
     return labels
 
 
 def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yields the phrases of the rules with ``names`` that are no aliases, each with the label that it names, if any.
+    """Yields the compounds of rules with ``names``, each with the label that it names, or None.
 
-    That is the label of the longest alias with which a phrase ends, or begins.
+    The label belongs to the longest alias at the named end of the compound. Compounds that are aliases are omitted.
     """
     for rule in rules:
         for phrase in rule.phrases if rule.names else ():
@@ -579,7 +593,7 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
 
 
 def _words_of(alias: str) -> str:
-    """Returns the words of an alias, whatever joins them; none for a malformed one, which is named later."""
+    """Returns the words of an alias, joined by single spaces. The result is empty for a malformed alias."""
     if _is_plain(alias):
         return alias
     try:

@@ -1,6 +1,6 @@
-"""Content words of a text: what is left of it without grammar, for comparing texts with no vocabulary at all.
+"""Content words of a text, for comparing texts without a vocabulary.
 
-English only: the list of function words and the endings are English. Rules only, no model, no data.
+The function words and the inflection endings are English. The extraction uses rules only, without a model.
 """
 
 from __future__ import annotations
@@ -19,29 +19,32 @@ FUNCTION_WORDS = frozenset(
     through along between off around not no so together side it's something someone picture image photo photograph
     view""".split()
 )
-"""Words that say nothing of what is in an image: articles, prepositions, pronouns, auxiliaries, numbers, and the words
-by which a caption names itself."""
+"""Words that do not describe the content of an image.
+
+The set contains articles, prepositions, pronouns, auxiliaries and numbers, and words such as "photo" with which a
+caption refers to the image itself.
+"""
 
 _ENDINGS = ("ing", "ed", "es", "s")
 
 
 def tokens(text: str) -> list[str]:
-    """Returns the words of a text in order, case-folded, apostrophes kept inside of a word."""
+    """Returns the words of a text in order, case-folded. Apostrophes inside a word are kept."""
     return _TOKEN.findall(fold(text).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
 
 
 def content_words(words: list[str]) -> frozenset[str]:
-    """Returns the stems of the words that are no function words.
+    """Returns the stems of all words except function words.
 
     Args:
-        words: of :func:`tokens`.
+        words: Words from :func:`tokens`.
     """
     return frozenset(stem(word) for word in words if word not in FUNCTION_WORDS)
 
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Returns a word without its inflection: ``riding``, ``rides`` and ``ride`` are ``rid``; ``running`` is ``run``."""
+    """Strips the inflection of a word: ``riding`` and ``rides`` become ``rid``, and ``running`` becomes ``run``."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith(("ss", "us", "is")):
             word = word[: -len(ending)]

@@ -1,1 +1,1 @@
-"""Files of captions and answers, in every layout that is recognized."""
+"""Readers for caption and answer files in all recognized layouts."""

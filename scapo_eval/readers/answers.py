@@ -1,4 +1,4 @@
-"""Yes/no answers from whichever file the user has, as one stream of :class:`~scapo_eval.base.types.Answer`."""
+"""Reader for yes/no answers in any supported file, as a stream of :class:`~scapo_eval.base.types.Answer`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Recognized, lmms_doc_id, open_lay
 def read_answers(
     path: Readable, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[Answer]:
-    """Yields the answers of a file in any understood layout, in its order; repeated ids are passed on.
+    """Yields the answers of a file in any supported layout, in file order. Repeated ids are kept.
 
-    Ids are the question's as written in the file. Layouts without ids number by line from 1,
-    which may or may not be the question's id: compare the question's text when joining those.
+    The ids of answers are the question ids in the file. In layouts without ids, the id is the line number, from 1,
+    which may differ from the question's id. Compare the question text when you join such answers.
 
     Args:
-        path: file, ``-``, or records in memory.
-        model: only this model's answers, for a file that mixes several.
-        on_error: called with each unreadable record, and reading goes on; without it the first 20 are
+        path: File, ``-`` for standard input, or records in memory.
+        model: Name of the model whose answers to return, for a file with several models.
+        on_error: Callback for each unreadable record, after which reading continues. If None, the first 20 faults are
             raised together at the end.
-        warn: told of damage that does not prevent reading (cut cells of a workbook).
+        warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
 
     Raises:
-        InputError: for an unknown layout, a layout without answers, or several models in one file.
-        InputErrors: for unreadable records.
+        InputError: If the layout is unknown or has no answers, or the file contains several models.
+        InputErrors: If records are unreadable.
     """
     yield from answers_of(open_layout(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
 
@@ -39,7 +39,7 @@ def read_answers(
 def answers_of(
     source: Recognized, *, model: str | None = None, on_error: ErrorHandler | None = None
 ) -> Iterator[Answer]:
-    """Yields the answers of a file that is open already; see :func:`read_answers`."""
+    """Yields the answers of an open file; see :func:`read_answers`."""
     faults = FaultList(on_error)
     answers = _converted(source, faults)
     if source.format in (LMMS_EVAL, LMMS_EVAL_LOG):
@@ -60,7 +60,7 @@ def answers_of(
 
 
 def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, str]]:
-    """Yields each answer, and the number of lmms-eval's document."""
+    """Yields each answer with the document id from lmms-eval, or an empty string."""
     layout, path = source.format, source.rows.path
     if layout.answer is None:
         raise wrong_kind(source, "answers")
@@ -72,10 +72,10 @@ def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, 
 
 
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:
-    """Names questions by their document where question ids repeat.
+    """Replaces question ids by document ids if question ids repeat.
 
-    Some data sets number the questions of each category from 1, and lmms-eval stopped writing the
-    category in v0.5: there only the document tells them apart.
+    Some data sets number the questions of each category from 1, and lmms-eval v0.5 and later do not write the category.
+    In such files, only the document id distinguishes the questions.
     """
     known = list(answers)
     times = Counter((answer.category, answer.id) for answer, _ in known)
@@ -85,10 +85,10 @@ def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answ
 
 
 def unique(answers: Iterable[Answer], path: str) -> Iterator[Answer]:
-    """Yields the same answers, refusing those to a question answered before.
+    """Yields the answers and rejects repeated answers to a question.
 
     Raises:
-        InputErrors: for questions answered several times, with both lines.
+        InputErrors: If questions are answered several times. The error lists both lines.
     """
     faults = FaultList()
     seen: dict[tuple[str | None, ...], int] = {}

@@ -1,7 +1,8 @@
-"""Caption files: blocks of raw lines, so that one process reads and any number parse and score.
+"""Caption files as blocks of raw lines, so that one process can read while several processes parse and score.
 
-Own format: one JSON object a line with ``image_id`` and ``caption`` (docs/data.md). Other tools' files are recognized
-and converted by :mod:`scapo_eval.readers.formats`, while they are read; :func:`caption_blocks` decides.
+The project's own format has one JSON object per line with ``image_id`` and ``caption`` (docs/data.md). Files from other
+tools are recognized and converted by :mod:`scapo_eval.readers.formats` while they are read. :func:`caption_blocks`
+chooses the reader.
 """
 
 from __future__ import annotations
@@ -33,37 +34,39 @@ from .formats import Recognized, keys_of_captions, kind_of, layout_of, open_layo
 from .parsers import first_word
 
 BLOCK_BYTES = 1 << 20
-"""Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
+"""Size of a block in bytes: about two passes of the matcher, and small compared with the ground truth in memory."""
 
 ARRAY_BLOCK = 2048
-"""Records per block of a file that is one JSON array."""
+"""Number of records per block of a JSON array."""
 
 PARSED_BLOCK = 1024
-"""Captions per block from a file from another tool: one pass of the matcher."""
+"""Number of captions per block of a file from another tool: one pass of the matcher."""
 
 ARROW_BLOCK = 4096
-"""Captions per block of Arrow columns: a few passes of the matcher, some MB."""
+"""Number of captions per block of Arrow columns: a few passes of the matcher, or some MB."""
 
 READ = ("image_id", "caption", "id", "model", "prompt", "max_tokens")
-"""Columns of a table that are read; others stay in the file."""
+"""Table columns that are read. Other columns are skipped."""
 
 OWN_LAYOUTS = ("captions", "coco-results")
-"""Layouts whose lines, or whose one JSON array, the fast reader takes."""
+"""Layouts that the fast reader supports, as JSON Lines or as one JSON array."""
 
 LIMITS = ("length", "content_filter")
-"""What ``meta.finish`` says of a text that did not come to its end."""
+"""Values of ``meta.finish`` in a record that mark a truncated text."""
 
 _FAULTY: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some lines of a file, unparsed: in one piece, or as their place in it, which costs other processes nothing.
+    """Unparsed lines of a file, either as bytes or as a reference to their position in the file.
+
+    A reference can be sent to other processes without copying the lines.
 
     Attributes:
-        name: the file's display name.
-        lines: the lines, or the elements of a JSON array written as lines; or their place in an unpacked file.
-        blank: how many blank lines there are before them, which no block holds.
+        name: Display name of the file.
+        lines: The lines, the elements of a JSON array written as lines, or their position in an uncompressed file.
+        blank: Number of blank lines before the block that belong to no block.
     """
 
     name: str
@@ -74,11 +77,13 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Raw bytes."""
+        """Size in bytes."""
         return self.lines.size if isinstance(self.lines, Span) else len(self.lines)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Parses and checks the records, numbered from the block's first line; faulty ones go to ``faults``."""
+        """Parses and checks the records. Line numbers are relative to the block, and ``faults`` collects faulty
+        records.
+        """
         data = self.lines.read() if isinstance(self.lines, Span) else self.lines
         numbers, lines = split_lines(1 + self.blank, data)
         try:
@@ -93,12 +98,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Some records in memory.
+    """A block of records in memory.
 
     Attributes:
-        name: of their source in messages.
-        first: 1-based number of the first.
-        records: the records.
+        name: Name of the source in messages.
+        first: Number of the first record, from 1.
+        records: The records.
     """
 
     name: str
@@ -109,26 +114,29 @@ class RecordBlock:
 
     @property
     def size(self) -> int:
-        """Raw bytes: none are read."""
+        """Size in bytes, which is 0 because nothing is read from a file."""
         return 0
 
     def parse(self, faults: FaultList) -> Captions:
-        """Checks the records; faulty ones go to ``faults`` and are omitted."""
+        """Checks the records. Faulty records are added to ``faults`` and omitted from the result."""
         return captions_of(self.name, enumerate(self.records, self.first), faults)
 
 
 @dataclass(slots=True)
 class Captions:
-    """Parsed captions of one block.
+    """The parsed captions of one block.
 
     Attributes:
-        image_ids: canonical ids; captions: texts; numbers: line numbers, all of one length.
-        ids: the explicit ``id`` of each, None if there is none.
-        objects: inline truth of each, None if there is none.
-        models: who wrote each, None if the record does not say.
-        lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
-        cut: how many of the records say that a limit cut them off; None if none says how it ended.
-        prompts: what they were asked for with, as far as the records say: texts, and limits (``max_tokens=512``).
+        image_ids: Canonical image ids.
+        captions: Caption texts, one per image id.
+        numbers: Line numbers, one per image id.
+        ids: Explicit ``id`` of each caption, or None.
+        objects: Inline ground truth of each caption, or None.
+        models: Model that wrote each caption, or None if not in the record.
+        lines: Number of lines in the block if ``numbers`` are relative to the block. The value is 0 if they are line
+            numbers of the file.
+        cut: Number of records that are marked as truncated. The value is None if no record states how the text ended.
+        prompts: Generation settings in the records: prompt texts, and limits such as ``max_tokens=512``.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -144,7 +152,7 @@ class Captions:
     __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
-        """Returns the captions where the mask is True."""
+        """Returns the captions that a Boolean mask selects."""
         keep = np.flatnonzero(mask).tolist()
         kept = Captions(lines=self.lines, prompts=self.prompts)
         for values, all_of_them in zip(kept._columns(), self._columns(), strict=True):
@@ -152,20 +160,20 @@ class Captions:
         return kept
 
     def extend(self, more: Captions) -> None:
-        """Appends captions of the same file."""
+        """Appends captions from the same file."""
         for values, further in zip(self._columns(), more._columns(), strict=True):
             values.extend(further)
         self.prompts |= more.prompts
 
     def behind(self, lines: int) -> Captions:
-        """Returns the captions as they are numbered behind so many lines."""
+        """Returns the captions with all line numbers increased by ``lines``."""
         return replace(self, numbers=[number + lines for number in self.numbers]) if lines else self
 
     def _columns(self) -> tuple[list[Any], ...]:
         return self.image_ids, self.captions, self.numbers, self.ids, self.objects, self.models
 
     def for_checks(self) -> Captions:
-        """Returns only what :class:`FileChecks` looks at."""
+        """Returns a copy with only the data that :class:`FileChecks` needs."""
         if self.ids.count(None) < len(self.ids):
             return Captions(numbers=self.numbers, ids=self.ids, models=self.models, prompts=self.prompts)
         models = list(dict.fromkeys(self.models))
@@ -173,19 +181,19 @@ class Captions:
         return Captions(numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts)
 
     def place(self, k: int) -> dict[str, Any]:
-        """Returns the place of caption ``k``: ``line``, ``image_id``, and ``id`` if it has one."""
+        """Returns the place of caption ``k``: ``line``, ``image_id`` and, if available, ``id``."""
         place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
         return place if self.ids[k] is None else {**place, "id": self.ids[k]}
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """Some captions from a file from another tool, or of memory, parsed already.
+    """A block of parsed captions, from a file from another tool or from memory.
 
     Attributes:
-        name: the file's display name.
-        captions: the captions.
-        size: raw bytes; not known.
+        name: Display name of the file.
+        captions: The captions.
+        size: Size in bytes. The value is 0, because the size is unknown.
     """
 
     name: str
@@ -193,18 +201,18 @@ class ParsedBlock:
     size: int = 0
 
     def parse(self, faults: FaultList) -> Captions:
-        """Returns the captions."""
+        """Returns the captions, which are already parsed."""
         return self.captions
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowBlock:
-    """Some captions in Arrow's columns.
+    """A block of captions in Arrow columns.
 
     Attributes:
-        name: of their source in messages.
-        first: 1-based number of the first row.
-        batch: a pyarrow ``RecordBatch`` or ``Table`` with ``image_id``, ``caption`` and what else of READ there is.
+        name: Name of the source in messages.
+        first: Number of the first row, from 1.
+        batch: pyarrow ``RecordBatch`` or ``Table`` with ``image_id``, ``caption`` and any other columns in READ.
     """
 
     name: str
@@ -215,11 +223,11 @@ class ArrowBlock:
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """Size in memory in bytes."""
         return int(self.batch.nbytes)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Checks the rows; faulty ones go to ``faults`` and are omitted."""
+        """Checks the rows. Faulty rows are added to ``faults`` and omitted from the result."""
         n = self.batch.num_rows
         values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
         for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
@@ -245,16 +253,16 @@ class ArrowBlock:
 
 
 def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
-    """Yields a record batch or table of any size in blocks."""
+    """Splits a record batch or table of any size into blocks."""
     for k in range(0, batch.num_rows, ARROW_BLOCK):
         yield ArrowBlock(name, first + k, batch.slice(k, ARROW_BLOCK))
 
 
 def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
-    """Yields the own captions of a parquet file, or of one of its row groups, in blocks and in order.
+    """Yields the captions of a parquet file in the project's format, or of one row group, in order.
 
     Raises:
-        InputError: if the file is damaged or cannot be read.
+        InputError: If the file is damaged or cannot be read.
     """
     with open_parquet(path) as file:
         first = 1 + sum(file.metadata.row_group(k).num_rows for k in range(row_group or 0))
@@ -271,22 +279,23 @@ AnyBlock = Block | RecordBlock | ArrowBlock | ParsedBlock
 def caption_blocks(
     path: Readable, *, rollouts: bool = False, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[AnyBlock]:
-    """Yields the captions of a file in any understood layout, in blocks and in its order.
+    """Yields the captions of a file in any supported layout, as blocks in file order.
 
-    Own JSON Lines (and COCO results) travel unparsed, own parquet as columns; anything else that ``scapo-eval import``
-    recognizes is converted here.
+    JSON Lines in the project's format and COCO results are passed on unparsed, and parquet in the project's format is
+    passed on as columns. Any other layout that ``scapo-eval import`` recognizes is converted.
 
     Args:
-        path: an input of any kind, or records in memory.
-        rollouts: the texts are responses of a policy, which may say yes or no; without it a file of yes/no
-            answers is refused.
-        on_error: called with each record of another layout that is unreadable, and reading goes on; without it the
-            first 20 are raised together at the end. Own lines give their faults to ``parse``.
-        warn: told of damage that does not prevent reading.
+        path: An input of any kind, or records in memory.
+        rollouts: True if the texts are responses of a policy, which may be yes or no. If false, a file of yes/no
+            answers is rejected.
+        on_error: Callback for each unreadable record in another layout, after which reading continues. If None, the
+            first 20 faults are raised together at the end. Faults in the project's own format are reported by
+            ``parse``.
+        warn: Callback for damage that does not prevent reading.
 
     Raises:
-        InputError: for an unknown layout, a layout without captions, yes/no answers, or several models in one file.
-        InputErrors: for unreadable records.
+        InputError: If the layout is unknown or has no captions, or the file contains yes/no answers or several models.
+        InputErrors: If records are unreadable.
     """
     if isinstance(path, Records):
         yield from iter_blocks(path)
@@ -313,7 +322,7 @@ def caption_blocks(
 
 
 def taken_keys(source: Recognized) -> tuple[str, str] | None:
-    """Returns the keys of ids and captions that stand under other names than the project's; None if they do not."""
+    """Returns the keys of image ids and captions if they differ from the project's keys, otherwise None."""
     name, first = source.format.name, source.rows.first
     if name == "captions-other-keys" or (name == "answers" and set(first) <= {"id", "response", "model", "prompt"}):
         return keys_of_captions(first) if first_word(str(first.get("response", ""))) is None else None
@@ -321,16 +330,15 @@ def taken_keys(source: Recognized) -> tuple[str, str] | None:
 
 
 def is_own_parquet(source: Recognized) -> bool:
-    """Returns whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks`
-    reads.
-    """
+    """Returns True if a file is parquet in the project's caption format, without inline ground truth."""
     own = source.format.name == "captions" and "objects" not in source.rows.first
     return own and source.rows.container == "parquet"
 
 
 def _is_own(head: bytes) -> bool:
-    """Returns whether a file that begins so is for the fast reader: own captions, and whatever that reader should
-    refuse.
+    """Returns True if a file that begins with ``head`` should be passed to the fast reader.
+
+    The fast reader handles captions in the project's format, and reports the errors of malformed JSON.
     """
     text = head.lstrip()
     if not text:  # empty
@@ -370,10 +378,10 @@ def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: W
 
 
 def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
-    """Yields the lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
+    """Yields the lines of a file, the elements of its JSON array, or records in memory, as blocks in order.
 
     Raises:
-        InputError: if the file cannot be read, or holds no record.
+        InputError: If the file cannot be read or contains no record.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -402,7 +410,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
 
 
 class _Record(msgspec.Struct, gc=False):
-    """The keys that are read of a line; others are passed over and never built."""
+    """The fields that are decoded from a line. Other fields are skipped."""
 
     image_id: int | str
     caption: str
@@ -419,7 +427,7 @@ _FINISH = b'"finish"'
 _PROMPT = b'"prompt"'
 _MAX_TOKENS = b'"max_tokens"'
 _ONCE = (b'"image_id"', b'"caption"', b'"objects"')
-"""Keys of which a line with two would be read as one; text in a string has its quotes escaped."""
+"""Keys that must not appear twice in a record. The search is reliable, because quotes inside strings are escaped."""
 
 
 def _asked_with(prompts: Iterable[Any], limits: Iterable[Any] = ()) -> frozenset[str]:
@@ -428,10 +436,10 @@ def _asked_with(prompts: Iterable[Any], limits: Iterable[Any] = ()) -> frozenset
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
-    """Returns a block in which nothing is wrong, in half the time that a look at every record takes.
+    """Parses a block without faults, in half the time of checking every record.
 
     Raises:
-        ValueError, RecursionError: for anything invalid or unusual.
+        ValueError, RecursionError: If any record is invalid or unusual.
     """
     if any(data.count(key) > len(lines) for key in _ONCE):
         raise ValueError("a key may appear twice")
@@ -455,9 +463,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
 
 
 def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
-    """Returns the number of records that state that they were cut off, of those that state how they ended; None if none
-    does.
-    """
+    """Returns the number of truncated records, or None if no record states how its text ended."""
     if not said:
         return None
     metas = map(msgspec.json.decode, said)
@@ -465,12 +471,12 @@ def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
 
 
 def bytes_behind(block: object) -> int:
-    """Returns the raw bytes of the file behind a block that travels as its place in it; 0 behind any other."""
+    """Returns the number of bytes of the file after a block, or 0 if the block contains its lines."""
     return block.lines.left if isinstance(block, Block) and isinstance(block.lines, Span) else 0
 
 
 def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
-    """Yields the captions of blocks, in order and numbered as in their file; only ``faults`` gets faulty ones."""
+    """Yields the captions of blocks in order, with line numbers of the file. ``faults`` collects faulty records."""
     before = 0
     for block in blocks:
         faulty: list[InputError] = []
@@ -482,7 +488,7 @@ def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
 
 
 def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
-    """Checks numbered records; faulty ones go to ``faults`` and are omitted."""
+    """Checks numbered records. Faulty records are added to ``faults`` and omitted from the result."""
     out = Captions()
     canonical: dict[Any, str] = {}
     for number, record in records:
@@ -551,9 +557,9 @@ def _record_reason(record: Any, error: Exception) -> str:
 
 
 class FileChecks:
-    """Finds what only a whole file shows: duplicate ``id``s, and several models.
+    """Checks that require the whole file: duplicate ``id`` values and several models.
 
-    Costs 16 bytes per id, whatever the ids look like.
+    The memory use is 16 bytes per id, regardless of the ids' length.
     """
 
     def __init__(self, name: str) -> None:
@@ -563,7 +569,7 @@ class FileChecks:
         self._models: dict[str, int] = {}
 
     def add(self, captions: Captions, before: int = 0) -> None:
-        """Takes one block, in front of which there are so many lines; call in the order of the file."""
+        """Adds one block that follows ``before`` lines. Blocks must be added in file order."""
         for identity, number in zip(captions.ids, captions.numbers, strict=True):
             if identity is not None:
                 state = hashlib.blake2b(plain_id(identity).encode("utf-8", "surrogatepass"), digest_size=8)
@@ -575,16 +581,21 @@ class FileChecks:
 
     @property
     def hashes(self) -> NDArray[np.int64]:
-        """(ids,) hash of every ``id`` so far."""
+        """(ids,) hashes of all ``id`` values added so far."""
         return np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.zeros(0, dtype=np.int64)
 
     @property
     def models(self) -> Sequence[str]:
-        """Every model so far."""
+        """All models added so far."""
         return tuple(self._models)
 
     def check(self) -> None:
-        """Raises InputErrors that name the second line of every doubled id, or InputError for several models."""
+        """Raises an error if ids are duplicate or the file contains several models.
+
+        Raises:
+            InputErrors: If ids are duplicate. The error lists the second line of each duplicate.
+            InputError: If the file contains several models.
+        """
         if len(self._models) > 1:
             second = list(self._models.values())[1]
             raise mixed_models(self._name, second, self._models, split_by_import(self._name))

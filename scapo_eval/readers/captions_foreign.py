@@ -1,4 +1,4 @@
-"""Captions from other tools' files; the project's own lines have a faster reader, ``io/captions.py``."""
+"""Reader for captions in files from other tools. ``readers/captions.py`` reads the project's own format faster."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Recognized, open_layout
 def read_foreign_captions(
     path: str | Path, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[tuple[int, str, str]]:
-    """Yields the captions of a file in any understood layout (the project's own too), in its order.
+    """Yields the captions of a file in any supported layout, including the project's own, in file order.
 
     Args:
-        path: file or ``-``.
-        model: only this model's captions, for a file that mixes several.
-        on_error: called with each unreadable record, and reading goes on; without it the first 20 are
+        path: File, or ``-`` for standard input.
+        model: Name of the model whose captions to return, for a file with several models.
+        on_error: Callback for each unreadable record, after which reading continues. If None, the first 20 faults are
             raised together at the end.
-        warn: told of damage that does not prevent reading (cut cells of a workbook).
+        warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
 
     Yields:
-        (line, canonical image id, caption); several captions of one image are several samples.
+        (line, canonical image id, caption). Several captions of one image are separate samples.
 
     Raises:
-        InputError: for an unknown layout, a layout without captions, or several models in one file.
-        InputErrors: for unreadable records.
+        InputError: If the layout is unknown or has no captions, or the file contains several models.
+        InputErrors: If records are unreadable.
     """
     source = open_layout(path, on_error=on_error, warn=warn)
     for caption in captions_of(source, model=model, on_error=on_error, warn=warn):
@@ -44,9 +44,9 @@ def captions_of(
     on_error: ErrorHandler | None = None,
     warn: Warn = warn_user,
 ) -> Iterator[ForeignCaption]:
-    """Yields the captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`.
+    """Yields the captions of an open file with model and prompt; see :func:`read_foreign_captions`.
 
-    ``remedy`` says what to do with a file of several models; by default to choose one with ``--model``.
+    ``remedy`` is the advice for a file with several models. By default, it is to choose one with ``--model``.
     """
     layout, path = source.format, source.rows.path
     if layout.captions is None:

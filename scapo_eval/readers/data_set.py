@@ -1,4 +1,4 @@
-"""A folder or a pattern as one data set: its files in the order of their names, read as the lines of one file."""
+"""Folders and file patterns as one data set, whose files are read in name order like the lines of one file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _BLOCK = 1 << 20
 
 
 def is_data_set(path: str) -> bool:
-    """Returns whether a path stands for several files here: a pattern that is no file's name, or a folder of no other
-    use.
+    """Returns True if a path refers to several files: a pattern that is not a file name, or a folder without another
+    purpose.
     """
     if is_remote(path) or "\0" in path:
         return False
@@ -38,7 +38,7 @@ def is_data_set(path: str) -> bool:
 
 
 def files_at(path: str) -> list[str]:
-    """Returns a path itself, and the files that it stands for where it is a folder or a pattern, sorted."""
+    """Returns a path and, if it is a folder or pattern, the files that it refers to, sorted."""
     several = not is_remote(path) and "\0" not in path and (os.path.isdir(path) or has_magic(path))
     return [path, *(_members(path) if several else ())]
 
@@ -62,15 +62,16 @@ def input_at(path: Input) -> Source:
 
 
 class DataSet(Source):
-    """JSON Lines, JSON arrays and parquet files of one kind as one input of JSON Lines.
+    """JSON Lines, JSON arrays and parquet files of one kind, combined into one JSON Lines input.
 
-    Lines are numbered through all files; :func:`naming_files` says which one a fault is in.
+    Lines are numbered across all files. :func:`naming_files` translates the line number of a fault to a file and its
+    line.
 
     Args:
-        path: of a folder, or a pattern (``parts/*.parquet``; ``**`` for folders inside folders).
+        path: Folder, or a pattern (``parts/*.parquet``; ``**`` matches nested folders).
 
     Raises:
-        InputError: if no file matches.
+        InputError: If no file matches.
     """
 
     def __init__(self, path: Input) -> None:
@@ -86,7 +87,7 @@ class DataSet(Source):
 
     @property
     def system(self) -> str:
-        """The name of a system in these files: the folder, or the pattern if it names none."""
+        """The name of the system: the last folder in the path, or the pattern itself if it contains no folder."""
         folder = self.path
         while has_magic(folder):
             folder = os.path.dirname(folder)
@@ -94,35 +95,35 @@ class DataSet(Source):
 
     @property
     def is_folder(self) -> bool:
-        """Never: it is the files in it."""
+        """Always False, because the data set represents the files in the folder."""
         return False
 
     @property
     def packed(self) -> bool:
-        """Never: its files may be, each by itself."""
+        """Always False. The files may be compressed individually."""
         return False
 
     @property
     def size(self) -> None:
-        """Not known."""
+        """Always None, because the size is unknown."""
 
     @property
     def taken(self) -> int:
-        """Bytes of the files that have been read."""
+        """Total size in bytes of the files that have been read."""
         return sum(self._sizes)
 
     def keep(self) -> None:
-        """Does nothing: nothing about the files needs to be kept."""
+        """Does nothing, because files can be read again."""
 
     def check(self) -> None:
-        """Does nothing: each file is checked while it is read."""
+        """Does nothing, because each file is checked while it is read."""
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """Opens all records as JSON Lines.
+        """Opens all records as one JSON Lines stream.
 
         Raises:
-            InputError: if a file cannot be read, or is of another kind or layout than the first.
+            InputError: If a file cannot be read, or its kind or layout differs from that of the first file.
         """
         self._check_kinds()
         yield io.BufferedReader(_Chunks(self._chunks()))
@@ -170,7 +171,7 @@ class DataSet(Source):
 
 
 def _as_lines(source: Source) -> Iterator[bytes]:
-    """Yields the records of a file as whole lines: its own lines as they are, blank ones too."""
+    """Yields the records of a file as whole lines. Lines of JSON Lines files are unchanged, including blank lines."""
     if source.head.lstrip()[:1] in (b"{", b""):
         for _, data in iter_line_blocks(source, _BLOCK):
             yield data if data.endswith(b"\n") else data + b"\n"
@@ -181,25 +182,25 @@ def _as_lines(source: Source) -> Iterator[bytes]:
 
 
 def _is_text(value: Any) -> bool:
-    """Returns whether a cell can be written in JSON and says anything: no missing value, and no image."""
+    """Returns True if a table cell can be written as JSON. Missing values and images cannot."""
     if isinstance(value, dict):
         return all(map(_is_text, value.values()))
     return isinstance(value, (str, int, list, float)) and value == value
 
 
 class _Chunks(io.RawIOBase):
-    """Chunks of bytes as a stream."""
+    """A binary stream over an iterator of byte chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._left = memoryview(b"")
 
     def readable(self) -> bool:
-        """Always."""
+        """Returns True, because the stream can always be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer."""
+        """Fills the buffer and returns the number of bytes."""
         if not self._left:
             self._left = memoryview(next(self._chunks, b""))
         size = min(len(buffer), len(self._left))
@@ -210,10 +211,10 @@ class _Chunks(io.RawIOBase):
 
 @contextmanager
 def naming_files(sources: Collection[object]) -> Iterator[None]:
-    """Wraps the reading of inputs: a fault in a data set is said to be where it is, in one of its files.
+    """Translates the places of faults in data sets to files and their lines.
 
     Args:
-        sources: the inputs; more may be added inside.
+        sources: The inputs. More inputs may be added inside the block.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""The layouts of other people's files: how each is recognized, and where it keeps id, image, question and answer.
+"""The layouts of files from other tools: their recognition, and the location of id, image, question and answer.
 
-Layouts as written by: lmms-eval v0.1 to v0.7 (``loggers/evaluation_tracker.py``), VLMEvalKit
-(``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and POPE (their READMEs), COCO's result
-format, verl 0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
+The layouts, with their sources, are: lmms-eval v0.1 to v0.7 (``loggers/evaluation_tracker.py``), VLMEvalKit
+(``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and POPE (their READMEs), COCO's result format, verl
+0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ AnswerOf = Callable[[Record, int], Answer]
 
 @dataclass(frozen=True, slots=True)
 class ForeignCaption:
-    """One caption of a file in any layout.
+    """One caption from a file in any layout.
 
     Attributes:
-        line: line, array element or row, from 1.
-        image_id: canonical.
-        caption: the model's text.
-        model: who wrote it, where the file says so.
-        prompt: what was asked, where the file says so.
-        id: explicit id of the caption, if it has one.
-        objects: inline truth, where the caption carries it.
+        line: Line, array element or row in the file, from 1.
+        image_id: Canonical image id.
+        caption: Text of the model.
+        model: Model that wrote the caption. The value is None if not in the file.
+        prompt: Prompt of the caption. The value is None if not in the file.
+        id: Explicit id of the caption. The value is None if not in the file.
+        objects: Inline ground truth. The value is None if not in the file.
     """
 
     line: int
@@ -69,15 +69,16 @@ CaptionsOf = Callable[[Record, int], Iterator[ForeignCaption]]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A layout.
+    """A file layout.
 
     Attributes:
-        name: short fixed name.
-        title: what a message calls it.
-        matches: tells it from the first record's keys (and the container).
-        answer: reads one record as an answer; None if the layout holds none.
-        captions: reads one record as captions; None if it holds none.
-        kind: what kind of file has it; of a layout that may hold captions and answers, what it is called otherwise.
+        name: Short, stable name.
+        title: Name of the layout in messages.
+        matches: Function that recognizes the layout by the container and the keys of the first record.
+        answer: Function that converts a record to an answer. The value is None if the layout has no answers.
+        captions: Function that converts a record to captions. The value is None if the layout has no captions.
+        kind: Kind of files with this layout. If the layout may contain captions or answers, this kind applies to files
+            of answers.
     """
 
     name: str
@@ -90,31 +91,31 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """A recognized file, its rows not read yet."""
+    """A recognized file whose rows have not been read."""
 
     format: Format
     rows: Rows
 
 
 def recognize(path: Readable) -> Format:
-    """Returns the layout of a file, by its content.
+    """Returns the layout of a file, recognized by its content.
 
     Raises:
-        InputError: for an unknown layout; the message says what was found and what is supported.
+        InputError: If the layout is unknown. The message lists the keys found and the supported layouts.
     """
     return open_layout(path, warn=lambda message: None).format
 
 
 def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Recognized:
-    """Opens and recognizes a file in one pass, so that standard input works too.
+    """Opens and recognizes a file in one pass, so that standard input is supported too.
 
     Args:
-        path: file, ``-``, or records in memory.
-        on_error: called with each unreadable record; without it they are raised together.
-        warn: told of damage that does not prevent reading.
+        path: File, ``-`` for standard input, or records in memory.
+        on_error: Callback for each unreadable record. If None, the faults are raised together.
+        warn: Callback for damage that does not prevent reading.
 
     Raises:
-        InputError: if it is unreadable or its layout is unknown.
+        InputError: If the file is unreadable or its layout is unknown.
     """
     rows = open_rows(path, on_error=on_error, warn=warn)
     layout = layout_of(rows)
@@ -128,15 +129,16 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
 
 
 def layout_of(rows: Rows) -> Format | None:
-    """Returns the first layout that the first record fits."""
+    """Returns the first layout that matches the first record, or None."""
     keys = set(rows.first)
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
-    """Returns the content of a layout that may hold either, by the first record.
+    """Returns the content of a file whose layout may contain captions or answers, determined by the first record.
 
-    Answers where it has a label, says yes or no, or names no image; captions otherwise.
+    The content is answers if the record has a label, means yes or no, or names no image. Otherwise, the content is
+    captions.
     """
     layout = source.format
     if layout.answer is None or layout.captions is None:
@@ -161,7 +163,7 @@ def _listed(keys: list[str]) -> str:
 
 
 def _unpacked(rows: Rows) -> Rows:
-    """Returns the samples of a whole-run log (lmms-eval v0.1, v0.2)."""
+    """Returns the samples in the log of a complete run (lmms-eval v0.1, v0.2)."""
     logs = rows.first["logs"]
     samples = [(number, log) for number, log in enumerate(logs, 1) if isinstance(log, dict)]
     if not samples or len(samples) < len(logs):
@@ -202,7 +204,7 @@ def _own_answer(row: Record, line: int) -> Answer:
 
 
 def _agrees(row: Record) -> bool | None:
-    """Reads HallusionBench's ``same``, which is "1" or "0"."""
+    """Converts HallusionBench's ``same`` ("1" or "0") to a Boolean."""
     return {"1": True, "0": False}.get(str(row.get("same")))
 
 
@@ -225,7 +227,7 @@ def _own_captions(key: str) -> CaptionsOf:
 
 
 def _objects(row: Record) -> list[str] | None:
-    """Reads an inline ground truth; in the cell of a table it is a JSON list, or nothing."""
+    """Returns the inline ground truth of a record. A table cell contains it as a JSON list, or is empty."""
     value = row.get("objects")
     if isinstance(value, str):
         try:
@@ -255,7 +257,7 @@ _TEXT_KEYS = (
 
 
 def keys_of_captions(record: Record) -> tuple[str, str] | None:
-    """Returns the keys under which a record has an image id and a caption, None unless there is one of each."""
+    """Returns the keys of the image id and the caption in a record, or None unless there is exactly one of each."""
     texts = [key for key in _TEXT_KEYS if isinstance(record.get(key), str)]
     images = [key for key in _IMAGE_KEYS if record.get(key) is not None and image_of(record[key]) is not None]
     images = images or [key for key in _ID_KEYS if key in record]
@@ -264,7 +266,7 @@ def keys_of_captions(record: Record) -> tuple[str, str] | None:
 
 
 def captions_under(image_key: str, caption_key: str) -> CaptionsOf:
-    """Returns what reads captions whose records have other keys than ``image_id`` and ``caption``."""
+    """Returns a function that reads captions from records with custom keys for image id and caption."""
 
     def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
         image = image_of(required(row, image_key))
@@ -297,7 +299,7 @@ def _captions_by_image(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 AMBER_DESCRIPTIONS = 1004
-"""AMBER's ids up to this one ask for a description, the rest are yes/no questions."""
+"""Largest AMBER id that belongs to a description prompt. Larger ids belong to yes/no questions."""
 
 
 def _amber_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
@@ -331,7 +333,7 @@ def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _pope_answer(row: Record, line: int) -> Answer:
-    """Reads POPE's answers, which carry no id: its questions are numbered by line, from 1, and so are these."""
+    """Reads a POPE answer. Answers have no id, so the line number, from 1, identifies the question."""
     return Answer(
         id=str(line),
         response=text_in(row, "answer"),
@@ -354,7 +356,7 @@ def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
 
 
 def _lmms_responses(row: Record) -> list[str]:
-    """Reads ``"No"`` (v0.7), ``["No"]`` (to v0.6) or ``[["No"]]`` (unfiltered)."""
+    """Returns the responses of a sample: ``"No"`` (v0.7), ``["No"]`` (up to v0.6) or ``[["No"]]`` (unfiltered)."""
     listed: list[str] = []
     stack = [row.get("filtered_resps", row.get("resps"))]
     while stack:
@@ -402,7 +404,7 @@ def _lmms_answer(row: Record, line: int) -> Answer:
 
 
 def lmms_doc_id(row: Record) -> str:
-    """Returns the document's number in its data set, so marked that it can never pass for a question's id."""
+    """Returns the document number with a prefix that distinguishes it from question ids."""
     return f"doc/{id_in(row, 'doc_id')}"
 
 
@@ -420,9 +422,7 @@ _CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
 
 
 def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
-    """Returns the truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics'
-    ``answer``.
-    """
+    """Returns the ground truth that ``coco_cap_chair`` logs: the document's ``gt_object`` or a metric's ``answer``."""
     parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
     answer = doc.get("gt_object", parts[0].get("answer") if parts else None)
     listed = isinstance(answer, list) and all(isinstance(label, str) for label in answer)
@@ -435,13 +435,13 @@ HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set
 
 
 def hallusionbench_id(row: Record) -> str:
-    """Returns the one id that HallusionBench's fields make: ``VD/illusion/1/0/0/0``, as VLMEvalKit's index."""
+    """Joins HallusionBench's id fields to one id, such as ``VD/illusion/1/0/0/0``, as in VLMEvalKit's index."""
     keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
     return "/".join(id_in(row, key) for key in keys)
 
 
 def hallusionbench_label(row: Record) -> str | None:
-    """Returns ``yes`` or ``no`` for ``gt_answer``, which is 1 or 0."""
+    """Converts ``gt_answer`` to ``yes`` (1) or ``no`` (0)."""
     return {"1": "yes", "0": "no"}.get(str(row.get("gt_answer")))
 
 
@@ -462,7 +462,7 @@ def _hallusionbench_answer(row: Record, line: int) -> Answer:
 
 
 def _cell(value: object) -> str:
-    """Returns a cell as text; an empty one is an empty answer."""
+    """Returns a table cell as text. An empty cell is an empty answer."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -495,7 +495,7 @@ def _vlmevalkit_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _rollout_answer(prompt: str, response: str, label: str) -> AnswerOf:
-    """Rollouts carry no id: the line stands for it."""
+    """Returns a function that reads answers from rollouts, which have no id. The line number replaces the id."""
 
     def answer(row: Record, line: int) -> Answer:
         return Answer(
@@ -519,7 +519,7 @@ def _rollout_captions(prompt: str, response: str) -> CaptionsOf:
 
 
 def _rollout_text(row: Record, key: str) -> str:
-    """Returns a text, or the messages of a conversational rollout."""
+    """Returns a response text. The messages of a conversational rollout are concatenated."""
     value = required(row, key)
     if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
         return "".join(message_text(turn.get("content")) for turn in value)
@@ -713,11 +713,11 @@ FORMATS: tuple[Format, ...] = (
 
 
 def wrong_kind(source: Recognized, wanted: str) -> InputError:
-    """Returns the error for a file that is known, but holds something else.
+    """Returns the error for a recognized file with another kind of content than required.
 
     Args:
-        source: the file.
-        wanted: ``answers`` or ``captions``.
+        source: The recognized file.
+        wanted: Required content, ``answers`` or ``captions``.
     """
     path, layout = source.rows.path, source.format
     advice = KINDS["captions"].advice(path) if layout.answer is None and layout.captions else layout.kind.advice(path)
@@ -729,9 +729,9 @@ class KnownFile:
     """The kind of a file or folder.
 
     Attributes:
-        kind: what it holds.
-        title: what a message calls it.
-        layout: its layout and rows, if it is one of :data:`FORMATS`.
+        kind: Kind of the content.
+        title: Name in messages.
+        layout: Layout and rows if the layout is one of :data:`FORMATS`, otherwise None.
     """
 
     kind: Kind
@@ -740,13 +740,13 @@ class KnownFile:
 
 
 def recognize_file(path: Readable) -> KnownFile | None:
-    """Returns the kind of a file or folder, by its content; None if it is unknown.
+    """Returns the kind of a file or folder, recognized by its content, or None if it is unknown.
 
     Args:
-        path: of a file or folder, an input that is read afterwards, or records in memory.
+        path: A file or folder, an input that is read afterwards, or records in memory.
 
     Raises:
-        InputError: if it is not found or cannot be read.
+        InputError: If the file is not found or cannot be read.
     """
     if isinstance(path, Records):
         return _recognized(open_rows(path, warn=lambda message: None))
@@ -810,7 +810,7 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
 
 
 def _is_truth(first: Record) -> bool:
-    """Returns whether a record, or a whole document, says what is in images."""
+    """Returns True if a record or a whole document is a ground truth."""
     if isinstance(first.get("objects"), (list, dict)) or {"image_id", "label"} <= first.keys():
         return True
     if {"truth", "hallu"} <= first.keys():  # AMBER's annotations

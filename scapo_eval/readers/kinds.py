@@ -1,7 +1,7 @@
-"""Lists the kinds of files: the name of each, and what to do with it.
+"""The kinds of files and the command for each kind.
 
-Whoever is handed a file of another kind than it reads says so in the words of this table; which kind a file is,
-:func:`scapo_eval.readers.formats.recognize_file` says.
+Readers that receive another kind of file than expected use this table for their message.
+:func:`scapo_eval.readers.formats.recognize_file` determines the kind of a file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        name: what it holds, in the plural: ``captions``.
-        verbs: those that take such files beside the benchmarks whose records do (``Benchmark.takes``).
-        purpose: what its command is for; empty if there is none.
-        command: what to do with a file, ``FILE``; ``TRUTH`` and other words in capitals are the user's to fill in.
-        alone: whether that is all it takes, so that ``scapo-eval FILE`` does it.
+        name: Content of the file as a plural noun, such as ``captions``.
+        verbs: Commands that accept such files, besides the benchmarks that accept their records (``Benchmark.takes``).
+        purpose: Purpose of the command. The value is empty if there is none.
+        command: Command for a file named ``FILE``. The user replaces ``TRUTH`` and other capitalized words.
+        alone: True if the command needs no other input, so that ``scapo-eval FILE`` runs it.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Kind:
 
     @property
     def verb(self) -> str:
-        """The verb of its command, empty if there is none."""
+        """The verb of the command. The value is empty if there is no command."""
         return self.command.split()[1] if self.command else ""
 
     def advice(self, path: object) -> str:
-        """``; to show it: scapo-eval show results.json``, or nothing if there is nothing to be done.
+        """Returns the end of a message, such as ``; to show it: scapo-eval show results.json``, or an empty string.
 
         Args:
-            path: of the file.
+            path: Path of the file.
         """
         if not self.command:
             return f"; {self.purpose}" if self.purpose else ""
@@ -99,11 +99,11 @@ KINDS: Mapping[str, Kind] = {
         Kind("an annotation run", ("annotate",), "to look at it", "scapo-eval annotate status FILE"),
     )
 }
-"""Name -> kind."""
+"""All kinds of files, by name."""
 
 
 def kind_of_folder(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns the kind of a folder, as far as the files in it allow."""
+    """Returns the kind of a folder if the files in the folder identify the kind, otherwise None."""
     known = {"a training run": ("metrics.jsonl",), "an annotation run": ("run.json", "images.jsonl")}
     for name, files in known.items():
         if all(os.path.isfile(os.path.join(path, file)) for file in files):

@@ -1,7 +1,7 @@
-"""Reads ``yes`` or ``no`` out of a model's own words, by the rule of whichever tool is asked for.
+"""Parsers that extract ``yes`` or ``no`` from a model's answer by the rules of different tools.
 
-The rules differ a lot: of 254 real free-form answers lmms-eval's rule scores 0 %, VLMEvalKit's 49.6 %
-and POPE's own 56.3 %. So the rule has a name, and the name is part of every signature.
+The rules differ considerably: on 254 real free-form answers, lmms-eval's rule scores 0 %, VLMEvalKit's rule 49.6 % and
+POPE's own rule 56.3 %. Therefore, each rule has a name, which is part of every signature.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from ..base.errors import InputError
 
 YesNo = Literal["yes", "no"]
 Parser = Callable[[str], "YesNo | None"]
-"""Response -> what it says, None if that cannot be told."""
+"""A function that maps a response to ``yes``, ``no`` or None (undecided)."""
 
 WORDS: Mapping[str, YesNo] = {"yes": "yes", "no": "no", "نعم": "yes", "لا": "no"}
-"""English, and Arabic for the Arabic editions of PhD; other languages by ``parser(..., yes=, no=)``."""
+"""Words for yes and no in English and, for the Arabic editions of PhD, in Arabic.
+
+``parser(..., yes=, no=)`` adds words in other languages.
+"""
 
 _WORD = re.compile(r"[^\W_]+")  # without `_`, which is markdown's emphasis
 
 
 def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Decides by the first word; markdown, quotes and punctuation before it do not count.
+    """Decides by the first word, ignoring preceding Markdown, quotes and punctuation.
 
-    ``**No**, yes would be wrong`` says no; ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` say neither.
+    ``**No**, yes would be wrong`` means no. ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` mean neither.
     """
     match = _WORD.search(_composed(response))
     return words.get(match.group().casefold()) if match else None
 
 
 def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Decides by the first word that is a yes or a no, wherever it stands."""
+    """Decides by the first occurrence of a word for yes or no, anywhere in the response."""
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
     return next(filter(None, said), None)
 
@@ -44,10 +47,11 @@ def _composed(text: str) -> str:
 
 
 def pope(response: str) -> YesNo:
-    r"""POPE's own rule (``evaluate.py``): everything but a spaced-out ``No``, ``not``, ``no`` is a yes.
+    r"""Applies POPE's own rule (``evaluate.py``): an answer is no if it contains the word ``No``, ``not`` or ``no``,
+    else yes.
 
-    Only the text before the first full stop counts, commas are dropped; an empty answer, ``NO`` and
-    ``No\n`` are a yes.
+    Only the text before the first period counts, commas are removed, and words are separated by single spaces.
+    Therefore, an empty answer, ``NO`` and ``No\n`` count as yes.
     """
     words = response.split(".", 1)[0].replace(",", "").split(" ")
     return "no" if {"No", "not", "no"}.intersection(words) else "yes"
@@ -60,10 +64,11 @@ _VLMEVALKIT_STOPS = 32  # its re.sub is handed a flag of that value where the co
 
 
 def vlmevalkit(response: str) -> YesNo | None:
-    """Applies VLMEvalKit's rule: exactly one of the words yes and no occurs.
+    """Applies VLMEvalKit's rule: exactly one of the words yes and no must occur.
 
-    A sign that touches a blank anywhere in the text is deleted (every sign, if digits around a comma occur),
-    any other becomes a blank; colons, asterisks and apostrophes stay, so ``Yes:`` and ``**Yes**`` say neither.
+    A punctuation mark that is next to a space anywhere in the text is deleted, and every other mark becomes a space. If
+    the text contains digits around a comma, all marks are deleted. Colons, asterisks and apostrophes are kept, so
+    ``Yes:`` and ``**Yes**`` mean neither.
     """
     text = plain = response.lower()
     number = _DIGITS_WITH_COMMA.search(text) is not None
@@ -77,12 +82,12 @@ def vlmevalkit(response: str) -> YesNo | None:
 
 
 def lmms(response: str) -> YesNo | None:
-    """Applies lmms-eval's rule for POPE: the whole answer is the word, in any case."""
+    """Applies lmms-eval's rule for POPE: the entire answer must be ``yes`` or ``no``, in any case."""
     return _exactly(response.lower().strip(), "yes", "no")
 
 
 def amber(response: str) -> YesNo | None:
-    """Applies AMBER's own rule: the whole answer is ``Yes`` or ``No``, to the letter."""
+    """Applies AMBER's own rule: the entire answer must be exactly ``Yes`` or ``No``."""
     return _exactly(response, "Yes", "No")
 
 
@@ -105,11 +110,13 @@ _WITH_WORDS: Mapping[str, Callable[..., YesNo | None]] = {"default": first_word,
 
 
 def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Parser:
-    """Returns the rule called ``name``, for ``default`` and ``contains`` with further words for yes and no.
+    """Returns the parser with a given name, optionally with additional words for yes and no.
+
+    Only ``default`` and ``contains`` accept additional words.
 
     Raises:
-        InputError: for an unknown rule, words for a rule with its own words, a "word" of several words, or the same
-            word for both.
+        InputError: If the name is unknown, the parser does not accept additional words, a "word" consists of several
+            words, or a word would mean both yes and no.
     """
     extra: dict[str, YesNo] = {}
     means: tuple[tuple[Iterable[str], YesNo], ...] = ((yes, "yes"), (no, "no"))
@@ -130,10 +137,13 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
 
 
 def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
-    """Returns the rule's name with its further words, for signatures: ``default+oui=yes``."""
+    """Returns the parser's name with its additional words, for signatures: ``default+oui=yes``."""
     return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
 
 
 def parse_label(value: str) -> YesNo | None:
-    """Returns a truth label in any usual spelling (``yes``, ``No``), None if it is neither."""
+    """Returns the correct answer in any usual spelling (``yes``, ``No``) as ``yes`` or ``no``.
+
+    The result is None for other values.
+    """
     return _exactly(value.strip().casefold(), "yes", "no")

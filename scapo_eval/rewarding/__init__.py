@@ -1,1 +1,1 @@
-"""Subsentence rewards and the credit of tokens."""
+"""Rewards for subsentences and credit assignment to tokens."""

@@ -1,4 +1,4 @@
-"""Token advantages for your own training loop: it accepts generated token ids and returns one advantage per token."""
+"""Token advantages for custom training loops, computed from generated token ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_FAULTY = 64
-"""How many faulty rows in a row end a training run of a library that scores row by row."""
+"""Number of consecutive faulty rows after which a reward function that scores row by row raises an error."""
 
 _faulty_in_a_row = 0
 
@@ -40,27 +40,29 @@ def advantages_for_batch(
     eos: Eos = "zero",
     truncated: Truncated = "score",
 ) -> tuple[NDArray[np.float32], RewardColumns]:
-    """Computes SCAPO's token advantages of a batch of generated ids, and the rewards behind them.
+    """Computes SCAPO's token advantages and rewards for a batch of generated token ids.
 
     Args:
-        image_ids: image id of each of the B responses, in any spelling.
-        token_ids: (B, T) padded ids (array or tensor), or B lists of ids: generated tokens only, or with their
-            prompts if ``mask`` marks the generated tokens.
-        tokenizer: see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
-        reward: the reward that scores the responses.
-        mask: (B, T), true where a token was generated. It is needed only if padding is not a special token; special
-            tokens never get credit.
-        finished: (B,) whether each response ended by itself. By default, a response is finished if a special token
-            follows its text.
-        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        image_ids: B image ids, one per response, in any spelling.
+        token_ids: (B, T) padded ids as an array or tensor, or B lists of ids. The ids may include the prompt if
+            ``mask`` marks the generated tokens.
+        tokenizer: Tokenizer that generated the ids; see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
+        reward: Reward that scores the responses.
+        mask: (B, T) mask that is true for generated tokens. The mask is required only if the padding token is not a
+            special token, because special tokens never get credit.
+        finished: (B,) booleans, true for responses that ended by themselves. By default, a response counts as finished
+            if a special token follows its text.
+        eos: Credit of the end-of-sequence token; see
+            :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: Treatment of the last piece of an unfinished response; see
+            :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
 
     Returns:
-        Advantages, (B, T) float32: 0 for padding and special tokens, T the longest row; and the rewards of the
-        responses, for :func:`log_metrics`.
+        The (B, T) float32 advantages and the rewards of the responses. T is the length of the longest row. Padding and
+        special tokens have advantage 0. The rewards can be passed to :func:`log_metrics`.
 
     Raises:
-        InputError: for faulty rows, unless the reward was made with ``on_error="zero"``.
+        InputError: If a row is faulty, unless ``reward`` was created with ``on_error="zero"``.
     """
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -75,20 +77,24 @@ def advantages_for_batch(
 
 
 def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
-    """Returns the first value of :func:`advantages_for_batch`. It is deprecated because it never returned rewards."""
+    """Returns the advantages from :func:`advantages_for_batch`.
+
+    This function is deprecated because its name is wrong: it returns advantages, not rewards.
+    """
     warn_deprecated("rewards_for_batch", instead="advantages_for_batch(...)[0]", removed_in="0.4.0")
     return advantages_for_batch(*args, **kwargs)[0]
 
 
 def log_metrics(columns: RewardColumns) -> dict[str, float]:
-    """Returns the metrics of a batch of rewards for a training log, under the names that every adapter uses.
+    """Returns the training-log metrics of a batch of rewards, under the names that every adapter uses.
+
+    Watch ``scapo/errors``: a value above 0 means that the data and the ground truth disagree.
 
     Returns:
-        Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
-        ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences``; ``scapo/empty`` and ``scapo/errors``,
-        the shares of empty responses and of faulty rows; and what
-        :func:`~scapo_eval.rewarding.monitor.behavior_metrics` shows of how responses change.
-        Watch ``scapo/errors``: above 0, data and truth disagree.
+        Metric name -> value. ``scapo/reward`` (summed over the pieces of a response), ``scapo/generated``,
+        ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences`` are means per response. ``scapo/empty`` and
+        ``scapo/errors`` are the shares of empty responses and of faulty rows. The metrics of
+        :func:`~scapo_eval.rewarding.monitor.behavior_metrics` follow with the same prefix.
     """
     n = max(len(columns), 1)
     sums = {
@@ -105,11 +111,11 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
-    """Returns :func:`log_metrics` of one response, for libraries that score row by row.
+    """Returns the metrics of :func:`log_metrics` for a single response, for libraries that score row by row.
 
     Raises:
-        InputError: if too many consecutive rows were faulty in this process, so that the ground truth must belong to
-            another data set. (A batch without a good row raises its own error; see
+        InputError: If too many consecutive rows of this process were faulty, which means that the ground truth belongs
+            to another data set. (A batch without a valid row raises its own error; see
             :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
     """
     global _faulty_in_a_row
@@ -120,15 +126,15 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
-    """Returns the reward for a ground ground truth file and a vocabulary, loaded once per process.
+    """Returns the reward for a ground truth file and a vocabulary, and caches it for the process.
 
-    A faulty row gets no reward and is counted, because it must not end a run on many machines (see
+    A faulty row is counted and gets no reward, because one bad row must not end a run on many machines (see
     :func:`log_metrics`).
 
     Args:
-        truth: see :meth:`PresenceOracle.load`.
-        vocabulary: see :meth:`Vocabulary.load`.
-        settings: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`; ``scenes`` are files.
+        truth: Ground truth that :meth:`PresenceOracle.load` accepts.
+        vocabulary: Vocabulary that :meth:`Vocabulary.load` accepts.
+        settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. ``scenes`` must be files.
     """
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return _load_reward(truth, vocabulary, **hashable)
@@ -143,11 +149,11 @@ def _load_reward(truth: str, vocabulary: str, **settings: Any) -> SubsentenceRew
 def reward_from_environment() -> SubsentenceReward:
     """Returns the reward that environment variables define, for libraries that load a plugin by its path.
 
-    ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are files or names, ``SCAPO_REWARD`` a JSON object of
-    the fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+    ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are file names or names of shipped data.
+    ``SCAPO_REWARD`` is a JSON object with fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Raises:
-        InputError: if ``SCAPO_TRUTH`` is not set, or ``SCAPO_REWARD`` is not a JSON object.
+        InputError: If ``SCAPO_TRUTH`` is not set or ``SCAPO_REWARD`` is not a JSON object.
     """
     truth = os.environ.get("SCAPO_TRUTH")
     if not truth:
@@ -160,7 +166,7 @@ def reward_from_environment() -> SubsentenceReward:
 
 
 def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the (B, T) ids, and a (B, T) mask of the generated ones."""
+    """Returns the token ids as a (B, T) array and a (B, T) mask of the generated tokens."""
     ids, generated = _matrix(token_ids), _matrix(mask)
     if ids is None or ids.dtype.kind not in "iu":
         rows = [ids_of(k, row) for k, row in enumerate(token_ids)]
@@ -178,12 +184,12 @@ def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bo
 
 
 def _matrix(values: Any) -> NDArray[Any] | None:
-    """Returns a two-dimensional array or tensor as an array; None for anything else."""
+    """Converts a two-dimensional array or tensor to a NumPy array, and returns None for any other input."""
     return np.asarray(values.cpu() if hasattr(values, "cpu") else values) if getattr(values, "ndim", 0) == 2 else None
 
 
 def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    """Returns the rows as one array, zero after their ends."""
+    """Stacks rows of different lengths in one array and pads them with zeros on the right."""
     filled = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=kind)
     for padded, row in zip(filled, rows, strict=True):
         padded[: len(row)] = row
@@ -193,14 +199,14 @@ def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns an advantage estimator of EasyR1 and SkyRL: the token rewards themselves, without any group statistics.
+    """Returns the token rewards as advantages, without group statistics: an advantage estimator for EasyR1 and SkyRL.
 
     Args:
-        token_level_rewards: (B, T) reward of each token.
-        response_mask: (B, T) 1 for tokens of the response.
+        token_level_rewards: (B, T) token rewards.
+        response_mask: (B, T) mask with 1 for response tokens.
 
     Returns:
-        Advantages and returns, both (B, T).
+        Two references to the same (B, T) tensor: the advantages and the returns.
     """
     advantages = token_level_rewards * response_mask
     return advantages, advantages

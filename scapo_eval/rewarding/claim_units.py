@@ -1,8 +1,8 @@
-"""Claims beyond presence as units of Eq. 1: their content, their place in the text, and their truth in the scenes.
+"""Counts, attributes, relations and texts as claims that Eq. 1 rewards: their content, position and verdict.
 
-A true claim is new if it names a new fact, whatever its words: "two dogs" and "a pair of dogs" name one number, "left
-of" and "right of" the same two things in either order one place. A false claim is charged for its content. A count that
-says no more than presence ("at least one dog") is not a unit.
+A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
+count, and "left of" and "right of" with swapped objects state the same relation. A false claim is charged for its
+content. A count that adds nothing to presence ("at least one dog") is not counted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _AT_LEAST_ONE = "1+"
 
 
 class Unit(NamedTuple):
-    """The unit that is counted once per piece.
+    """A claim beyond presence, which counts once per piece.
 
     Attributes:
-        kind: of the claim.
-        name: readable content: ``dog: 3``, ``bus: red``, ``man holding phone``.
+        kind: Claim kind.
+        name: Readable content, such as ``dog: 3``, ``bus: red`` or ``man holding phone``.
     """
 
     kind: ClaimKind
@@ -40,13 +40,13 @@ class Unit(NamedTuple):
 
 
 class UnitColumns(NamedTuple):
-    """The claims of n texts.
+    """Claims beyond presence in n texts, as columns.
 
     Attributes:
-        text, start: (claims,) index of its text, and its offset there.
-        unit: (claims,) position in ``units``.
-        state: (claims,) 1, 0 or -1: true, false, unknown.
-        units: every unit that is claimed.
+        text, start: (claims,) index of the text that contains the claim, and the character offset in this text.
+        unit: (claims,) index in ``units``.
+        state: (claims,) 1 for true, 0 for false and -1 for unknown.
+        units: The distinct claims.
     """
 
     text: NDArray[np.int64]
@@ -57,13 +57,13 @@ class UnitColumns(NamedTuple):
 
 
 class UnitReader:
-    """Finds the units of texts.
+    """A reader that finds and verifies claims beyond presence in texts.
 
     Args:
-        vocabulary: labels that claims are about.
-        kinds: kinds of the claims, without presence.
-        reading: the reading; claims with a use that it omits do not count.
-        scenes: contents of the images, in the order of lookup.
+        vocabulary: Labels that the claims are about.
+        kinds: Claim kinds other than presence.
+        reading: Mentions that count. Claims whose use the reading omits are skipped.
+        scenes: Contents of the images, in the order of lookup.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class UnitReader:
 
     @property
     def signature(self) -> str:
-        """Returns the scenes and the rules with their hashes, for a signature."""
+        """The scenes and the extraction rules with their hashes, for a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
     def read(self, image_ids: Sequence[object], texts: Sequence[str]) -> UnitColumns:
-        """Returns the units of texts; an empty text has none, and its image may be anything."""
+        """Returns the claims of n texts. An empty text has no claims, so its image id is not checked."""
         judged = dict[tuple[object, ...], State]()
         ids, units = dict[tuple[str, ...], int](), list[Unit]()
         rows = list[tuple[int, int, int, State]]()
@@ -102,7 +102,7 @@ class UnitReader:
 
 
 def _says(claim: Claim, state: State) -> tuple[str, ...]:
-    """Returns the fact of a true claim, otherwise the content of the claim."""
+    """Returns the key that identifies a claim: its fact if the claim is true, otherwise its content."""
     if state != 1:
         return "", *claim.key, "some" if claim.restricted else ""
     if claim.value in _INVERSE and claim.other:

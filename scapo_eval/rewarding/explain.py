@@ -1,4 +1,4 @@
-"""Explains why a response got its reward, piece by piece, for people: in a terminal and in a notebook."""
+"""Readable explanations of a reward, piece by piece, for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _COLORS = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """The pieces of a response with their rewards and verdicts; ``str()`` for a terminal, ``html()`` for a page.
+    """The pieces of a response with their rewards and verdicts.
+
+    ``str()`` formats the explanation for a terminal, and ``html()`` for a web page or notebook.
 
     Attributes:
-        title: the response's image, total and counts.
-        pieces: text, reward, and label -> verdict of each.
+        title: The image id, the total reward and the label counts.
+        pieces: One tuple per piece: text, reward, and a mapping from label to verdict.
     """
 
     title: str
@@ -35,7 +37,7 @@ class Explanation:
 
     @classmethod
     def of(cls, result: RewardResult) -> Explanation:
-        """Returns that of a reward."""
+        """Builds the explanation of a reward."""
         parts, verdicts = result.parts, result.verdicts
         counts = f"{result.covered} of {result.generated} labels supported, {result.hallucinated} hallucinated"
         title = f"image {result.image_id}: {result.total:+.2f}; {counts}"
@@ -58,7 +60,7 @@ class Explanation:
     __repr__ = __str__
 
     def html(self) -> str:
-        """Returns an HTML table without scripts; all text of the response is escaped."""
+        """Returns an HTML table without scripts. All text from the response is escaped."""
         rows = []
         for text, reward, verdicts in self.pieces:
             marks = " ".join(

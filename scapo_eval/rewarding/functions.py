@@ -1,7 +1,7 @@
-"""The reward as one function with the signatures of several libraries, and depends on none of them.
+"""The reward as one function that matches the reward interfaces of several libraries and depends on none of them.
 
-:func:`reward_fn` gives one number per response, the sum of its pieces: good for logs, evaluation and response-level
-training. Credit for single tokens needs an adapter (docs/integrations.md).
+:func:`reward_fn` returns one number per response, the sum over its pieces, for logs, evaluation and response-level
+training. Token-level credit requires an adapter (docs/integrations.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .batch import log_metrics
 from .reward import RewardColumns, RewardConfig, SubsentenceReward
 
 IMAGE_ID = "image_id"
-"""The column, or key, that names each response's image."""
+"""Name of the column or key that contains the image id of a response."""
 
 
 def reward_fn(
@@ -28,17 +28,17 @@ def reward_fn(
     name: str = "scapo",
     **settings: Any,
 ) -> RewardFunction:
-    """Returns a reward function for TRL, ms-swift, verifiers and lighteval, which pick their arguments by name.
+    """Returns a reward function for TRL, ms-swift, verifiers and lighteval, which select its arguments by name.
 
     Args:
-        vocabulary: a vocabulary, the name of a shipped one, or a file.
-        truth: ground truth: a file, or a form listed in :mod:`scapo_eval.truths.oracles`.
-        config: the settings of Eq. 1; ``RewardConfig.robust()`` for long runs.
-        name: name under which libraries log the reward.
-        settings: fields of RewardConfig, instead of ``config``.
+        vocabulary: Vocabulary, name of a shipped vocabulary, or file.
+        truth: Ground truth: a file, or a form listed in :mod:`scapo_eval.truths.oracles`.
+        config: Settings of Eq. 1. ``RewardConfig.robust()`` is recommended for long runs.
+        name: Name under which libraries log the reward.
+        settings: Fields of RewardConfig, as an alternative to ``config``.
 
     Raises:
-        InputError: if a file or name is not found, a setting does not exist, or both ``config`` and ``settings`` are
+        InputError: If a file or name is not found, a setting does not exist, or both ``config`` and ``settings`` are
             given.
 
     Example:
@@ -54,10 +54,10 @@ def reward_fn(
 
 
 class RewardFunction:
-    """One number per response; see :func:`reward_fn`.
+    """A callable that returns one reward per response; see :func:`reward_fn`.
 
     Attributes:
-        reward: behind it.
+        reward: Reward that scores the responses.
     """
 
     def __init__(self, reward: SubsentenceReward, name: str = "scapo") -> None:
@@ -76,20 +76,20 @@ class RewardFunction:
         model_response: Any = None,
         **given: Any,
     ) -> Any:
-        """Returns the rewards of responses, for the arguments that a library passes.
+        """Returns the rewards of responses. Each library passes its own subset of the arguments.
 
         Args:
-            completions: n responses, as texts or lists of messages (TRL, ms-swift); the n image ids are ``image_id``.
-            completion: one response (verifiers), its image id in ``info`` or ``answer``.
-            doc, model_response: one response (lighteval), its image id in ``doc.specific``.
-            given: further columns; ``log_metric`` (TRL) is used.
+            completions: n responses as texts or lists of messages (TRL, ms-swift). The n image ids are in ``image_id``.
+            completion: One response (verifiers). The image id is in ``info`` or ``answer``.
+            doc, model_response: Sample and response (lighteval). The image id is in ``doc.specific``.
+            given: Further columns. Only the image ids and ``log_metric`` (TRL) are used.
 
         Returns:
-            n numbers, None for rows that cannot be scored; for one response a single number, 0.0 if it cannot be
-                scored.
+            n numbers, with None for rows that cannot be scored. For a single response, one number, which is 0.0 if the
+            response cannot be scored.
 
         Raises:
-            InputError: if there is no image id, or no response.
+            InputError: If the image id or the response is missing.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
@@ -115,18 +115,19 @@ class RewardFunction:
         return float(self.reward.batch([image], [response], whole=False).total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
-        """Computes the value as lighteval calls a metric of its class."""
+        """Returns the reward of one response. lighteval calls this method on a metric."""
         return float(self(doc=doc, model_response=model_response, **given))
 
 
 def totals(columns: RewardColumns) -> list[float | None]:
-    """Returns the sum of each response's rewards, None for a faulty row."""
+    """Returns the total reward of each response, or None for faulty rows."""
     return [None if k in columns.errors else total for k, total in enumerate(columns.total.tolist())]
 
 
 def text_of_completion(completion: Any) -> object:
-    """Returns a completion's text: a string, or a list of messages whose texts are joined; anything else is returned
-    unchanged.
+    """Returns the text of a completion, which is a string or a list of messages.
+
+    Other values are returned unchanged.
     """
     if not isinstance(completion, list):
         return completion
@@ -145,6 +146,6 @@ def _image_of(given: Mapping[str, Any]) -> object:
 
 
 def _first_text(response: Any) -> object:
-    """Returns the first text of lighteval's ModelResponse."""
+    """Returns the first text in lighteval's ModelResponse."""
     texts = getattr(response, "final_text", None) or getattr(response, "text", response)
     return texts[0] if isinstance(texts, (list, tuple)) and texts else texts

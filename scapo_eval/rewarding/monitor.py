@@ -1,4 +1,4 @@
-"""Measures whether a policy games the reward (docs/gaming.md), by sums over responses that add up across ranks."""
+"""Indicators of a policy that games the reward (docs/gaming.md), computed from sums that add up across ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cues(use: Use) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
-    """Selects the labels that are single words, by their names and plurals."""
+    """Builds the near-miss detector for the labels that are single words, with their names and plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
     return NearMisses(
         Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})
@@ -36,18 +36,26 @@ def _near_misses(labels: tuple[str, ...]) -> NearMisses:
 
 
 def behavior_sums(columns: RewardColumns) -> dict[str, float]:
-    """Returns the sums that the ratios of :func:`behavior_metrics` are made of; sums of ranks add up.
+    """Returns the sums from which :func:`behavior_metrics` computes ratios. The sums of several ranks can be added.
 
     Args:
-        columns: columns of the rewards of n responses.
+        columns: Rewards of n responses.
 
     Returns:
-        ``responses``, ``words``, ``pieces``, ``labels`` (of each piece, known ones), ``repeated`` (of these, supported
-        and named before), ``without_label`` (pieces that pay ``r_reg``), ``silent`` (pieces without pay), ``denials``
-        and ``hedges`` (words that may deny or hedge), ``questions`` and ``quotes`` (marks), ``near_misses`` (words that
-        nearly are a label), ``disguised`` (words with look-alike letters or characters of no width), ``hidden`` of
-        ``characters`` (in what no reader sees), and ``distinct_pairs`` of ``pairs`` (of neighboring words, within each
-        response). With claims beyond presence, ``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them.
+        Counts over all responses:
+
+        - ``responses``, ``words`` and ``pieces``.
+        - ``labels``: claimed labels with a known state, counted once per piece.
+        - ``repeated``: supported labels that an earlier piece named.
+        - ``without_label``: pieces without a label, which cost ``r_reg``.
+        - ``silent``: pieces with neither gain nor penalty.
+        - ``denials`` and ``hedges``: words that may deny or hedge.
+        - ``questions`` and ``quotes``: question marks and quotations.
+        - ``near_misses``: words that nearly spell a label.
+        - ``disguised``: words with look-alike letters or zero-width characters.
+        - ``characters`` and ``hidden``: all non-space characters, and the characters that a reader does not see.
+        - ``pairs`` and ``distinct_pairs``: pairs of neighboring words, and distinct pairs within each response.
+        - ``claims_KIND`` and ``false_KIND``: known and false claims of each kind, if kinds beyond presence count.
     """
     listed = [_WORDS.findall(response.lower()) for response in columns.responses]
     words = [word for response_words in listed for word in response_words]
@@ -82,10 +90,13 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
-    """Returns ``claims_KIND`` (known ones of each piece) and ``false_KIND`` of them; nothing if presence alone counts.
+    """Returns the numbers of known claims (``claims_KIND``) and of false claims (``false_KIND``) of each kind.
 
     Args:
-        columns: columns of the rewards of n responses.
+        columns: Rewards of n responses.
+
+    Returns:
+        The sums over all pieces, or an empty dictionary if only presence counts.
     """
     if len(columns.kinds) == 1:
         return {}
@@ -101,10 +112,10 @@ def kind_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Returns ``claims_KIND`` per response and ``hal_rate_KIND``; a ratio with denominator 0 is 0.
+    """Returns the claims per response (``claims_KIND``) and the hallucination rate (``hal_rate_KIND``) of each kind.
 
     Args:
-        sums: see :func:`kind_sums`, with the number of ``responses``.
+        sums: Sums from :func:`kind_sums` and the number of ``responses``. A ratio with denominator 0 is 0.
     """
     kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
     return {
@@ -114,17 +125,21 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
-    """Returns ratios that show how responses change; a ratio with denominator 0 is 0.
+    """Returns ratios that show changes in the style of responses during training. A ratio with denominator 0 is 0.
 
     Args:
-        sums: see :func:`behavior_sums`.
+        sums: Sums from :func:`behavior_sums`.
 
     Returns:
-        ``words`` per response; ``words_per_piece`` and ``labels_per_piece``; ``repeated_share`` of the labels;
-        ``without_label_share`` and ``silent_share`` of the pieces; ``denial_rate``, ``hedge_rate``, ``question_rate``,
-        ``quote_rate``, ``near_miss_rate`` and ``disguise_rate`` per word; ``hidden_share`` of the characters;
-        ``distinct_pairs_share`` of the pairs of neighboring words. With claims beyond presence, ``claims_KIND`` per
-        response and ``hal_rate_KIND``.
+        - ``words``: words per response.
+        - ``words_per_piece`` and ``labels_per_piece``.
+        - ``repeated_share``: share of repeated labels.
+        - ``without_label_share`` and ``silent_share``: shares of the pieces.
+        - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
+          occurrences per word.
+        - ``hidden_share``: share of the characters that a reader does not see.
+        - ``distinct_pairs_share``: share of distinct pairs among the pairs of neighboring words.
+        - ``claims_KIND`` per response and ``hal_rate_KIND``, if kinds beyond presence count.
     """
 
     def ratio(part: str, whole: str) -> float:

@@ -1,4 +1,4 @@
-"""Measures the new share of a piece's wording, since sentences from one template repeat their words."""
+"""Detection of repeated wording: the share of a piece's word pairs that are new in the response."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a pi
 
 
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:
-    """Returns the share of the pairs of neighboring words of each piece that no earlier piece of its response has.
+    """Returns, for each piece, the share of its word pairs that occur in no earlier piece of the response.
 
-    All mentions count as the same word, and the borders of a piece count as words: "A dog." and "A frisbee." are the
-    same.
+    A word pair is a pair of neighboring words. All mentions count as the same word, and the start and end of a piece
+    count as words, so "A dog." and "A frisbee." have the same pairs.
 
     Args:
         texts: n responses.
-        spans: their pieces.
-        mentions: mentions in the responses.
+        spans: Pieces of the responses.
+        mentions: Mentions in the responses.
 
     Returns:
-        (pieces,) from 0 (all pairs occurred in earlier pieces) to 1; the first piece of a response has 1.
+        (pieces,) shares from 0 (every pair occurred before) to 1. The first piece of a response has share 1.
     """
     fresh = np.ones(len(spans.start))
     starts, ends = spans.start.tolist(), spans.end.tolist()

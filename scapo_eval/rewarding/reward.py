@@ -1,9 +1,9 @@
-"""SCAPO's reward: computes a reward per subsentence from mentions, subsentences and the oracle.
+"""SCAPO's reward: one reward per subsentence, computed from mentions, subsentences and the ground truth.
 
-This is Equation 1 of the paper; ``docs/specification.md#reward`` settles what the equation leaves open. Everything is
-computed for a whole batch in columns. The readable result of one response is a view of them, and ``token_credit.py``
-distributes the rewards to tokens. There is no model, no torch and no state: one object can be pickled and used by any
-number of threads.
+The reward is Equation 1 of the paper; ``docs/specification.md#reward`` settles the cases that the equation leaves
+open. A whole batch is computed in columns, and the readable result of one response is a view of these columns.
+``token_credit.py`` distributes the rewards to tokens. The module uses neither a model nor torch and keeps no state, so
+a reward object can be pickled and shared between threads.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ if TYPE_CHECKING:
     from .claim_units import Unit, UnitColumns, UnitReader
 
 Level = Literal["subsentence", "hal", "cap"]
-"""What is rewarded: each piece (Eq. 1), or the whole response by 1 - Hal. Rate or by its Cap. Score."""
+"""Unit of the reward: each piece (Eq. 1), or the whole response, rewarded by 1 - Hal. Rate or by the Cap. Score."""
 
 OnError = Literal["raise", "zero"]
-"""What a faulty row does: stop the batch, or get no reward and be counted."""
+"""Treatment of a faulty row: raise an error for the batch, or count the row and give it no reward."""
 
 Weighting: TypeAlias = Callable[[int], float]
 
 Cuts: TypeAlias = Callable[[str], Iterable[int]]
-"""A segmentation rule of one's own: text -> the offsets at which a new piece begins, rising, inside the text."""
+"""A custom segmentation rule: maps a text to the increasing offsets, inside the text, at which a new piece begins."""
 
 PieceReward: TypeAlias = "Callable[[RewardResult, Part], float]"
-"""A reward of one's own per piece: the response, and its piece with the reward that Eq. 1 gives it."""
+"""A custom reward per piece. The function receives the response's result and the piece with its reward from Eq. 1."""
 
 ResponseReward: TypeAlias = "Callable[[RewardResult], float]"
-"""A term of one's own per response."""
+"""A custom reward term per response."""
 
 LAMBDAS: Mapping[str, Weighting] = {
     "min1": lambda n: min(n, 1),
@@ -72,7 +72,7 @@ LAMBDAS: Mapping[str, Weighting] = {
     "sqrt": math.sqrt,
     "log1p": math.log1p,
 }
-"""The named scalings of a count."""
+"""Named functions that scale a count."""
 
 Ablation = Literal["additive", "full_repeat", "no_reg"]
 """The paper's ablations of the reward."""
@@ -82,36 +82,37 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """The settings of Eq. 1; the defaults are the paper's (its training configuration).
+    """The settings of Eq. 1. The defaults are those of the paper's training runs.
 
     Attributes:
-        r_g: gain for new supported labels.
-        r_rep: gain for supported labels that the response has named before; a negative value penalizes repetition.
-        r_h: penalty for hallucinated labels.
-        r_reg: penalty of a piece without any label.
-        lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any non-decreasing function.
-        rule: how responses are cut: a name, or a function from a text to the offsets at which a piece begins.
-        level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; a response without claims
-            gets 1, the shortcut that the paper warns against) or ``cap`` (Cap. Score).
-        additive: add penalty and gain of a piece, instead of using the penalty alone.
-        claims: mentions that count: ``all`` (the paper), or without the negated and hedged ones
-            (:mod:`scapo_eval.matching.uses`).
-        piece_reward: replaces Eq. 1; it is called with the result and each of its pieces.
-        response_reward: is added to the reward of every piece, and so to every token with text; it is called with the
-            result.
-        answer_only: reasoning and tool text (``<think>``, ``<tool_call>``; see
-            :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) makes no claims, and its pieces get 0.
-        template_discount: share of the gain for new labels that a piece loses if its other words repeat an earlier
-            piece of the response, from 0 (the paper) to 1.
-        near_misses: charge words that nearly name an absent label ("a carr") like the label.
-        kinds: of the claims that Eq. 1 counts: ``presence`` alone (the paper), or with ``count``, ``attribute``,
-            ``relation``, ``text`` (docs/claims.md); a list, or names with commas.
-        scenes: contents of the images beyond presence, for further kinds: files or
-            :class:`~scapo_eval.truths.scenes.Scenes`, in the order of lookup.
+        r_g: Gain for new supported labels.
+        r_rep: Gain for supported labels that the response has already named. A negative value penalizes repetition.
+        r_h: Penalty for hallucinated labels.
+        r_reg: Penalty of a piece without any label.
+        lam_g, lam_h: Scaling of the counts of supported and hallucinated labels: a name in LAMBDAS or a non-decreasing
+            function.
+        rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
+        level: ``subsentence`` for a reward per piece, ``hal`` (1 - Hal. Rate) or ``cap`` (Cap. Score) for one reward
+            per response. With ``hal``, a response without claims gets 1, the shortcut that the paper warns against.
+        additive: If true, a piece with hallucinations gets gain minus penalty. By default, it gets only the penalty.
+        claims: Mentions that count: ``all`` (the paper's choice), or a reading that omits, for example, negated and
+            hedged mentions (:mod:`scapo_eval.matching.uses`).
+        piece_reward: Custom function that replaces Eq. 1. The arguments are the result and each of its pieces.
+        response_reward: Custom function whose value is added to the reward of every piece, and so to every token with
+            text. It is called with the result.
+        answer_only: If true, only the answer makes claims. Pieces of reasoning and tool text (``<think>``,
+            ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get 0.
+        template_discount: Share of the gain for new labels that a piece loses if its other words repeat an earlier
+            piece of the response, from 0 (the paper's choice) to 1.
+        near_misses: If true, misspelled names of absent labels ("a carr") are charged like the labels.
+        kinds: Claim kinds that Eq. 1 counts: ``presence`` alone (the paper's choice), or with ``count``, ``attribute``,
+            ``relation`` and ``text`` (docs/claims.md). The value is a list or a string of comma-separated names.
+        scenes: Ground truth for claim kinds beyond presence: files or :class:`~scapo_eval.truths.scenes.Scenes`, in the
+            order of lookup.
 
     Raises:
-        InputError: for a negative coefficient, a name that does not exist, a function that is none, or kinds and scenes
-            that do not belong together.
+        InputError: If a coefficient is negative, a name is unknown, a function is not callable, or kinds and scenes do
+            not match.
 
     Example:
         >>> import scapo_eval
@@ -138,7 +139,7 @@ class RewardConfig:
     scenes: tuple[Readable | Scenes, ...] = ()
 
     def __new__(cls, *_: object, **settings: object) -> RewardConfig:
-        """Refuses an unknown setting and suggests the nearest known one."""
+        """Rejects an unknown setting and suggests the nearest known name."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
@@ -186,8 +187,8 @@ class RewardConfig:
         """Returns the settings of one of the paper's ablations of the reward.
 
         Args:
-            name: ``additive``; ``full_repeat`` (r_rep = r_g); ``no_reg`` (r_reg = 0).
-            settings: further fields.
+            name: ``additive``, ``full_repeat`` (r_rep = r_g) or ``no_reg`` (r_reg = 0).
+            settings: Further fields of the configuration.
         """
         check_choice("ablation", name, get_args(Ablation))
         config = cls(**settings)
@@ -197,15 +198,14 @@ class RewardConfig:
 
     @classmethod
     def robust(cls, **settings: Any) -> RewardConfig:
-        """Returns the settings under which no style of writing is known to earn more than its content is worth
-        (docs/gaming.md).
+        """Returns settings under which no known writing style earns more than its content is worth (docs/gaming.md).
 
-        Each new fact earns a gain, not each piece, and the gain is smaller in a sentence that repeats the words of an
-        earlier one. Each invention is charged, also if it is quoted or misspelled. Denied, asked, quoted or likened
-        objects earn nothing. Only the answer counts.
+        Each new fact earns a gain, and the gain is smaller in a sentence that repeats the wording of an earlier
+        sentence. Each hallucinated object is charged, even if its name is quoted or misspelled. Objects that are
+        denied, asked about, quoted or used in a comparison earn nothing. Only the answer counts.
 
         Args:
-            settings: further fields, which take precedence.
+            settings: Further fields of the configuration. These fields override the robust settings.
         """
         return cls(**{**_ROBUST, **settings})
 
@@ -214,11 +214,11 @@ class RewardConfig:
 
     @property
     def is_robust(self) -> bool:
-        """Whether these settings include those of :meth:`robust`."""
+        """True if these settings include the robust settings of :meth:`robust`."""
         return all(getattr(self, name) == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
-        """Returns the rule and every setting that is not the default, for a signature."""
+        """Returns the segmentation rule and all non-default settings, for a signature."""
         settings: dict[str, object] = {}
         for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
             value = getattr(self, setting.name)
@@ -243,10 +243,10 @@ class Part(NamedTuple):
     """One piece of a response with its reward.
 
     Attributes:
-        start, end: character span.
-        reward: Eq. 1.
-        new, rep, hal: how many labels (with further kinds: claims) are supported and new, supported and repeated,
-            hallucinated.
+        start, end: Character span of the piece in the response.
+        reward: Reward of the piece, by default from Eq. 1.
+        new, rep, hal: Numbers of new supported labels, repeated supported labels and hallucinated labels. Claims beyond
+            presence are included if their kinds count.
     """
 
     start: int
@@ -259,27 +259,27 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RewardColumns:
-    """The rewards of a batch as columns; response ``i`` owns parts ``indptr[i]:indptr[i + 1]``.
+    """The rewards of a batch as columns. Response ``i`` owns the parts ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
-        image_ids: n ids as they were given.
-        responses: the n texts; a faulty row is an empty text.
-        indptr: (n + 1,) int64.
+        image_ids: n image ids, as they were passed in.
+        responses: n texts. The text of a faulty row is empty.
+        indptr: (n + 1,) int64 bounds of the responses in the part columns.
         start, end: (parts,) int32 character spans.
-        reward: (parts,) float64.
-        new, rep, hal: (parts,) int64 counts of labels; a label of probability 1/2 or more counts as present.
-        generated, hallucinated, covered, unknown: (n,) int64, sizes of label sets per response:
-            claimed with a known cell; of these absent and present; claimed with an unknown cell.
-        silent: (parts,) bool, pieces that neither earn nor cost: outside the answer (``answer_only``) or, under the
-            rule ``discourse``, without a word.
-        claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
-            in ``labels``, and its :class:`~scapo_eval.base.verdicts.Verdict` (int8), ``REPEATED`` where an earlier
-            part of the response names a supported label.
-        labels: the vocabulary's.
-        r_reg: penalty of an end of sequence with its own credit.
-        errors: row -> its fault, with ``on_error="zero"``.
-        kinds: of the claims that count. With others than presence, all counts are of claims, not of labels alone.
-        units: the claims beyond presence; ``claim_label`` goes on with them behind the labels.
+        reward: (parts,) float64 rewards.
+        new, rep, hal: (parts,) int64 counts of labels. A label with a probability of at least 1/2 counts as present.
+        generated, hallucinated, covered, unknown: (n,) int64 numbers of distinct labels per response: claimed with a
+            known cell, claimed but absent, claimed and present, and claimed with an unknown cell.
+        silent: (parts,) bool, true for pieces with neither gain nor penalty: pieces outside the answer
+            (``answer_only``) and, under the rule ``discourse``, pieces without a word.
+        claim_part, claim_label, claim_verdict: (claims,) part index, label index in ``labels``, and
+            :class:`~scapo_eval.base.verdicts.Verdict` (int8) of every label of every part. The verdict is ``REPEATED``
+            if an earlier part of the response names the supported label.
+        labels: Labels of the vocabulary.
+        r_reg: Penalty that the end-of-sequence token gets under ``eos="own"``.
+        errors: Row index -> error of the faulty row, with ``on_error="zero"``.
+        kinds: Claim kinds that count. If kinds beyond presence count, the counts include their claims.
+        units: Distinct claims beyond presence. In ``claim_label``, ``len(labels) + k`` refers to ``units[k]``.
     """
 
     image_ids: Sequence[object]
@@ -312,14 +312,16 @@ class RewardColumns:
 
     @property
     def claims(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(claims,) response and label of each claim of presence."""
+        """Two (claims,) arrays: the response index and the label index of each presence claim."""
         named = self.claim_label < len(self.labels)
         return np.searchsorted(self.indptr, self.claim_part[named], "right") - 1, self.claim_label[named].astype(
             np.int32
         )
 
     def of_presence(self) -> Mapping[str, NDArray[np.int64]]:
-        """Returns ``generated``, ``hallucinated``, ``covered`` and ``unknown`` of labels alone, (n,) each."""
+        """Returns the (n,) counts ``generated``, ``hallucinated``, ``covered`` and ``unknown``, restricted to presence
+        claims.
+        """
         names = ("generated", "hallucinated", "covered", "unknown")
         if len(self.kinds) == 1:
             return {name: getattr(self, name) for name in names}
@@ -334,28 +336,30 @@ class RewardColumns:
         return dict(zip(names, (covered + hallucinated, hallucinated, covered, of(Verdict.UNKNOWN)), strict=True))
 
     def name_of(self, label: int) -> str:
-        """Returns the label at a position of ``claim_label``, or the content of a claim beyond presence."""
+        """Returns the name that a value of ``claim_label`` refers to: a label, or the content of a claim beyond
+        presence.
+        """
         n = len(self.labels)
         return self.labels[label] if label < n else self.units[label - n].name
 
     @cached_property
     def total(self) -> NDArray[np.float64]:
-        """(n,) sum of each response's part rewards."""
+        """(n,) sums of the part rewards of each response."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return np.bincount(owner, weights=self.reward, minlength=len(self)).astype(np.float64, copy=False)
 
     @property
     def n_empty(self) -> int:
-        """The number of responses that were empty texts (faulty rows not counted)."""
+        """Number of responses that were empty texts. Faulty rows are not counted."""
         return sum(not text for text in self.responses) - len(self.errors)
 
     @property
     def n_errors(self) -> int:
-        """The number of faulty rows."""
+        """Number of faulty rows."""
         return len(self.errors)
 
     def results(self) -> list[RewardResult]:
-        """Returns one readable result per response, all views of these columns."""
+        """Returns one readable result per response. All results are views of these columns."""
         return list(map(RewardResult, repeat(self), range(len(self))))
 
     def token_advantages(
@@ -366,12 +370,12 @@ class RewardColumns:
         truncated: Truncated = "score",
         finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
     ) -> list[NDArray[np.float32]]:
-        """Returns the advantage of every token of every response; see :meth:`RewardResult.token_advantages`.
+        """Returns the advantages of all tokens of every response; see :meth:`RewardResult.token_advantages`.
 
         Args:
-            offsets: character spans of the tokens of each response, (T_i, 2) each, or as columns.
-            eos, truncated: as there.
-            finished: one value, or one per response.
+            offsets: Character spans of the tokens of each response, as (T_i, 2) arrays or as columns.
+            eos, truncated: Choices that :meth:`RewardResult.token_advantages` describes.
+            finished: True for responses that ended by themselves: one value, or one per response.
         """
         flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
         bounds = indptr.tolist()
@@ -385,7 +389,7 @@ class RewardColumns:
         truncated: Truncated = "score",
         finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the advantages of :meth:`token_advantages` as one array and the (n + 1,) bounds of its responses."""
+        """Returns the advantages of :meth:`token_advantages` as one array, and the (n + 1,) bounds of the responses."""
         return self._credit.token_advantages(offsets, range(len(self)), eos=eos, truncated=truncated, finished=finished)
 
     @cached_property
@@ -396,7 +400,7 @@ class RewardColumns:
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
 class RewardResult:
-    """The rewards of one response: a row of RewardColumns.
+    """The reward of one response: a view of one row of :class:`RewardColumns`.
 
     Example:
         >>> import scapo_eval
@@ -418,24 +422,26 @@ class RewardResult:
 
     @property
     def image_id(self) -> object:
-        """The image's id as given."""
+        """The image id, as it was passed in."""
         return self.columns.image_ids[self.row]
 
     @property
     def response(self) -> str:
-        """The text."""
+        """The text of the response."""
         return self.columns.responses[self.row]
 
     @property
     def parts(self) -> list[Part]:
-        """The pieces in order; they partition the response."""
+        """The pieces in order, which partition the response."""
         rows = self._pieces
         columns = (getattr(self.columns, name)[rows].tolist() for name in Part._fields)
         return [Part(*values) for values in zip(*columns, strict=True)]
 
     @property
     def verdicts(self) -> list[dict[str, Verdict]]:
-        """For each part, label -> verdict; ``REPEATED`` if an earlier part names the label."""
+        """One mapping per part from label to verdict. The verdict is ``REPEATED`` if an earlier part names the
+        supported label.
+        """
         columns, rows = self.columns, self._pieces
         verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
         low, high = np.searchsorted(columns.claim_part, (rows.start, rows.stop)).tolist()
@@ -446,13 +452,13 @@ class RewardResult:
 
     @property
     def claims(self) -> list[dict[str, str]]:
-        """Deprecated: :attr:`verdicts` as the words ``new``, ``rep``, ``hal`` and ``unknown``."""
+        """The :attr:`verdicts`, spelled ``new``, ``rep``, ``hal`` and ``unknown`` (deprecated)."""
         warn_deprecated("RewardResult.claims", instead="RewardResult.verdicts", removed_in="0.4.0")
         return [{label: FILE_WORDS[verdict] for label, verdict in part.items()} for part in self.verdicts]
 
     @property
     def total(self) -> float:
-        """Sum of the parts' rewards."""
+        """Sum of the part rewards."""
         return float(self.columns.total[self.row])
 
     @property
@@ -477,7 +483,7 @@ class RewardResult:
 
     @property
     def error(self) -> InputError | None:
-        """The reason why the row was skipped (``on_error="zero"``); None for a valid row."""
+        """The error of a row that was skipped under ``on_error="zero"``. The value is None for a valid row."""
         return self.columns.errors.get(self.row)
 
     def token_advantages(
@@ -485,29 +491,31 @@ class RewardResult:
     ) -> NDArray[np.float32]:
         """Returns the advantage of every generated token (Algorithm 1, line 17).
 
-        A token gets the reward of the piece that contains its last non-space character, or its first character if it is
-        all white space. A token without text (an empty span: a special token, padding) gets 0.
+        A token gets the reward of the piece that contains its last non-space character. A token of white space only
+        gets the reward of the piece that contains its first character. A token without text (a special token or
+        padding, with an empty span) gets 0.
 
         Args:
-            offsets: (T, 2) character span of each generated token in the response, as
-                :func:`scapo_eval.rewarding.tokens.token_offsets` gives them. Spans of tokens that share a character
-                overlap; spans of special tokens are empty at any position.
-            eos: credit of the end-of-sequence token, which is the first token without text after the
-                last one with text: ``zero``; ``last``, the last piece's; ``own``, ``-r_reg``.
-            truncated: ``score`` the last piece of an unfinished response, or ``mask`` it (0).
-            finished: whether the response ended by itself. An unfinished one has no end of sequence.
+            offsets: (T, 2) character spans of the generated tokens in the response, as
+                :func:`scapo_eval.rewarding.tokens.token_offsets` returns them. Tokens that share a character have
+                overlapping spans. Special tokens have empty spans, at any position.
+            eos: Credit of the end-of-sequence token, which is the first token without text after the last token with
+                text. ``zero`` assigns 0, ``last`` assigns the reward of the last piece, and ``own`` assigns ``-r_reg``.
+            truncated: Treatment of the last piece of an unfinished response. ``score`` assigns the reward of the piece,
+                and ``mask`` assigns 0.
+            finished: True if the response ended by itself. An unfinished response has no end-of-sequence token.
 
         Returns:
-            (T,) float32.
+            (T,) float32 advantages.
 
         Raises:
-            InputError: for offsets that run backwards or leave the text, with index and value.
+            InputError: If offsets run backwards or leave the text. The message names the index and the value.
         """
         credit, rows = self.columns._credit, range(self.row, self.row + 1)
         return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
 
     def explain(self) -> Explanation:
-        """Explains the reward piece by piece: print the result, or show it in a notebook (``.html()``)."""
+        """Returns an explanation of the reward, piece by piece. Print the explanation, or display it in a notebook."""
         return Explanation.of(self)
 
     @property
@@ -516,22 +524,23 @@ class RewardResult:
 
 
 class SubsentenceReward:
-    """SCAPO's reward of responses to images.
+    """SCAPO's reward for responses to images.
 
-    The object is immutable, so it can be shared between threads and pickled, with the attributes of subclasses (a
-    lambda as ``lam_g`` needs cloudpickle, which Ray uses).
+    The object is immutable, so it can be shared between threads and pickled, including the attributes of subclasses. If
+    ``lam_g`` or another setting is a lambda, pickling requires cloudpickle, which Ray uses.
 
     Args:
-        vocabulary: labels that count as objects: a vocabulary, the name of a shipped one, or a file.
-        oracle: ground truth: a file, a PresenceOracle, or another form listed in :mod:`scapo_eval.truths.oracles`.
-        config: settings of Eq. 1.
-        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not a string),
-            or give it no reward, count it and log a warning: a bad row then does not end a run. A batch of several
-            images without a good row always raises, because the ground truth belongs to another data set.
-        any_fingerprint: accept a matrix made for another vocabulary; see :meth:`Truth.of`.
+        vocabulary: Labels that count as objects: a vocabulary, the name of a shipped vocabulary, or a file.
+        oracle: Ground truth: a file, a PresenceOracle, or another form listed in :mod:`scapo_eval.truths.oracles`.
+        config: Settings of Eq. 1.
+        on_error: Treatment of a faulty row, which has an image without ground truth or a response that is not a string.
+            ``raise`` raises an error. ``zero`` assigns no reward to the row, counts the fault and logs a warning, so
+            that one bad row does not end a run. A batch of several images without a valid row always raises an error,
+            because the ground truth belongs to another data set.
+        any_fingerprint: If true, accepts a presence matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: if vocabulary and oracle do not fit together, or a scaling decreases.
+        InputError: If vocabulary and oracle do not match, or a scaling function decreases.
 
     Example:
         >>> import scapo_eval
@@ -575,12 +584,12 @@ class SubsentenceReward:
 
     @property
     def scenes(self) -> tuple[Scenes, ...]:
-        """The scenes of the images, for claims beyond presence; empty if presence alone counts."""
+        """The ground truth for claims beyond presence. The tuple is empty if only presence counts."""
         return () if self._units is None else self._units.oracle.scenes
 
     @property
     def signature(self) -> Signature:
-        """One line that makes the rewards reproducible."""
+        """The one-line signature that makes the rewards reproducible."""
         oracle, world = self.truth.identity
         preset = "robust" if self.config.is_robust else None
         settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
@@ -598,11 +607,12 @@ class SubsentenceReward:
         Args:
             image_ids: n image ids in any spelling.
             responses: n strings.
-            whole: whether these rows are a whole batch; a part of a larger batch may have no good row.
+            whole: True if the rows form a complete batch. Only a part of a larger batch may lack a valid row.
 
         Raises:
-            InputError: for a faulty row, with its index and value (InputErrors for several), unless ``on_error="zero"``
-                and some row is good; also if the two inputs have different lengths.
+            InputError: If the inputs differ in length, or if a row is faulty (InputErrors for several rows). With
+                ``on_error="zero"``, faulty rows raise an error only if no row of a complete batch is valid. The message
+                names the index and the value.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
@@ -622,8 +632,9 @@ class SubsentenceReward:
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
-        """Returns each image's row in the ground truth, the texts and the faults; a faulty row gets row 0 and an empty
-        text.
+        """Returns each image's row in the ground truth, the texts, and the errors of faulty rows.
+
+        A faulty row gets row 0 and an empty text.
         """
         index, errors = self.truth.index, dict[int, InputError]()
         rows, texts = list[Any](), list[str]()
@@ -707,7 +718,7 @@ class SubsentenceReward:
         )
 
     def _read(self, texts: list[str]) -> _Read:
-        """Returns the answers in responses, and their mentions."""
+        """Extracts the answers from responses and finds the mentions in the answers."""
         besides = dict[int, list[tuple[int, int]]]()
         if self.config.answer_only:
             besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
@@ -715,7 +726,7 @@ class SubsentenceReward:
         return _Read(answers, besides, *self.matcher.find_left_out(answers))
 
     def _cut(self, read: _Read) -> SpanColumns:
-        """Returns the pieces of responses; no boundary is inside a mention, whether it is a claim or not."""
+        """Segments responses into pieces. No boundary falls inside a mention, even if the mention is not a claim."""
         if callable(self.config.rule):
             return with_cuts(split_batch_by(read.answers, self.config.rule), read.besides)
         return with_cuts(split_batch(read.answers, self.config.rule, read.mentions), read.besides)
@@ -728,13 +739,13 @@ class SubsentenceReward:
         owner: NDArray[np.int64],
         rows: NDArray[Any],
     ) -> _Claims:
-        """Returns the labels of each piece, without duplicates, in the order of the text, and their verdicts.
+        """Returns the labels of each piece, without duplicates and in text order, with their verdicts.
 
         Args:
             texts: n responses.
-            read: what is in them.
-            spans: their pieces.
-            owner: (pieces,) index of the response of each piece.
+            read: Answers and mentions of the responses.
+            spans: Pieces of the responses.
+            owner: (pieces,) response index of each piece.
             rows: (n,) row of each response's image in the ground truth.
         """
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
@@ -758,11 +769,11 @@ class SubsentenceReward:
         return _Claims(piece, label, state, probability, first_at[key] == position)
 
     def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Returns the caption, start and label id of the mentions that count, (mentions,) each.
+        """Returns the text index, start offset and label id of the counted mentions, (mentions,) each.
 
-        They are the mentions that the reading keeps, and asked or quoted mentions of absent labels that appear nowhere
-        else; otherwise, inventions between quotation marks would be free. With ``near_misses``, words that nearly name
-        an absent label are included.
+        All mentions that the reading keeps count. A question or quotation that names an absent label also counts if the
+        label appears nowhere else in the answer; otherwise, hallucinations in quotation marks would not be charged.
+        With ``near_misses``, misspelled names of absent labels count too.
         """
         mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
         caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)
@@ -780,13 +791,13 @@ class SubsentenceReward:
         return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns (cells,) bool: whether labels are absent from images."""
+        """Returns a (cells,) mask of the labels that are absent from their images."""
         state = self.truth.values(rows, label)
         absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
         return absent
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
-        """Returns the share (pieces,) of its gain that each piece gets, or one share for all."""
+        """Returns the (pieces,) share of the gain for new labels that each piece gets, or one share for all pieces."""
         discount = self.config.template_discount
         if not discount:
             return 1.0
@@ -808,12 +819,12 @@ class SubsentenceReward:
         return reward
 
     def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
-        """Returns the expectation of Eq. 1 if labels are present independently with given probabilities.
+        """Returns the expected value of Eq. 1 for labels that are present independently with given probabilities.
 
         Args:
-            claims: claims of the pieces; a probability of -1 is unknown.
-            share: share of the gain for new labels, per piece or for all.
-            n: number of pieces.
+            claims: Claims of the pieces. A probability of -1 means unknown.
+            share: Share of the gain for new labels, per piece or one value for all pieces.
+            n: Number of pieces.
         """
         config = self.config
         reward = np.full(n, -config.r_reg)
@@ -838,7 +849,10 @@ class SubsentenceReward:
         return reward
 
     def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
-        """Returns the rewards with ``piece_reward`` in place of Eq. 1, and ``response_reward`` added to every piece."""
+        """Returns the rewards after applying the custom functions.
+
+        ``piece_reward`` replaces Eq. 1, and ``response_reward`` is added to the reward of every piece.
+        """
         piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
         rewards = list[float]()
         for result in columns.results():
@@ -859,7 +873,7 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Returns 1 - Hal. Rate or Cap. Score of each response."""
+        """Returns 1 - Hal. Rate or the Cap. Score of each response."""
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
@@ -868,13 +882,13 @@ class SubsentenceReward:
 
 
 class _Read(NamedTuple):
-    """The content of responses.
+    """The answers in n responses and the mentions in these answers.
 
     Attributes:
-        answers: n responses, with newlines in place of text outside the answer.
-        besides: spans of the text outside the answer, for responses with such text.
-        mentions: of the answers.
-        uses: (mentions,) omitted use of each mention.
+        answers: n responses in which newlines replace all text outside the answer.
+        besides: Response index -> spans of the text outside the answer, for responses with such text.
+        mentions: Mentions in the answers.
+        uses: (mentions,) use code of each mention that the reading omits.
     """
 
     answers: list[str]
@@ -887,10 +901,11 @@ class _Claims(NamedTuple):
     """The labels of pieces, without duplicates.
 
     Attributes:
-        piece, label: (claims,) in the order of the text.
-        state: (claims,) 1, 0 or -1: present, absent, unknown.
-        probability: (claims,) that it is present, -1 if that is unknown; None where states are known for certain.
-        first: (claims,) whether no earlier piece of its response holds the label.
+        piece, label: (claims,) indices of the piece and the label, in text order.
+        state: (claims,) 1 for present, 0 for absent and -1 for unknown.
+        probability: (claims,) probability that the label is present, or -1 for unknown. The value is None if all states
+            are certain.
+        first: (claims,) true if no earlier piece of the response names the label.
     """
 
     piece: NDArray[np.int64]
@@ -902,7 +917,10 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """Returns these claims and those beyond presence, once per piece; the latter follow as further labels."""
+        """Returns these claims together with the claims beyond presence, without duplicates in a piece.
+
+        The claims beyond presence are numbered after the labels.
+        """
         n_units = len(found.units)
         key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
         key, at = np.unique(key, return_index=True)
@@ -923,32 +941,34 @@ class _Claims(NamedTuple):
 
     @property
     def supported(self) -> NDArray[np.bool_]:
-        """(claims,) whether the label is in the image."""
+        """(claims,) mask of the labels that are present in the image."""
         is_supported: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
         return is_supported
 
     @property
     def absent(self) -> NDArray[np.bool_]:
-        """(claims,) whether the label is absent from the image."""
+        """(claims,) mask of the labels that are absent from the image."""
         is_absent: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
         return is_absent
 
     @property
     def known_probability(self) -> NDArray[np.float64]:
-        """(claims,) that it is present; -1 if that is unknown."""
+        """(claims,) probability that the label is present, or -1 for unknown."""
         return self.state.astype(np.float64) if self.probability is None else self.probability
 
     @property
     def verdict(self) -> NDArray[np.int8]:
-        """(claims,) a Verdict each."""
+        """(claims,) codes of :class:`~scapo_eval.base.verdicts.Verdict`."""
         return np.where(self.supported & ~self.first, Verdict.REPEATED, self.state).astype(np.int8)
 
     def count_of(self, chosen: NDArray[np.bool_], n_pieces: int) -> NDArray[np.int64]:
-        """Returns the number (pieces,) of these claims in each piece."""
+        """Returns the (pieces,) counts of the chosen claims per piece."""
         return np.bincount(self.piece[chosen], minlength=n_pieces)
 
     def present_and_absent(self, n_pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns the expected numbers (pieces,) of present and of absent labels in each piece, for whole responses."""
+        """Returns two (pieces,) arrays for response-level rewards: the expected numbers of present and of absent
+        labels.
+        """
         probability = self.known_probability
         known = probability >= 0
         present = np.bincount(self.piece[known], weights=probability[known], minlength=n_pieces).astype(np.float64)
@@ -957,7 +977,7 @@ class _Claims(NamedTuple):
 
 
 _CHARGED = np.array([use in ("question", "quoted") for use in USES])
-"""(uses,) omitted from a reading, and yet a way to name what is not there."""
+"""(uses,) mask of questions and quotations, whose absent labels are charged although a reading omits these uses."""
 
 FILE_WORDS = {
     Verdict.SUPPORTED: "new",
@@ -965,11 +985,11 @@ FILE_WORDS = {
     Verdict.HALLUCINATED: "hal",
     Verdict.UNKNOWN: "unknown",
 }
-"""Verdicts as the files of ``scapo-eval reward`` spell them."""
+"""The words for verdicts in the files that ``scapo-eval reward`` writes."""
 
 
 _MOST_UNITS = 10_000
-"""Claims beyond presence in one piece, at most, that scalings are computed for."""
+"""Maximum number of claims beyond presence in one piece for which scaling values are computed."""
 
 
 def _piece_at(
@@ -979,7 +999,9 @@ def _piece_at(
     text: NDArray[np.int64],
     start: NDArray[Any],
 ) -> NDArray[np.int64]:
-    """Returns the (places,) piece that holds each place: a text, and a character there."""
+    """Returns the (places,) index of the piece that contains each place. A place is a text index and a character
+    offset.
+    """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
     piece: NDArray[np.int64] = np.searchsorted(base[owner] + spans.start, base[text] + start, side="right") - 1
@@ -987,7 +1009,11 @@ def _piece_at(
 
 
 def _number(name: str, value: object) -> float:
-    """Returns the value of a user's function if it is a finite number."""
+    """Returns the value of a user's function as a float.
+
+    Raises:
+        InputError: If the value is not a finite number.
+    """
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -998,7 +1024,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the (n + 1,) probabilities that 0 ... n of n independent events happen."""
+    """Returns the (n + 1,) probabilities that exactly 0, 1, ..., n of n independent events occur."""
     distribution = np.ones(1)
     for p in probability.tolist():
         distribution = np.convolve(distribution, (1 - p, p))
@@ -1006,7 +1032,11 @@ def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
-    """Returns the scaling values for 0 ... ``most`` labels."""
+    """Returns the values of a scaling function for 0 to ``most`` labels.
+
+    Raises:
+        InputError: If the function fails, decreases or returns a non-finite value.
+    """
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
         table = np.array([float(function(n)) for n in range(most + 1)])
@@ -1023,13 +1053,13 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
 def _silent(
     answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
 ) -> NDArray[np.bool_]:
-    """Returns the mask of pieces with neither gain nor penalty.
+    """Returns the (pieces,) mask of the pieces that have neither gain nor penalty.
 
     Args:
-        answers: n responses, with newlines in place of text outside the answer.
-        spans: their pieces.
-        wordless: whether pieces without a word are silent if other pieces have words.
-        of: responses with text outside the answer.
+        answers: n responses in which newlines replace all text outside the answer.
+        spans: Pieces of the responses.
+        wordless: If true, pieces without a word are silent, provided that another piece of the response has words.
+        of: Responses that contain text outside the answer.
     """
     silent = np.zeros(len(spans.start), dtype=bool)
     for k, answer in enumerate(answers) if wordless or of else ():
@@ -1045,7 +1075,7 @@ def _silent(
 
 
 def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
-    """Returns one piece per response, also for an empty response, which has a response-level reward."""
+    """Returns one piece per valid response. Empty responses are included, because they get a response-level reward."""
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
     indptr[np.array(rows, dtype=np.int64) + 1] = 1
@@ -1054,7 +1084,7 @@ def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> 
 
 
 def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
-    """Returns the columns for one response."""
+    """Returns a copy of the columns that contains only one response."""
     parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
     rows = slice(row, row + 1)

@@ -1,8 +1,9 @@
-"""Credit for stopping: the value of continuing over ending, at every boundary between pieces.
+"""Credit for stopping: the value of continuing compared with ending, at every boundary between pieces.
 
-Equation 1 rewards a piece for its content. It does not credit a piece with the value of later pieces, and the end earns
-0 wherever it occurs. Here the boundary before piece k gets the return that followed it, less the mean return after k
-pieces in the other responses to the prompt. ``docs/lab/stopping.md`` derives it.
+Equation 1 rewards a piece for its content. It does not credit a piece with the value of later pieces, and the
+end-of-sequence token earns 0 everywhere. This module credits the boundary before piece k with the return after this
+boundary, minus a baseline. The baseline is the mean return after k pieces in the other responses to the prompt.
+``docs/lab/stopping.md`` derives the method.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ def stop_advantages(
 ) -> tuple[Floats, Floats]:
     """Returns the advantage of continuing or ending at every boundary that a response reached.
 
-    A response reaches the boundary after k pieces if it wrote a further piece or ended there. A response that was cut
-    off does not reach the boundary after its last piece. If no other response of the group reaches a boundary, the
-    value is 0, the value of ending.
+    A response reaches the boundary after k pieces if it wrote a further piece or ended there. A truncated response does
+    not reach the boundary after its last piece. If no other response of the group reaches a boundary, the baseline
+    there is 0, which is the value of ending.
 
     Args:
-        rewards: (parts,) reward of each piece.
+        rewards: (parts,) rewards of the pieces.
         indptr: (n + 1,) bounds of the responses in ``rewards``.
-        finished: (n,) whether each response ended by itself.
-        group: number of responses per prompt; those of a prompt are neighbors, so ``n`` is a multiple of it.
+        finished: (n,) booleans, true for responses that ended by themselves.
+        group: Number of responses per prompt. Responses to one prompt are neighbors, so n is a multiple of ``group``.
 
     Returns:
-        (parts,) the advantage at the boundary before each piece, and (n,) that at the end of each response (of no
-        meaning if the response was cut off).
+        The (parts,) advantages at the boundary before each piece, and the (n,) advantages at the end of each response.
+        The end advantage of a truncated response is meaningless.
     """
     n, pieces = len(indptr) - 1, np.diff(indptr)
     most = int(pieces.max(initial=0))
@@ -47,7 +48,7 @@ def stop_advantages(
 
 
 def _of_others(values: Floats, group: int) -> Floats:
-    """Returns the sums over the other rows of each group, shaped as ``values``."""
+    """Returns, for each row, the sum over the other rows of its group. The result has the shape of ``values``."""
     groups = values.reshape(-1, group, values.shape[1])
     sums: Floats = (groups.sum(1, keepdims=True) - groups).reshape(values.shape)
     return sums

@@ -1,8 +1,9 @@
-"""Converts rewards of pieces into advantages of tokens (Algorithm 1, line 17, with its open cases settled).
+"""Conversion of piece rewards to token advantages (Algorithm 1, line 17).
 
-A token gets the reward of the piece that contains its last non-space character, or its first character if it is all
-white space. A token without text (an empty span: a special token, padding) gets 0. The end-of-sequence token is the
-first token without text after the last one with text (``docs/specification.md#reward``).
+A token gets the reward of the piece that contains its last non-space character. A token of white space only gets the
+reward of the piece that contains its first character. A token without text (a special token or padding, with an empty
+span) gets 0. The end-of-sequence token is the first token without text after the last token with text
+(``docs/specification.md#reward``).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from ..base.errors import InputError, check_choice, short_repr
 from ..base.reprs import fields_in_short
 
 Eos = Literal["zero", "last", "own"]
-"""Credit of the end-of-sequence token: none, that of the last piece, or that of a piece without objects."""
+"""Credit of the end-of-sequence token: none, the reward of the last piece, or the penalty of a piece without labels."""
 
 Truncated = Literal["score", "mask"]
-"""Whether the last piece of a response that was cut off counts, or gets no credit."""
+"""Treatment of the last piece of a truncated response: scored, or masked to zero credit."""
 
 Ints = NDArray[np.int64]
 
@@ -34,17 +35,17 @@ _WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white s
 
 @dataclass(frozen=True, slots=True)
 class TextCredit:
-    """The concatenated texts of a batch, with the reward of every character.
+    """The concatenated texts of a batch and the reward of every character.
 
     Attributes:
         bounds: (n + 1,) position of each text's first character.
-        is_space: (characters,) whether a character is white space.
-        reward: (characters,) float32, of the piece that holds the character.
-        has_pieces: (n,) whether a text has pieces.
+        is_space: (characters,) true for white space.
+        reward: (characters,) float32 reward of the piece that contains the character.
+        has_pieces: (n,) true for texts with pieces.
         last_begin: (n,) position of the first character of each text's last piece.
         last_reward: (n,) float64 reward of each text's last piece.
-        is_faulty: (n,) rows that get no credit; None if there are none.
-        r_reg: penalty of an end of sequence with its own credit.
+        is_faulty: (n,) true for rows that get no credit. The value is None if all rows are valid.
+        r_reg: Penalty that the end-of-sequence token gets if ``eos`` is ``own``.
     """
 
     bounds: Ints
@@ -68,14 +69,14 @@ class TextCredit:
         r_reg: float,
         faulty: Collection[int] = (),
     ) -> TextCredit:
-        """Lays out a batch.
+        """Builds the credit of a batch from its texts, pieces and rewards.
 
         Args:
             texts: n texts.
-            pieces: pieces that partition each text.
-            reward: (pieces,).
-            r_reg: see the class.
-            faulty: rows without credit.
+            pieces: Pieces that partition each text.
+            reward: (pieces,) rewards.
+            r_reg: Penalty of the end-of-sequence token under ``eos="own"``.
+            faulty: Indices of rows that get no credit.
         """
         bounds = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)), out=bounds[1:])
@@ -105,21 +106,21 @@ class TextCredit:
         truncated: Truncated,
         finished: bool | Sequence[bool] | NDArray[np.bool_],
     ) -> tuple[NDArray[np.float32], Ints]:
-        """Returns the advantage of every token of some of the texts.
+        """Returns the advantage of every token of a range of texts.
 
         Args:
-            offsets: character spans of the tokens of each of these texts, (T_i, 2) each, or as columns.
-            rows: the texts.
-            eos: credit of the end-of-sequence token.
-            truncated: credit of the last piece of an unfinished text.
-            finished: whether a text ended by itself: one value, or one for each of ``rows``.
+            offsets: Character spans of the tokens of each text in ``rows``, as (T_i, 2) arrays or as columns.
+            rows: Range of text indices.
+            eos: Credit of the end-of-sequence token.
+            truncated: Treatment of the last piece of an unfinished text.
+            finished: True for texts that ended by themselves: one value, or one per text in ``rows``.
 
         Returns:
-            (tokens,) float32 and the (rows + 1,) bounds of the texts in it.
+            The (tokens,) float32 advantages, and the (rows + 1,) bounds of the texts in them.
 
         Raises:
-            InputError: for offsets that run backwards or leave their text, with index and value; or for an unknown
-                choice.
+            InputError: If a choice is unknown, or if offsets run backwards or leave their text. The message names the
+                index and the value.
         """
         check_choice("eos", eos, _EOS)
         check_choice("truncated", truncated, _TRUNCATED)
@@ -169,7 +170,10 @@ class TextCredit:
 
 
 def _flat_offsets(offsets: SpanColumns | Sequence[ArrayLike], first: int) -> tuple[Ints, Ints, Ints]:
-    """Bounds of the responses, and start and end of all their tokens; ``first``: index of the first response."""
+    """Returns the bounds of the responses and the start and end offsets of all their tokens.
+
+    ``first`` is the index of the first response, for messages.
+    """
     if isinstance(offsets, SpanColumns):
         return offsets.indptr, offsets.start.astype(np.int64), offsets.end.astype(np.int64)
     arrays = [_pairs(k, values) for k, values in enumerate(offsets, first)]
@@ -192,14 +196,14 @@ def _pairs(k: int, values: ArrayLike) -> Ints:
 
 
 def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, indptr: Ints) -> None:
-    """Refuses spans that run backwards or leave their text; empty spans may lie anywhere in it.
+    """Rejects spans that run backwards or leave their text. Empty spans may lie anywhere in the text.
 
     Args:
-        start, end: (T,) of all tokens.
-        written: positions of the tokens with text.
-        limit: characters of each token's text, (T,) or one number.
-        row: response of each token, (T,) or one number.
-        indptr: bounds of the responses.
+        start, end: (T,) offsets of all tokens.
+        written: Positions of the tokens with text.
+        limit: Length of each token's text in characters, as a (T,) array or one number.
+        row: Response index of each token, as a (T,) array or one number.
+        indptr: Bounds of the responses.
     """
     bad = (start < 0) | (end < start) | (end > limit)
     first, last = start[written], end[written]
@@ -224,7 +228,7 @@ def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, 
 
 
 def _spaces(joined: str) -> NDArray[np.bool_]:
-    """Returns whether each character is white space."""
+    """Returns a mask of the white-space characters."""
     if joined.isascii():
         return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -232,7 +236,10 @@ def _spaces(joined: str) -> NDArray[np.bool_]:
 
 
 def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
-    """Returns the character that determines each token's reward: its last non-space character, else its first."""
+    """Returns the position of the character that determines each token's reward.
+
+    The character is the token's last non-space character, or its first character if the token is all white space.
+    """
     owner: Ints = last.copy()
     moving = is_space[owner].nonzero()[0]
     while len(moving):
@@ -243,7 +250,10 @@ def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
 
 
 def _end_of_sequence(written: Ints, indptr: Ints) -> Ints:
-    """(n,) position of the first token without text after the last one with text; -1 if there is none."""
+    """Returns the (n,) position of each text's end-of-sequence token, or -1 if a text has none.
+
+    The end-of-sequence token is the first token without text after the last token with text.
+    """
     before = np.searchsorted(written, indptr[1:]) - 1  # the last token with text up to each response's end
     last = np.append(written, -1)[before]  # before -1, the appended one, where no token has text
     at: Ints = np.maximum(last + 1, indptr[:-1])

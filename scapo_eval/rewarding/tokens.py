@@ -1,9 +1,9 @@
-"""Maps each generated token to its characters in the text, from the token ids alone, without re-encoding.
+"""Character spans of generated tokens, computed from the token ids alone.
 
-A policy may sample any ids, and re-encoding the decoded text often gives different ones. Therefore the bytes of every
-token are looked up in a table of the tokenizer (built once), concatenated and counted as characters. The text is the
-decoded bytes, and a token's span is every character that contains one of its bytes. Half a character gets the span of
-the whole character, and a special token an empty span.
+A policy may sample any ids, and encoding the decoded text again often yields other ids. Therefore, this module looks up
+the bytes of every token in a table that is built once per tokenizer. The bytes are then concatenated and counted as
+characters. A token's span covers every character that contains one of the token's bytes. A token with half a character
+gets the span of the whole character, and a special token gets an empty span.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..base.columns import SpanColumns
 from ..base.errors import InputError
 
 REPLACEMENT = "\ufffd"
-"""What bytes that are not UTF-8 are decoded to."""
+"""Character that replaces invalid UTF-8 bytes."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
@@ -33,73 +33,72 @@ _BLOCK = 8192  # tokens that are written at once: their arrays stay in the cache
 
 
 def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
-    """Returns the character span of each token in the text of :func:`decode_with_offsets`.
+    """Returns the character span of each token in the text from :func:`decode_with_offsets`.
 
     Args:
-        tokenizer: see there.
-        ids: T generated ids.
+        tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
+        ids: T generated token ids.
 
     Returns:
-        (T, 2) int64 of (start, end).
+        (T, 2) int64 array of (start, end).
 
     Raises:
-        InputError: see there.
+        InputError: If the tokenizer is not supported or an id is negative.
     """
     return decode_with_offsets(tokenizer, ids)[1]
 
 
 def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
-    """Returns the text of generated ids and each token's character span in it.
+    """Returns the text of generated token ids and each token's character span in the text.
 
-    The text is that of ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``: compute
-    rewards on this text, or the spans do not fit.
+    The text equals ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``. Compute
+    rewards on this text; otherwise, the spans do not fit.
 
     Args:
-        tokenizer: a fast Hugging Face tokenizer, a processor that holds one, or a ``tokenizers.Tokenizer``: byte-level,
-            SentencePiece (with byte fallback or without) or WordPiece. Its table is cached as long as the tokenizer
-            exists.
-        ids: T generated ids, special tokens and padding included. Ids that the tokenizer does not know
-            decode to nothing, as there.
+        tokenizer: A fast Hugging Face tokenizer, a processor that contains one, or a ``tokenizers.Tokenizer``.
+            Byte-level, SentencePiece (with or without byte fallback) and WordPiece tokenizers are supported. The byte
+            table is cached for the lifetime of the tokenizer.
+        ids: T generated token ids, including special tokens and padding. Unknown ids decode to nothing, as in
+            ``tokenizer.decode``.
 
     Returns:
-        The text, and (T, 2) int64 spans. Both columns are non-decreasing over the tokens with text; tokens that
-        share a character share its span; special tokens have empty spans.
+        The text, and the (T, 2) int64 spans. Start and end offsets are non-decreasing over the tokens with text. Tokens
+        that share a character also share its span, and special tokens have empty spans.
 
     Raises:
-        InputError: for another kind of tokenizer, or a negative id, named with its index.
+        InputError: If the tokenizer is not supported or an id is negative. The message names the index.
     """
     flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
 
 
 def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[str], SpanColumns]:
-    """Decodes as :func:`decode_with_offsets` does, for many sequences at once.
+    """Decodes many sequences at once, with the same result as :func:`decode_with_offsets`.
 
     Args:
-        tokenizer: see there.
-        sequences: n sequences of ids (lists, arrays, tensors).
+        tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
+        sequences: n sequences of token ids (lists, arrays or tensors).
 
     Returns:
-        n texts, and the spans of all tokens as columns: sequence ``i`` owns rows
-        ``indptr[i]:indptr[i + 1]``.
+        n texts, and the spans of all tokens as columns. Sequence ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
     """
     return decode_flat(tokenizer, *_concatenated(sequences))
 
 
 def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-    """Decodes as :func:`decode_batch` does, for sequences that concatenated.
+    """Decodes concatenated sequences, with the same result as :func:`decode_batch`.
 
     Args:
-        tokenizer: see there.
-        flat: the ids of all sequences.
-        indptr: (n + 1,) the bounds of each.
+        tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
+        flat: Token ids of all sequences, concatenated.
+        indptr: (n + 1,) bounds of the sequences in ``flat``.
     """
     _check_ids(flat, indptr)
     return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
 
 
 def _concatenated(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sequences of ids end to end, and the bounds of each."""
+    """Concatenates sequences of token ids and returns the ids with the bounds of each sequence."""
     arrays = [ids_of(k, ids) for k, ids in enumerate(sequences)]
     indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
     np.cumsum([len(array) for array in arrays], out=indptr[1:])
@@ -109,7 +108,7 @@ def _concatenated(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], ND
 
 
 def _check_ids(flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> None:
-    """Refuses negative ids."""
+    """Rejects negative token ids."""
     if len(flat) and flat.min() < 0:
         at = int(np.argmax(flat < 0))
         k = int(np.searchsorted(indptr, at, side="right")) - 1
@@ -118,10 +117,10 @@ def _check_ids(flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> None:
 
 
 def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
-    """Returns the ids of response ``k`` (a list, an array or a tensor) as an array.
+    """Converts the token ids of response ``k`` (a list, an array or a tensor) to an array.
 
     Raises:
-        InputError: if they are not a flat list of integers.
+        InputError: If the ids are not a flat list of integers.
     """
     array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if array.size == 0:
@@ -134,18 +133,18 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _TokenTable:
-    """The text of every id of a tokenizer.
+    """The text of every token id of a tokenizer.
 
     Attributes:
-        data: the bytes of all tokens, end to end.
-        starts, lengths: (rows,) int64 position and length of each row in ``data``. Row ``k`` is id ``k``. Special
-            tokens are empty, and so is row ``n_ids``, used for every id beyond the vocabulary; the rows of ``first``
-            follow.
-        n_ids: number of ids in the vocabulary.
-        first: id -> its row at the beginning of a text, if its form differs there (no leading space).
-        special: (ids + 1,) whether decoding skips it.
-        fallback: (ids + 1,) whether it is a byte token ``<0x..>``; None for byte-level tokenizers.
-        size: number of tokens when the table was built.
+        data: Concatenated bytes of all tokens.
+        starts, lengths: (rows,) int64 position and length of each row in ``data``. Row ``k`` belongs to id ``k``. Row
+            ``n_ids``, for ids beyond the vocabulary, and the rows of special tokens are empty. The rows that ``first``
+            refers to follow.
+        n_ids: Number of ids in the vocabulary.
+        first: Id -> row for the beginning of a text, for tokens that decode differently there (no leading space).
+        special: (ids + 1,) true for tokens that decoding skips.
+        fallback: (ids + 1,) true for byte tokens ``<0x..>``. The value is None for byte-level tokenizers.
+        size: Number of tokens when the table was built.
     """
 
     data: NDArray[np.uint8]
@@ -158,7 +157,9 @@ class _TokenTable:
     size: int
 
     def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
-        """Returns the text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
+        """Returns the text and the (T, 2) spans of one sequence. ASCII text takes a shorter path than in
+        :meth:`decode`.
+        """
         indptr = np.array([0, len(ids)])
         joined, lengths = self._written(ids, indptr)
         offsets = np.empty((len(ids), 2), dtype=np.int64)
@@ -171,7 +172,7 @@ class _TokenTable:
         return texts[0], offsets
 
     def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-        """Returns the concatenated bytes of all tokens and the number of bytes of each."""
+        """Returns the concatenated bytes of all tokens and the number of bytes of each token."""
         rows = np.minimum(flat, self.n_ids)
         if self.first:
             for at in self._first_positions(flat, indptr):
@@ -187,7 +188,7 @@ class _TokenTable:
         return b"".join(written), lengths
 
     def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-        """Returns the texts and spans of sequences concatenated."""
+        """Returns the texts and spans of concatenated sequences."""
         joined, lengths = self._written(flat, indptr)
         ends = np.cumsum(lengths)
         begins = ends - lengths
@@ -221,7 +222,7 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Returns the position of the first token of each sequence that decoding does not skip."""
+        """Returns the position of each sequence's first token that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
@@ -229,10 +230,10 @@ class _TokenTable:
     def _with_replacements(
         self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[str, NDArray[np.bool_]]:
-        """Returns the text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
+        """Decodes invalid UTF-8 bytes like the tokenizer, and marks the bytes at which characters begin.
 
-        A byte-level decoder replaces each longest beginning of a character by one U+FFFD; byte fallback
-        replaces every byte of a run of byte tokens that is not UTF-8 as a whole.
+        A byte-level decoder replaces each longest valid prefix of a character by one U+FFFD. Byte fallback replaces
+        every byte of a run of byte tokens if the run as a whole is invalid.
         """
         if self.fallback is None:
             return _byte_level_replacements(data)
@@ -255,7 +256,7 @@ class _TokenTable:
 
 
 def _byte_level_replacements(data: bytes) -> tuple[str, NDArray[np.bool_]]:
-    """Returns ``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
+    """Returns ``data.decode("utf-8", "replace")`` and a mask of the bytes at which characters begin."""
     leads = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
     texts: list[str] = []
     at = 0
@@ -276,9 +277,9 @@ _lock = Lock()
 
 
 def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
-    """Returns the table of a tokenizer, built at its first use and again when tokens were added to it.
+    """Returns the cached token table of a tokenizer, rebuilt if tokens were added to the tokenizer.
 
-    A new one is compared with the tokenizer's own decoding of the first sequences.
+    A new table is checked against the tokenizer's own decoding of the first sequences.
     """
     backend = _backend_of(tokenizer)
     size = backend.get_vocab_size(with_added_tokens=True)
@@ -302,7 +303,7 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
 
 
 def _backend_of(tokenizer: Any) -> Any:
-    """Returns the ``tokenizers.Tokenizer`` inside a tokenizer or a processor."""
+    """Returns the ``tokenizers.Tokenizer`` inside a tokenizer or processor."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         holder = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
@@ -351,7 +352,11 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
 
 
 def _decoder_kinds(decoder: Any) -> set[str]:
-    """Returns the steps of a decoder, if a token's text depends only on whether it is the first."""
+    """Returns the step types of a decoder.
+
+    Raises:
+        InputError: If a token's text may depend on more than the token and its position at the beginning of the text.
+    """
     if decoder is None:
         return set()
     state = json.loads(decoder.__getstate__())
@@ -365,7 +370,10 @@ def _decoder_kinds(decoder: Any) -> set[str]:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """Returns GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    """Returns GPT-2's byte alphabet as a mapping from character to byte.
+
+    Printable bytes are represented by themselves, and all other bytes by characters from U+0100 on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
@@ -379,7 +387,7 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
 
 
 def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
-    """Returns the decoder's text of each token after another token and, if it differs, as the first token."""
+    """Returns the decoder's text of each token after another token and, if different, at the beginning of a text."""
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
     anchor = next(usable, None)

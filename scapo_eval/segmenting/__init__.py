@@ -1,1 +1,1 @@
-"""Captions to subsentences, by named rules."""
+"""Segmentation of captions into subsentences by named rules."""

@@ -1,4 +1,4 @@
-"""Finds where punctuation closes a sentence or a clause: marks, abbreviations, numbers, URLs, dashes."""
+"""Detection of punctuation that ends a sentence or clause, aware of abbreviations, numbers, URLs and dashes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 MIN_WORDS = 5
-"""A piece of a sentence with fewer words is merged into its neighbor."""
+"""Minimum number of words in a piece. A shorter part of a sentence is merged with its neighbor."""
 
 SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f"
 CLAUSE_MARKS = ",;:"
@@ -35,14 +35,14 @@ _URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
 
 
 def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple[int, bool]]:
-    """Yields where punctuation closes a piece, inside a mention or not.
+    """Yields the boundaries that punctuation marks, even those inside mentions.
 
     Args:
-        text: any string.
-        starts: positions of marks, each the first of its run, to ask about alone; None: all marks.
+        text: Any string.
+        starts: Positions of the marks to examine, each the first of its run. None examines all marks.
 
     Yields:
-        ``(offset after the white space, ends a sentence)``, in the order of the marks.
+        ``(offset after the white space, True if the mark ends a sentence)``, in the order of the marks.
     """
     urls = Urls(text)
     for unit in _UNIT.finditer(text) if starts is None else (_UNIT.match(text, start) for start in starts):
@@ -53,7 +53,7 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
 
 
 def last_sentence(text: str) -> int:
-    """Returns where the last sentence of a text begins, searched from its end; 0 if it is the only one."""
+    """Returns the start offset of the last sentence of a text, searched from the end."""
     urls = Urls(text)
     first_word = len(text) - len(text.lstrip())
     for unit in reversed(list(_UNIT.finditer(text, first_word))):
@@ -63,7 +63,7 @@ def last_sentence(text: str) -> int:
 
 
 def _ends_sentence(text: str, unit: re.Match[str], urls: Urls) -> bool | None:
-    """Returns whether a unit ends a sentence (True) or a clause (False); None if it closes nothing."""
+    """Returns True if a run of marks ends a sentence, False if it ends a clause, and None if it ends neither."""
     at, end = unit.start(), unit.start(1)
     space = unit[1]
     if text[at] in LINE_ENDS or (space != " " and not _LINE_ENDS.isdisjoint(space)):
@@ -72,7 +72,7 @@ def _ends_sentence(text: str, unit: re.Match[str], urls: Urls) -> bool | None:
 
 
 def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
-    """Returns whether the marks from ``at`` to ``end`` close a sentence (True), a clause (False) or nothing (None)."""
+    """Returns True if the marks between two offsets end a sentence, False if they end a clause, and None otherwise."""
     mark = text[at]
     if mark in DASHES:
         return False if _parts_clauses(text, at, end, urls) else None
@@ -86,7 +86,7 @@ def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
 
 
 def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Returns a dash between clauses: an em dash or ``--`` anywhere between words, others between spaces."""
+    """Returns True if dashes separate clauses: an em dash or ``--`` between words, or another dash between spaces."""
     before = _before(text, at, " \t")
     if not before or before.isspace() or end == len(text):
         return False
@@ -97,7 +97,9 @@ def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Finds ``...on a table.The cat``: a sentence end whose space is missing; an ideographic one needs none."""
+    """Returns True if a sentence ends without a following space, as in ``...on a table.The cat`` or after ideographic
+    marks.
+    """
     if text[at] in "\u3002\uff01\uff1f":
         return True
     word = text[max(0, at - 2) : at]
@@ -105,14 +107,14 @@ def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 class Urls:
-    """The URLs of a text, looked for when first asked about."""
+    """The URLs in a text, which are searched on first use."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._spans: list[tuple[int, int]] | None = None
 
     def __contains__(self, at: int) -> bool:
-        """Returns whether a position lies in a URL."""
+        """Returns True if a position lies in a URL."""
         if self._spans is None:
             may = "://" in self._text or "www." in self._text
             self._spans = [match.span() for match in _URL.finditer(self._text)] if may else []
@@ -123,7 +125,7 @@ class Urls:
 
 
 def _is_abbreviation(text: str, at: int) -> bool:
-    """Returns whether the full stop at ``at`` belongs to an abbreviation, an initial or a list number."""
+    """Returns True if the period at ``at`` belongs to an abbreviation, an initial or a list number."""
     ending = text[max(at - 2, 0) : at]
     if len(ending) == 2 and ending.isalpha() and ending.lower() not in _ABBREVIATED:
         return False  # nearly all words, told by their last two letters
@@ -154,21 +156,24 @@ def _is_abbreviation(text: str, at: int) -> bool:
 
 
 def _begins_line(text: str, at: int) -> bool:
-    """Returns whether nothing but spaces and marks of Markdown stand before ``at`` in its line."""
+    """Returns True if only spaces and Markdown marks precede ``at`` in its line."""
     while at and text[at - 1] in " \t*#(":
         at -= 1
     return not at or text[at - 1] in "\n\r"
 
 
 def _word_begin(text: str, end: int) -> int:
-    """Returns where the letters and digits that end at ``end`` begin."""
+    """Returns the start of the run of letters and digits that ends at ``end``."""
     while end and text[end - 1].isalnum():
         end -= 1
     return end
 
 
 def _before(text: str, at: int, skipped: str) -> str:
-    """Returns the character before ``at`` that is none of those to be skipped; empty at the beginning of the text."""
+    """Returns the character before ``at``, skipping some characters.
+
+    The result is empty at the beginning of the text.
+    """
     while at and text[at - 1] in skipped:
         at -= 1
     return text[at - 1 : at] if at else ""

@@ -1,4 +1,4 @@
-"""Finds the answer in a response: neither its reasoning, nor what it says to tools and they to it."""
+"""Extraction of the answer from a response, without reasoning, tool calls and tool results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TAG = re.compile(
 
 
 def spans_besides_answer(text: str) -> list[tuple[int, int]]:
-    """Returns the spans of a response that are not its answer, with the white space behind them.
+    """Returns the spans of a response outside its answer, each with the white space that follows it.
 
-    They are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>`` with their tags, and the tags of
-    ``<answer>...</answer>``. A block that is not closed goes to the end; reasoning that was opened in the prompt (a
-    closing tag alone) begins where the response does.
+    The spans are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>`` with their tags, and the tags
+    of ``<answer>...</answer>``. An unclosed block extends to the end of the response. Reasoning whose opening tag is in
+    the prompt, so that the response contains only the closing tag, starts at the beginning of the response.
 
     Args:
-        text: a response.
+        text: A response.
 
     Returns:
-        Sorted, disjoint ``(start, end)``.
+        Sorted, disjoint ``(start, end)`` spans.
     """
     if "<" not in text and "\u25c1" not in text:
         return []
@@ -48,7 +48,7 @@ def spans_besides_answer(text: str) -> list[tuple[int, int]]:
 
 
 def only_answer(text: str, spans: list[tuple[int, int]]) -> str:
-    """Returns the text, character by character as long, with line ends in the place of spans."""
+    """Returns a text of the same length in which line ends replace the characters in the spans."""
     pieces, at = [], 0
     for start, end in spans:
         pieces += [text[at:start], "\n" * (end - start)]

@@ -1,8 +1,8 @@
-"""From a response to its subsentences, under named rules.
+"""Segmentation of a response into subsentences by named rules.
 
-Spans partition the text exactly; white space belongs to the span before it. This is the definition, one text at a time
-and in time linear in its length; ``segment_batch.py`` gives the same for many. The rules:
-``docs/specification.md#subsentences``.
+Spans partition the text exactly, and white space belongs to the preceding span. This module defines the segmentation
+for one text, in linear time. ``segment_batch.py`` computes equal results for many texts.
+``docs/specification.md#subsentences`` describes the rules.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 def split_subsentences(
     text: str, rule: Rule = "subsentence", mentions: Sequence[Mention] | None = None
 ) -> list[Subsentence]:
-    """Cuts one text into pieces.
+    """Segments one text into pieces.
 
     Args:
-        text: any string.
+        text: Any string.
         rule: ``subsentence`` (default), ``discourse``, ``sentence``, ``clause``, ``object`` or ``response``.
-        mentions: of the text, in order; no boundary falls inside one. Needed by ``object``.
+        mentions: Mentions in the text, in order. No boundary falls inside a mention. Required for ``object``.
 
     Returns:
-        Pieces that partition the text; none for an empty text.
+        Pieces that partition the text. An empty text has no pieces.
 
     Raises:
-        InputError: for an unknown rule, or ``object`` without mentions.
+        InputError: If the rule is unknown, or the rule is ``object`` and mentions are missing.
 
     Example:
         >>> import scapo_eval
@@ -50,7 +50,7 @@ def split_subsentences(
 
 
 def check_rule(rule: str, has_mentions: bool) -> None:
-    """Raises InputError for an unknown rule, or ``object`` without mentions."""
+    """Raises an InputError if a rule is unknown, or the rule is ``object`` and mentions are missing."""
     if rule not in RULES:
         raise InputError(f"unknown segmentation rule '{rule}'; known: {', '.join(RULES)}")
     if rule == "object" and not has_mentions:
@@ -58,7 +58,7 @@ def check_rule(rule: str, has_mentions: bool) -> None:
 
 
 def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """Returns ``(offset, ends a sentence)`` of every cut strictly inside the text."""
+    """Returns the cuts strictly inside a text as ``(offset, True if the cut ends a sentence)``."""
     if rule == "response":
         return []
     if rule == "discourse":
@@ -80,10 +80,10 @@ def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[
 
 
 def _merged(text: str, cuts: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
-    """Returns the short pieces joined to the piece before them in their sentence, a short first piece to the next.
+    """Returns the cuts that remain after short pieces are merged with their neighbors in the same sentence.
 
-    A cut between clauses stays when the piece after it is long enough and the sentence before it is, too:
-    a long piece starts a new group unless all that came before in its sentence is one short group.
+    A short piece is merged with the preceding piece, and a short first piece with the next one. A cut between clauses
+    remains if the next piece and the preceding part of the sentence are both long enough.
     """
     kept: list[tuple[int, bool]] = []
     sentence_words = 0

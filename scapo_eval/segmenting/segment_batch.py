@@ -1,6 +1,7 @@
-"""The batch form of segmentation: plain cases (a letter, a full stop, a space) for a thousand texts at once in numpy.
+"""The batch form of segmentation, which handles common cases for a thousand texts at once with NumPy.
 
-The rest it asks the definition in ``segment.py`` about, which it equals on every text.
+A common case is, for example, a letter followed by a period and a space. All other cases are passed to ``segment.py``,
+which defines the segmentation. The results are equal on every text.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ _KIND_TABLE = bytes(_KIND)
 
 
 _SPACE, _DIGIT, _UPPER, _LOWER, _CLOSER, _BORDER, _BLANK, _SKIPPED = (1 << k for k in range(8))
-"""Classes of bytes: white space, digits, letters, closing marks, the border between texts, space and tab, and what
-else may stand before the number of a list item."""
+"""Byte classes: white space, digits, letters, closing marks, the border between texts, space and tab, and other
+characters that may precede the number of a list item.
+"""
 
 _LETTER = _UPPER | _LOWER
 
 
 def _class_of(character: str) -> int:
-    """Returns the classes of an ASCII character as bits."""
+    """Returns the classes of an ASCII character as a bit mask."""
     classes = {
         _SPACE: character.isspace(),
         _DIGIT: character.isdigit(),
@@ -86,18 +88,18 @@ _TO_ASCII = {
 def split_batch(
     texts: Sequence[str], rule: Rule = "subsentence", mentions: MentionColumns | None = None
 ) -> SpanColumns:
-    """Cuts many texts, equal to :func:`split_subsentences` on each.
+    """Segments many texts, with the same result as :func:`split_subsentences` on each text.
 
     Args:
         texts: n strings.
-        rule: as there.
-        mentions: of the texts.
+        rule: Segmentation rule, as for :func:`split_subsentences`.
+        mentions: Mentions in the texts.
 
     Returns:
         The pieces as columns.
 
     Raises:
-        InputError: as there.
+        InputError: If the rule is unknown, or the rule is ``object`` and mentions are missing.
     """
     check_rule(rule, mentions is not None)
     n = len(texts)
@@ -116,14 +118,14 @@ def split_batch(
 
 
 def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -> SpanColumns:
-    """Cuts many texts by a rule of the caller's.
+    """Segments many texts by a custom rule.
 
     Args:
         texts: n strings.
-        cuts: text -> the offsets at which a new piece begins, rising, strictly inside the text.
+        cuts: Function that maps a text to the increasing offsets, strictly inside the text, at which new pieces begin.
 
     Raises:
-        InputError: for offsets that are none of these, with the text's index.
+        InputError: If the offsets do not increase or are outside the text. The message names the index of the text.
     """
     all_offsets = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
     for k, (text, offsets) in enumerate(zip(texts, all_offsets, strict=True)):
@@ -137,11 +139,11 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
 
 
 def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]]) -> SpanColumns:
-    """Pieces cut at the borders of further spans, too.
+    """Cuts pieces at the borders of additional spans.
 
     Args:
-        spans: pieces of n texts.
-        inside: text -> sorted, disjoint spans of it.
+        spans: Pieces of n texts.
+        inside: Text index -> sorted, disjoint spans in the text.
     """
     if not inside:
         return spans
@@ -157,7 +159,7 @@ def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]
 
 
 def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
-    """Pieces from cuts sorted by (text, offset); an empty text has none."""
+    """Builds the pieces from cuts that are sorted by text and offset. An empty text has no pieces."""
     pieces = np.bincount(owner, minlength=len(lengths)) + (lengths > 0)
     indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(pieces, out=indptr[1:])
@@ -177,7 +179,7 @@ def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray
 def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``(text, offset)`` of every cut, sorted."""
+    """Returns the text index and the offset of every cut, sorted."""
     simple, slow = _simplified(texts)
     if rule == "discourse":
         lined = [k for k, text in enumerate(simple) if not _has_plain_lines(text)]
@@ -208,7 +210,10 @@ def _batch_cuts(
 
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Returns the texts in ASCII, character by character, and which are left to the definition (empty here)."""
+    """Converts texts to ASCII, character by character, and returns the indices of texts that cannot be converted.
+
+    Texts that cannot be converted are returned empty. ``segment.py`` segments them individually.
+    """
     if len(texts) == 1 and len(texts[0]) < _LONG:
         return [""], [0]  # it is cut before the arrays would be made
     simple = list(texts)
@@ -232,7 +237,7 @@ def _plain_cuts(
     rule: Rule,
     mentions: MentionColumns | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns ``(text, offset)`` of every cut of the simplified texts, sorted."""
+    """Returns the text index and the offset of every cut in simplified texts, sorted."""
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
     base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
@@ -273,7 +278,9 @@ def _plain_cuts(
 
 
 def _has_plain_lines(text: str) -> bool:
-    """Returns whether every line is a paragraph of whole sentences, so that each begins a block of ``discourse``."""
+    """Returns True if every line is a paragraph of complete sentences, so that the rule ``discourse`` starts a block
+    there.
+    """
     if "\r" in text or _QUOTED_END.search(text) is not None:
         return False
     if "\n" not in text:
@@ -292,10 +299,10 @@ def _has_plain_lines(text: str) -> bool:
 def _discourse_cuts(
     simple: Sequence[str], texts: Sequence[str], lengths: NDArray[np.int64], mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
-    """``(text, offset)`` of every cut of the simplified texts by ``discourse``, sorted; texts left to the definition.
+    """Returns the sorted ``discourse`` cuts of simplified texts, and the indices of texts to segment individually.
 
-    Marks and the bounds of sentences come from arrays; words are read only where a sentence has a clause mark with
-    enough words on both sides.
+    Array operations find the marks and the sentence bounds. Words are examined only in sentences in which a clause mark
+    has enough words on both sides.
     """
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
@@ -360,7 +367,7 @@ def _discourse_cuts(
 def _inside_mention(
     owner: NDArray[np.int64], position: NDArray[np.int64], mentions: MentionColumns, lengths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Returns whether a cut falls inside a mention of its text."""
+    """Returns a mask of the cuts that fall inside a mention."""
     if not len(mentions.start):
         return np.zeros(len(owner), dtype=bool)
     stride = int(lengths.max(initial=0)) + 1  # one number line for all texts
@@ -376,7 +383,7 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns ``(position after the white space, ends a sentence)`` of each boundary, sorted, without duplicates."""
+    """Returns the distinct boundaries in order: the position after the white space, and True if it ends a sentence."""
     text = np.frombuffer(joined, dtype=np.uint8)
     classes = np.frombuffer(joined.translate(_CLASSES), dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
@@ -432,7 +439,7 @@ def _byte_boundaries(
 def _dashes(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns which runs of dashes separate clauses, and for which of them the definition is asked."""
+    """Returns two masks of dash runs: runs that separate clauses, and unclear runs, which need individual treatment."""
     second = kinds[at + 1] == 3
     previous, following = classes[at - 1], classes[at + 1 + second]
     blank = previous & _BLANK > 0
@@ -447,7 +454,9 @@ def _dashes(
 def _behind_numbers(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns which full stops behind digits end a sentence, and for which of them the definition is asked."""
+    """Returns two masks of periods after digits: those that end a sentence, and unclear ones, which need individual
+    treatment.
+    """
     begin = at - 1
     for _ in range(3):
         longer = np.flatnonzero(classes[begin - 1] & _DIGIT)
@@ -464,7 +473,7 @@ def _behind_numbers(
 
 
 def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
-    """Moves positions in white space to its end, in place."""
+    """Moves positions inside white space to the end of the white space, in place."""
     moving = np.flatnonzero(_SPACE_BYTES[text[position]])
     for _ in range(16):  # white space is short, as a rule
         if not len(moving):
@@ -476,7 +485,7 @@ def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) ->
 
 
 def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns whether the letters before each full stop could be an abbreviation or an initial."""
+    """Returns a mask of the periods whose preceding letters may be an abbreviation or an initial."""
     eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
     text = np.frombuffer(joined, dtype=np.uint8)
     tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array

@@ -1,4 +1,4 @@
-"""Captions that were cut off by a token limit, without the last sentence, which has no end."""
+"""Removal of the unfinished last sentence from captions that a token limit truncated."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ _END = re.compile(r"[.!?…。！？][\s\"'”’»)\]}*_`]*\Z")
 
 
 def without_unfinished(text: str) -> str:
-    """Returns the text up to the end of its last complete sentence, as papers with a short ``max_new_tokens`` score it.
+    """Returns a text up to the end of its last complete sentence.
 
-    A text whose last sentence has an end stays as it is, and so does one in which no sentence has ended: nothing would
-    be left of it. Sentences are those of the rule ``sentence`` (docs/specification.md#subsentences).
+    Papers with a short ``max_new_tokens`` score captions in this form. The text is unchanged if its last sentence is
+    complete, or if no sentence is complete, because nothing would remain. Sentences are those of the rule ``sentence``
+    (docs/specification.md#subsentences).
     """
     if not text or _END.search(text, max(0, len(text) - 16)):
         return text

@@ -1,1 +1,1 @@
-"""Contains the ground truth of images: the presence oracle and every format."""
+"""Ground truth for images: the presence oracle, and readers and writers for all formats."""

@@ -1,16 +1,20 @@
-"""Decides which claims are true of a picture: presence from a presence oracle, the rest from scenes.
+"""Verification of claims about images: presence from a presence oracle, other claims from scenes.
 
-Each source answers true, false or unknown, and the first that knows decides. Nothing is guessed:
+Each source answers true, false or unknown, and the first source with a known answer decides. Nothing is guessed:
 
-- **count**: true or false where every thing of the label is annotated. More than claimed is no fault of a count that
-  may be of some things only. A crowd, and things not annotated exhaustively, are a lower bound.
-- **attribute**: true where a thing of the label has it. False for a color where each such thing has other colors.
-- **relation**: true where the scene graph has it. From boxes: left, right, above and below where the centers are apart
-  by a tenth of the picture; for things that would touch (on, in, holding, wearing...) false where no two boxes come
-  near. A place in the picture is that of the center, unknown in the fifth between left and right, top and bottom.
-- **text**: true where it is written on a thing of the label, or on any thing for a text without one.
+- **count**: true or false if every object of the label is annotated. If a count may refer only to some of the objects,
+  further objects do not make it false. Crowds, and labels that are not annotated exhaustively, yield only a lower
+  bound.
+- **attribute**: true if an object of the label has the attribute. A color is false if every object of the label has
+  other colors.
+- **relation**: true if the scene graph contains the relation. Boxes determine left, right, above and below if the
+  centers differ by at least a tenth of the image. Relations between touching objects (on, in, holding, wearing...) are
+  false if no two boxes are close. The position of an object in the image is that of its center. Positions in the middle
+  fifth are unknown.
+- **text**: true if the text is written on an object of the label. A text claim without a label is true if any object
+  carries the text.
 
-An attribute or a relation of a thing that is not in the picture is unknown: its presence claim is false already.
+An attribute or relation of an absent object is unknown, because the presence claim is already false.
 """
 
 from __future__ import annotations
@@ -35,10 +39,11 @@ FALSE: State = 0
 UNKNOWN: State = -1
 
 APART = 0.1
-"""Share of the picture by which the centers of two boxes, or a box and the picture's middle, must be apart."""
+"""Minimum distance between two box centers, or between a box center and the image center, as a share of the image size.
+"""
 
 NEAR = 0.05
-"""Share of the picture within which two boxes count as touching."""
+"""Maximum distance between two boxes that count as touching, as a share of the image size."""
 
 _TOUCHING = frozenset(("on", "in", "holding", "riding", "eating", "wearing", "attached to", "filled with"))
 _Box = tuple[float, float, float, float]
@@ -46,12 +51,12 @@ _Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, repr=False)
 class ClaimOracle:
-    """Says of claims whether they are true; picklable.
+    """An oracle that verifies claims. The object can be pickled.
 
     Attributes:
-        vocabulary: of the claims.
-        presence: the presence oracle, asked first about presence.
-        scenes: sources of the rest, in the order of lookup.
+        vocabulary: Vocabulary of the claims.
+        presence: Presence oracle, which decides presence claims first.
+        scenes: Sources for all other claims, in the order of lookup.
 
     Example:
         >>> import scapo_eval
@@ -71,13 +76,13 @@ class ClaimOracle:
 
     @property
     def signature(self) -> str:
-        """Returns the sources in their order, with hashes."""
+        """The sources in order, with their hashes."""
         named = [f"presence:{self.presence.fingerprint}"] if self.presence is not None else []
         return "+".join([*named, *(f"scenes:{scenes.fingerprint}" for scenes in self.scenes)])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Returns what of the sources is not used, one sentence each."""
+        """Remarks about unused parts of the sources, one sentence each."""
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
     @cached_property
@@ -85,17 +90,18 @@ class ClaimOracle:
         return None if self.presence is None else Truth.of(self.presence, self.vocabulary)
 
     def states(self, image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]) -> list[list[State]]:
-        """Judges the claims of many captions.
+        """Verifies the claims of many captions.
 
         Args:
-            image_ids: one per caption, in any spelling.
-            claims: of each caption.
+            image_ids: One image id per caption, in any spelling.
+            claims: Claims of each caption.
 
         Returns:
-            Per caption and claim 1 (true), 0 (false) or -1 (unknown); unknown for a picture that no source has.
+            For each caption and claim, 1 (true), 0 (false) or -1 (unknown). Claims about an image that no source
+            contains are unknown.
 
         Raises:
-            ValueError: if it is not a valid image id.
+            ValueError: If an image id is invalid.
         """
         return [
             [self.state(image, claim) for claim in of_caption]
@@ -103,26 +109,31 @@ class ClaimOracle:
         ]
 
     def facts(self, image_id: object, kind: ClaimKind) -> frozenset[tuple[str, ...]]:
-        """Returns what captions of a picture can cover: of the first scenes that have the picture, else nothing.
+        """Returns the facts that captions of an image can cover, from the first scene source that contains the image.
 
         Args:
-            image_id: in any spelling.
-            kind: ``count`` gives labels whose number is known, ``attribute`` label and word, ``relation`` label, word
-                and label as the scene graph has them, ``text`` what is written; ``presence`` labels of things.
+            image_id: Image id in any spelling.
+            kind: Claim kind. ``presence`` returns labels of objects, ``count`` labels with a known number,
+                ``attribute`` labels with attributes, ``relation`` triples of label, predicate and label, and ``text``
+                written texts.
+
+        Returns:
+            The facts as tuples. The set is empty if no source contains the image.
         """
         image = canonical_image_id(image_id)
         scene = next((scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes), None)
         return frozenset() if scene is None else frozenset(_FACTS[kind](scene))
 
     def state(self, image_id: object, claim: Claim) -> State:
-        """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about a picture."""
+        """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about an image."""
         return next(self._asked(canonical_image_id(image_id), claim), (UNKNOWN, None))[0]
 
     def evidence(self, image_id: object, claim: Claim) -> str:
-        """Returns what the source that decides a claim says of its things; if none does, what the scenes say.
+        """Returns a description of the data that decides a claim, or the data of all scenes if no source decides.
 
         Returns:
-            Words such as ``3 dogs, all annotated`` or ``bus: red, large``; empty if no source has the picture.
+            A text such as ``dog: 3, all annotated`` or ``bus: red, large``. The result is empty if no source contains
+            the image.
         """
         image = canonical_image_id(image_id)
         for state, scene in self._asked(image, claim):
@@ -133,7 +144,7 @@ class ClaimOracle:
         return "; ".join(dict.fromkeys(filter(None, said)))
 
     def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
-        """Yields what each source that knows says, and its scene; None for the presence oracle."""
+        """Yields each known answer to a claim, with the scene that it comes from, or None for the presence oracle."""
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
             if row >= 0:
@@ -152,16 +163,17 @@ class ClaimOracle:
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
-    """Returns what is present by scenes: of every picture, what the first scenes that have it say.
+    """Returns a presence oracle computed from scenes. For each image, the first source that contains the image is used.
 
-    A label is present where a thing or a count says so, absent where every thing of it is annotated, else unknown.
+    A label is present if the source lists an object of the label or a count above 0. A label is absent if all its
+    objects are annotated and there are none. All other labels are unknown.
 
     Args:
-        scenes: at least one.
-        vocabulary: whose labels are the axis.
+        scenes: One or more scenes.
+        vocabulary: Vocabulary whose labels form the axis.
 
     Raises:
-        InputError: if there is no picture.
+        InputError: If the scenes contain no image.
     """
     graphs: dict[str, SceneGraph] = {}
     for of_file in scenes:
@@ -176,7 +188,7 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
 
 
 def fact_of(claim: Claim) -> tuple[str, ...]:
-    """Returns what a true claim covers, in the form of :meth:`ClaimOracle.facts`."""
+    """Returns the fact that a true claim covers, in the form of :meth:`ClaimOracle.facts`."""
     if claim.kind == "text":
         return (" ".join(claim.value.casefold().split()),)
     return {
@@ -324,11 +336,11 @@ def _predicate(words: str) -> str:
 
 
 _LISTED = 4
-"""Number of things whose attributes, relations or texts evidence lists."""
+"""Maximum number of objects whose attributes, relations or texts the evidence lists."""
 
 
 def _said(scene: SceneGraph, claim: Claim) -> str:
-    """Returns what a scene says of the things of a claim."""
+    """Returns the data of a scene about the objects of a claim, as readable text."""
     answer = (scene.answers or {}).get(asked_as(claim))
     judged = [] if answer is None else [f"the judge says {_ANSWERS[answer]}"]
     if claim.kind == "text":
@@ -356,7 +368,7 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns how many things of a label there are, and whether that is all of them; empty if nothing is said."""
+    """Returns the number of objects of a label and whether all objects are annotated, as readable text."""
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:
@@ -367,7 +379,7 @@ def _number(scene: SceneGraph, label: str) -> str:
 
 
 def _measured(scene: SceneGraph, claim: Claim) -> Iterator[str]:
-    """Yields what boxes say of a relation."""
+    """Yields readable measurements of boxes that are relevant to a relation."""
     boxes = [thing.box for thing in _of(scene, claim.label) if thing.box is not None]
     if not boxes or not scene.width or not scene.height:
         return

@@ -1,9 +1,10 @@
-"""The presence oracle: what is in an image, by pure look-up.
+"""The presence oracle, a look-up table of the objects in images.
 
-A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER's word
-lists, ``{id: [labels]}`` maps) are read as closed WITHIN their own label axis: what the source annotates
-and does not list is absent, a label outside the axis is unknown. DOPA matrices say every cell themselves.
-Files are read and written in ``io/truth*.py``.
+A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER word lists,
+``{id: [labels]}`` maps) are closed WITHIN their own label axis: a label of the axis that the source does not list for
+an image is absent, and a label outside the axis is unknown. DOPA matrices define every cell explicitly.
+
+The modules ``truth*.py`` read and write the files.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts,
 from .truth_table import read_frame
 
 TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
-"""A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
+"""Accepted forms of ground truth: a file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and
+``objects``.
+"""
 
 
 class PresenceOracle(TruthColumns):
-    """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`.
+    """The state (present, absent or unknown) of every image and label, in the columns of :class:`TruthColumns`.
 
     Example:
         >>> import scapo_eval
@@ -49,28 +52,34 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def of_columns(cls, columns: TruthColumns) -> PresenceOracle:
-        """Returns an oracle of what a reader of ``io/truth*.py`` returned."""
+        """Returns an oracle with the columns that a file reader returned."""
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
     def load(cls, path: Readable) -> PresenceOracle:
-        """Reads any truth format, recognized by content.
+        """Reads a ground truth file. The format is recognized by content.
 
-        COCO ``instances_*.json``; LVIS; Visual Genome ``objects.json``; Open Images' CSV; DOPA ``.npz`` and
-        ``.parquet``; ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}`` JSON; JSON Lines of
-        ``{"image_id", "objects"}``; a table ``image_id,label[,present]`` (CSV, TSV, parquet); AMBER
-        ``annotations.json``; each also as ``.gz`` or ``.zst``. docs/data.md says what absence means in each. Records
-        in memory are read as JSON Lines are.
+        The following formats are supported:
+
+        - COCO ``instances_*.json``, LVIS, Visual Genome ``objects.json`` and Open Images CSV.
+        - DOPA ``.npz`` and ``.parquet``.
+        - JSON: ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}``.
+        - JSON Lines with ``image_id`` and ``objects``. Records in memory are read like JSON Lines.
+        - Tables with the columns ``image_id,label[,present]`` (CSV, TSV, parquet).
+        - AMBER ``annotations.json``.
+
+        Each format may be compressed as ``.gz`` or ``.zst``. docs/data.md explains the meaning of absence in each
+        format.
 
         Raises:
-            InputError: if the file is none of these, with the reason; InputErrors: for invalid input, with the faults
-                by line.
+            InputError: If the format is unsupported. The message states the reason.
+            InputErrors: If the input is invalid. The error lists the faults by line.
         """
         return cls.of_columns(read_truth(path))
 
     @classmethod
     def of(cls, given: TruthGiven) -> PresenceOracle:
-        """Returns an oracle as it is, of a mapping, of records, or loaded."""
+        """Converts an oracle, a mapping, records or a file to an oracle."""
         if isinstance(given, PresenceOracle):
             return given
         if isinstance(given, Mapping):
@@ -85,15 +94,15 @@ class PresenceOracle(TruthColumns):
         labels: Sequence[str] | None = None,
         source: str = "mapping",
     ) -> PresenceOracle:
-        """Returns an oracle from ``{image id: present labels}``.
+        """Returns an oracle for a mapping ``{image id: present labels}``.
 
         Args:
-            objects: image id in any spelling -> labels present.
-            labels: the axis; a label outside it is unknown. Without it any unlisted label is absent.
-            source: name for messages.
+            objects: Image id in any spelling -> present labels.
+            labels: Label axis. Labels outside the axis are unknown. If omitted, all unlisted labels are absent.
+            source: Name of the source in messages.
 
         Raises:
-            InputErrors: for invalid image ids, or two spellings of one image with different labels.
+            InputErrors: If an image id is invalid, or two spellings of one image have different labels.
         """
         rows = TruthRows(source, FaultList())
         for image_id, names in objects.items():
@@ -102,16 +111,17 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def from_frame(cls, frame: Any, *, source: str = "frame") -> PresenceOracle:
-        """Returns an oracle from a pandas or polars DataFrame, a Hugging Face Dataset, or a mapping of lists.
+        """Returns an oracle for a pandas or polars DataFrame, a Hugging Face Dataset, or a mapping of lists.
 
         Args:
-            frame: columns ``image_id`` and ``label`` (any label that is not listed is absent; an empty label: an image
-                in which nothing is), with ``present`` (1, 0, -1) also what is verified absent (anything else is
-                unknown); or ``image_id`` and ``objects``, a list of labels per image.
-            source: name for messages.
+            frame: Table with the columns ``image_id`` and ``label``, or ``image_id`` and ``objects`` (a list of
+                labels). An empty label means that the image has no objects. Unlisted labels are absent. With a column
+                ``present`` (1, 0 or -1), absent labels are listed explicitly and unlisted labels are unknown.
+            source: Name of the source in messages.
 
         Raises:
-            InputError: if it has other columns; InputErrors: for invalid input, with the faults by row, from 1.
+            InputError: If the table has other columns.
+            InputErrors: If the input is invalid. The error lists the faults by row, counted from 1.
         """
         return cls.of_columns(read_frame(frame, source))
 
@@ -125,23 +135,24 @@ class PresenceOracle(TruthColumns):
         vocabulary_fingerprint: str = "",
         source: str = "matrix",
     ) -> PresenceOracle:
-        """Returns an oracle from a matrix of every cell.
+        """Returns an oracle for a matrix that defines every cell.
 
         Args:
-            matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
-            image_ids: ids in any spelling.
-            labels: the axis.
-            vocabulary_fingerprint: of the vocabulary it was made for.
-            source: name for messages.
+            matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
+            image_ids: Image ids in any spelling.
+            labels: Label axis.
+            vocabulary_fingerprint: Fingerprint of the vocabulary for which the matrix was made. The value is empty if
+                unknown.
+            source: Name of the source in messages.
 
         Raises:
-            InputError: for shapes that do not fit, other values, an image or label that appears twice.
+            InputError: If the shapes do not match, a cell has another value, or an image or label appears twice.
         """
         return cls.of_columns(columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Canonical image id -> row."""
+        """Mapping from canonical image id to row."""
         return {image: k for k, image in enumerate(self.image_ids)}
 
     @cached_property
@@ -150,14 +161,16 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _exceptions(self) -> frozenset[tuple[int, int]]:
-        """Cells that are not present and differ from the rest that is not: unknown ones, or verified absent ones."""
+        """The non-present cells that differ from the default: unknown cells, or verified absent cells if the default is
+        unknown.
+        """
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
     def row(self, image_id: object) -> int:
-        """Returns the row of an image in any spelling of its id.
+        """Returns the row of an image, whose id may have any spelling.
 
         Raises:
-            InputError: if the id is not valid, or the oracle does not know it.
+            InputError: If the id is invalid or the oracle does not contain the image.
         """
         try:
             image = canonical_image_id(image_id)
@@ -170,7 +183,10 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _rows_of_files(self) -> Mapping[str, int]:
-        """File name without folder and ending -> row, -1 if several images share it."""
+        """Mapping from file name, without folder and extension, to row.
+
+        The row is -1 if several images share a name.
+        """
         rows: dict[str, int] = {}
         for k, image in enumerate(self.image_ids):
             name = file_name_of(image)
@@ -178,13 +194,11 @@ class PresenceOracle(TruthColumns):
         return rows
 
     def _by_file_name(self, image: str) -> int:
-        """Returns the row of an image whose id is written with another folder or ending (``val/cat.jpg``, ``cat``); -1
-        for none.
-        """
+        """Returns the row of an image whose id has another folder or extension (``val/cat.jpg``, ``cat``), or -1."""
         return self._rows_of_files.get(file_name_of(image), -1)
 
     def find_rows(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Returns the (n,) row of each canonical image id, -1 for an image that the oracle does not know."""
+        """Returns the (n,) rows of canonical image ids, with -1 for images that the oracle does not contain."""
         index = self.index
         rows = np.fromiter((index.get(image, -1) for image in image_ids), dtype=np.int64, count=len(image_ids))
         for k in np.flatnonzero(rows < 0).tolist():
@@ -192,10 +206,10 @@ class PresenceOracle(TruthColumns):
         return rows
 
     def state(self, image_id: object, label: str) -> State:
-        """Returns 1 for present, 0 for absent, -1 for unknown.
+        """Returns 1 if a label is present in an image, 0 if the label is absent, and -1 if the state is unknown.
 
         Raises:
-            InputError: if the oracle does not know the image.
+            InputError: If the oracle does not contain the image.
         """
         row = self.row(image_id)
         k = self._axis.get(label)
@@ -208,41 +222,45 @@ class PresenceOracle(TruthColumns):
         return -1 if ((row, k) in self._exceptions) == (self.absent is None) else 0
 
     def present(self, image_id: object) -> frozenset[str]:
-        """Returns the labels present in an image.
+        """Returns the labels that are present in an image.
 
         Raises:
-            InputError: if the oracle does not know the image.
+            InputError: If the oracle does not contain the image.
         """
         row = self.row(image_id)
         return frozenset(self.labels[k] for k in self.label_ids[self.indptr[row] : self.indptr[row + 1]].tolist())
 
     def states(self, labels: Sequence[str]) -> NDArray[np.int8]:
-        """Returns every state for a label axis of the caller's, for example a vocabulary's.
+        """Returns the states of all images for a custom label axis, such as that of a vocabulary.
 
         Args:
             labels: L labels.
 
         Returns:
-            (images, L) int8 of 1, 0, -1.
+            (images, L) int8 states: 1 for present, 0 for absent, -1 for unknown.
         """
         position = {label: k for k, label in enumerate(labels)}
         return self._onto([position.get(label, -1) for label in self.labels], labels)
 
     def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
-        """Returns every state for a vocabulary's labels, found by its aliases where this truth names things freely.
+        """Returns the states of all images for the labels of a vocabulary.
 
-        A label is present where any of its names is. It is verified absent where the name that is the label itself
-        is, or every name of it: a picture without a man may still show a person.
+        If the ground truth uses free names, the vocabulary's aliases match them. A label is present if any of its names
+        is present. A label is verified absent if the name that equals the label is absent, or if all its names are
+        absent: an image without a man may still show a person.
 
         Returns:
-            (images, labels of the vocabulary) int8 of 1, 0, -1; of a mapped matrix of these labels that matrix itself.
+            (images, vocabulary labels) int8 states: 1 for present, 0 for absent, -1 for unknown. A memory-mapped matrix
+            with the same labels is returned as it is.
         """
         if self.cells is not None and self.labels == tuple(vocabulary.labels):
             return self.cells
         return self._onto(self.columns_in(vocabulary), vocabulary.labels)
 
     def columns_in(self, vocabulary: Vocabulary) -> list[int]:
-        """Per label of this truth its position in the vocabulary, -1 if that has none."""
+        """Returns, for each label of the ground truth, its position in the vocabulary, or -1 if the vocabulary lacks
+        the label.
+        """
         ids = vocabulary.label_ids
         if self.names is None:
             return [ids.get(label, -1) for label in self.labels]
@@ -254,11 +272,11 @@ class PresenceOracle(TruthColumns):
         return [next(positions, -1) for positions in candidates]
 
     def _onto(self, columns: Sequence[int], labels: Sequence[str]) -> NDArray[np.int8]:
-        """States on another axis.
+        """Returns the states on another label axis.
 
         Args:
-            columns: per label of this truth its column, -1 for none; several labels may share one.
-            labels: names of the columns.
+            columns: Column of each ground truth label on the new axis, or -1. Several labels may share a column.
+            labels: Names of the columns.
         """
         column = np.array([*columns, -1], dtype=np.int64)
         unlisted = np.full(len(labels), 0 if self.world == "open-axis" else -1, dtype=np.int8)
@@ -286,7 +304,7 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the content: equal for the same truth in another order or file format."""
+        """Hash of the content. The order of the entries and the file format do not change the hash."""
         label_rank, image_rank = _ranks(self.labels), _ranks(self.image_ids)
         width = len(self.labels)
         present = image_rank[self.owner] * width + label_rank[self.label_ids]
@@ -308,7 +326,9 @@ class PresenceOracle(TruthColumns):
         return digest(parts)
 
     def restricted_to(self, vocabulary: Vocabulary) -> PresenceOracle:
-        """Returns a matrix on the vocabulary's labels, in its order, that carries the vocabulary's fingerprint."""
+        """Returns an oracle restricted to the labels of a vocabulary, in the vocabulary's order and with its
+        fingerprint.
+        """
         return self.of_columns(
             columns_of_matrix(
                 self.states_of(vocabulary),
@@ -321,25 +341,28 @@ class PresenceOracle(TruthColumns):
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes ``.npz``, ``.parquet`` (both int8 matrices), ``.json`` or ``.jsonl`` by the name's ending.
+        """Writes ``.npz`` or ``.parquet`` (int8 matrices), ``.json`` or ``.jsonl``, depending on the file extension.
 
-        An open-axis map becomes closed over the labels that occur in it when it is written as a matrix.
+        A ground truth without a fixed label set (``open-axis``) is written to a matrix as closed over the labels that
+        occur.
 
         Raises:
-            InputError: for another ending, unknown cells in a JSON file, or the file cannot be written.
+            InputError: If the extension is unknown, unknown cells would be written to JSON, or the file cannot be
+                written.
         """
         write_truth(self, path)
 
 
 @dataclass(frozen=True)
 class Truth:
-    """An oracle seen through a vocabulary: what scoring and rewards look up.
+    """An oracle aligned with a vocabulary, which scoring and rewards use for look-up.
 
     Attributes:
-        oracle, vocabulary: the two.
-        states: (images, labels) int8 of 1, 0, -1 on the vocabulary's axis.
-        n_present: (images,) int64, present labels that the vocabulary has.
-        dropped: truth label outside the vocabulary -> number of images that list it.
+        oracle: Presence oracle.
+        vocabulary: Vocabulary whose labels form the axis.
+        states: (images, labels) int8 states on the vocabulary's axis: 1, 0 or -1.
+        n_present: (images,) int64 number of present labels that the vocabulary contains.
+        dropped: Ground truth label outside the vocabulary -> number of images that list it.
     """
 
     oracle: PresenceOracle
@@ -353,14 +376,16 @@ class Truth:
 
     @classmethod
     def of(cls, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
-        """Joins the two axes.
+        """Aligns an oracle with a vocabulary.
 
         Args:
-            oracle, vocabulary: the two.
-            any_fingerprint: accept a matrix made for another vocabulary; labels are then joined by name.
+            oracle: Presence oracle.
+            vocabulary: Vocabulary whose labels form the axis.
+            any_fingerprint: If true, accepts a matrix that was made for another vocabulary and joins the labels by
+                name.
 
         Raises:
-            InputError: if the vocabulary knows none of the ground truth's labels, or the matrix was made for another
+            InputError: If the vocabulary contains none of the ground truth's labels, or the matrix was made for another
                 vocabulary.
         """
         made_for = oracle.vocabulary_fingerprint
@@ -388,43 +413,42 @@ class Truth:
 
     @property
     def index(self) -> Mapping[str, int]:
-        """Canonical image id -> row."""
+        """Mapping from canonical image id to row."""
         return self.oracle.index
 
     def row(self, image_id: object) -> int:
-        """Returns the row of an image in any spelling of its id; see :meth:`PresenceOracle.row`."""
+        """Returns the row of an image, whose id may have any spelling; see :meth:`PresenceOracle.row`."""
         return self.oracle.row(image_id)
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the (n,) state of n cells: rows, and positions in the vocabulary."""
+        """Returns the (n,) states of n cells, given by image rows and label positions in the vocabulary."""
         states: NDArray[Any] = self.states[rows, labels]
         return states
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the (n,) number of present labels of images."""
+        """Returns the number of present labels in each of n images, given by their rows."""
         counts: NDArray[np.int64] = self.n_present[rows]
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) rows against which captions are held: those of their images, unless a truth depends on the
-        caption.
+        """Returns the (n,) rows that n captions are compared with: the rows of their images, unless a subclass depends
+        on the caption.
 
         Args:
-            image_ids: canonical id of each caption's image.
-            captions: the texts.
-            rows: (n,) row of each one's image.
+            image_ids: Canonical id of each caption's image.
+            captions: Caption texts.
+            rows: (n,) row of each caption's image.
         """
         return rows
 
     def prints(self, image_ids: Sequence[str]) -> NDArray[np.uint64]:
-        """Returns the (n,) number of the known cells of each image: the same from a ground truth in another format or
-        order.
+        """Returns an (n,) hash of the known cells of each image. File format and order do not change the hash.
 
-        A sum of one random number for every known cell (Zobrist 1970), so that unknown ones and other labels add
-        nothing, and equal images of another truth are equal.
+        The hash is the sum of one random number per known cell (Zobrist 1970). Unknown cells and labels outside the
+        vocabulary add nothing, so equal images in two ground truths have equal hashes.
 
         Args:
-            image_ids: canonical ids, known to the oracle.
+            image_ids: Canonical ids of images that the oracle contains.
         """
         rows = self.oracle.find_rows(image_ids)
         keys = _cell_keys(self.vocabulary.labels)
@@ -433,7 +457,7 @@ class Truth:
 
     @property
     def signature_fields(self) -> Mapping[str, str | None]:
-        """The fields of a signature on a ground truth beside vocabulary, fingerprint and label set."""
+        """Additional signature fields of the ground truth, besides vocabulary, fingerprint and label set."""
         return {}
 
     @property
@@ -443,7 +467,7 @@ class Truth:
 
     @property
     def warning(self) -> str | None:
-        """One sentence on truth labels that the vocabulary lacks; None if there are none."""
+        """Warning about ground truth labels that the vocabulary lacks. The value is None if there are none."""
         occurring = {label: n for label, n in self.dropped.items() if n}
         if not occurring:
             return None
@@ -457,7 +481,7 @@ class Truth:
 
     @property
     def without_truth(self) -> str | None:
-        """One sentence on labels of the vocabulary that are known of no image; None if there are none."""
+        """Warning about vocabulary labels that are unknown for all images. The value is None if there are none."""
         known: list[bool] = np.any(self.states >= 0, axis=0).tolist()
         unknown = [label for label, some in zip(self.vocabulary.labels, known, strict=True) if not some]
         if not unknown:
@@ -470,20 +494,20 @@ class Truth:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One sentence for each thing that a reader of values against this ground truth must know."""
+        """Remarks that affect the interpretation of values computed with this ground truth, one sentence each."""
         return tuple(filter(None, (self.warning, self.without_truth)))
 
     def rows(self, image_ids: Iterable[object]) -> NDArray[np.int64]:
-        """Returns the (n,) row of each image id.
+        """Returns the (n,) rows of n image ids.
 
         Raises:
-            InputError: for an id that the oracle does not know.
+            InputError: If the oracle does not contain an image.
         """
         return np.fromiter((self.oracle.row(image) for image in image_ids), dtype=np.int64)
 
 
 def did_you_mean(unknown: Sequence[str], vocabulary: Vocabulary) -> str:
-    """Returns ``; did you mean 'couch' for 'sofa'?`` for the labels that have a close name, else an empty string."""
+    """Returns a hint such as ``; did you mean 'couch' for 'sofa'?`` for unknown labels, or an empty string."""
     from rapidfuzz import fuzz, process
 
     hints = []
@@ -503,14 +527,14 @@ _PART = 2**21
 
 
 def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
-    """Returns (labels, 2) numbers: a number for a label that is absent, and one for a label that is present."""
+    """Returns a (labels, 2) array with one random number for the absence and one for the presence of each label."""
     hashes = (blake2b(label.encode("utf-8", "surrogatepass"), digest_size=16).digest() for label in labels)
     return np.frombuffer(b"".join(hashes), dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 @lru_cache(maxsize=1 << 17)
 def _words(name: str) -> tuple[str, ...]:
-    """Returns a name as a vocabulary reads its aliases; one that cannot be an alias stays unchanged."""
+    """Returns the words of a name, split like an alias. A name that cannot be an alias is returned unchanged."""
     try:
         return tokenize_alias(name)
     except ValueError:
@@ -518,7 +542,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:
-    """Returns the (n,) rank of each name in sorted order."""
+    """Returns the (n,) ranks of names in sorted order."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return ranks

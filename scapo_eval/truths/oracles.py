@@ -1,15 +1,16 @@
-"""Other verifiers than a matrix of truth: anything that can say of an image whether a label is in it.
+"""Oracles other than a presence matrix: functions, mappings, data frames and judges.
 
-A reward takes an :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fast way: every cell is known beforehand), or
+A reward accepts a :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fastest form, because every cell is known in
+advance), or one of the following:
 
-- a function ``f(image_ids, labels)`` of n cells that are asked about, or an object with such a method ``lookup``;
-- a mapping ``{image: [labels]}``, or ``{image: {label: value}}``;
-- a pandas ``DataFrame`` with a row per image and a column per label (with a column ``image_id``: a list of labels
-  present, see :meth:`PresenceOracle.from_frame`);
-- :class:`JudgedOracle`: a judge that is asked about each cell once, with a journal of its answers.
+- a function ``f(image_ids, labels)`` that returns the values of n cells, or an object with such a method ``lookup``;
+- a mapping ``{image: [labels]}`` or ``{image: {label: value}}``;
+- a pandas ``DataFrame`` with one row per image and one column per label (with a column ``image_id``, the format of
+  :meth:`PresenceOracle.from_frame`);
+- :class:`JudgedOracle`: a judge that answers once per cell, with a log of its answers.
 
-A value is 1 (present), 0 (absent), between them the probability that the label is present (rewards are then
-expected ones), and -1, NaN or None if it is not known.
+The value 1 means present, 0 means absent, and a value between them is the probability of presence, which yields
+expected rewards. The values -1, NaN and None mean unknown.
 """
 
 from __future__ import annotations
@@ -33,45 +34,45 @@ from ..matching.vocabulary import Vocabulary
 from .oracle import PresenceOracle, Truth
 
 Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
-"""n canonical image ids and n labels -> (n,) values, see the module."""
+"""A function that maps n canonical image ids and n labels to (n,) values, as described in the module."""
 
 
 class Oracle(Protocol):
-    """Says of cells (image, label) what they hold, when a response claims them.
+    """Protocol of an oracle that returns the state of (image, label) cells when a response claims them.
 
-    With a method ``__contains__`` it is asked first whether it knows an image (a row of an unknown one is faulty);
-    with a string ``fingerprint`` the reward's signature names it.
+    If the oracle defines ``__contains__``, rows with unknown images are faulty. If it has a string attribute
+    ``fingerprint``, the reward's signature includes the fingerprint.
     """
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
-        """Returns the values of n different cells.
+        """Returns the values of n distinct cells.
 
         Args:
             image_ids: n canonical image ids.
             labels: n labels of the vocabulary.
 
         Returns:
-            (n,) values, see the module.
+            (n,) values: 1 for present, 0 for absent, a probability between them, or -1 for unknown.
         """
 
 
 AnyOracle: TypeAlias = Any
-"""What :func:`truth_of` takes: PresenceOracle, Oracle, Lookup, mapping or DataFrame (pandas is not imported here)."""
+"""Any form that :func:`truth_of` accepts. The type is not precise, because pandas is not imported here."""
 
 
 @dataclass(frozen=True)
 class TruthOnDemand(Truth):
-    """An oracle that is asked cell by cell, seen through a vocabulary; its matrix is empty.
+    """An oracle that is queried cell by cell, aligned with a vocabulary. Its matrix is empty.
 
     Attributes:
-        cells: the oracle.
+        cells: Oracle to query.
     """
 
     cells: Oracle
 
     @classmethod
     def asking(cls, cells: Oracle, vocabulary: Vocabulary) -> TruthOnDemand:
-        """Joins an oracle and a vocabulary."""
+        """Returns a ground truth that queries an oracle for the labels of a vocabulary."""
         labels = vocabulary.labels
         none = np.zeros(0, dtype=np.int64)
         empty = PresenceOracle(
@@ -89,14 +90,14 @@ class TruthOnDemand(Truth):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint or name of the oracle, and ``on-demand``."""
+        """Fingerprint or name of the oracle, and the label set ``on-demand``, for a signature."""
         return str(getattr(self.cells, "fingerprint", self.oracle.source)), "on-demand"
 
     def row(self, image_id: object) -> str:  # type: ignore[override]
         """Returns the canonical id of an image.
 
         Raises:
-            InputError: if the id is not valid, or the oracle says that it does not know it.
+            InputError: If the id is invalid, or the oracle reports that it does not contain the image.
         """
         try:
             image = canonical_image_id(image_id)
@@ -107,7 +108,7 @@ class TruthOnDemand(Truth):
         return image
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the (n,) float64 values of n cells; each different one is asked about once."""
+        """Returns the (n,) float64 values of n cells. Each distinct cell is queried once."""
         cells = list(zip(rows.tolist(), labels.tolist(), strict=True))
         different = {cell: k for k, cell in enumerate(dict.fromkeys(cells))}
         images = [image for image, _ in different]
@@ -118,10 +119,10 @@ class TruthOnDemand(Truth):
         return answers[[different[cell] for cell in cells]]
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the (n,) number of labels of the vocabulary in each image; asks about all of them.
+        """Returns the (n,) number of vocabulary labels in each image. All labels are queried.
 
         Raises:
-            InputError: if the oracle gives probabilities.
+            InputError: If the oracle returns probabilities.
         """
         width = len(self.vocabulary.labels)
         values = self.values(np.repeat(rows, width), np.tile(np.arange(width), len(rows))).reshape(-1, width)
@@ -132,16 +133,16 @@ class TruthOnDemand(Truth):
 
 
 def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
-    """Returns any oracle seen through a vocabulary.
+    """Converts any form of oracle to a ground truth for the labels of a vocabulary.
 
     Args:
-        oracle: see the module, or a file. Of a mapping to lists, what is not listed is absent; of a mapping to values
-            and of a DataFrame, what has no value is unknown.
-        vocabulary: the labels.
-        any_fingerprint: accept a matrix made for another vocabulary; see :meth:`Truth.of`.
+        oracle: A file, or one of the forms that the module lists. In a mapping to lists, unlisted labels are absent. In
+            a mapping to values or a DataFrame, labels without a value are unknown.
+        vocabulary: Vocabulary whose labels form the axis.
+        any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: if it is none of these, or what :meth:`Truth.of` raises.
+        InputError: If the form of ``oracle`` is unsupported, or :meth:`Truth.of` rejects the oracle.
     """
     if isinstance(oracle, (str, Path)):
         return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
@@ -163,10 +164,10 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
 
 @dataclass(frozen=True, slots=True)
 class FunctionOracle:
-    """A function as an oracle.
+    """An oracle that wraps a function.
 
     Attributes:
-        lookup: the function.
+        lookup: The function.
     """
 
     lookup: Lookup
@@ -174,12 +175,12 @@ class FunctionOracle:
 
 @dataclass(frozen=True)
 class TableOracle:
-    """Values of images and labels in memory.
+    """An oracle that looks up values of images and labels in memory.
 
     Attributes:
-        images, labels: canonical id -> row, label -> column.
-        table: (images, labels) float64, -1 if a value is not known.
-        source: name for messages.
+        images, labels: Canonical image id -> row, and label -> column.
+        table: (images, labels) float64 values, with -1 for unknown values.
+        source: Name of the source in messages.
     """
 
     images: Mapping[str, int]
@@ -189,10 +190,11 @@ class TableOracle:
 
     @classmethod
     def from_mapping(cls, values: Mapping[Any, Any]) -> TableOracle:
-        """Returns a table from ``{image id: {label: value}}``.
+        """Builds the table from ``{image id: {label: value}}``.
 
         Raises:
-            InputError: for another kind of mapping, a value outside [0, 1], an image in two spellings.
+            InputError: If the mapping has another form, a value is outside [0, 1], or an image id appears in two
+                spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
         for image, row in values.items():
@@ -215,30 +217,31 @@ class TableOracle:
         return image_id in self.images
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> NDArray[np.float64]:
-        """Implements ``lookup``: see :class:`Oracle`; a label that the table lacks is unknown."""
+        """Returns the values of n cells; see :class:`Oracle`. Labels that the table lacks are unknown."""
         columns = np.array([self.labels.get(label, -1) for label in labels], dtype=np.int64)
         values = self.table[[self.images[image] for image in image_ids], columns]
         return np.where(columns < 0, -1.0, values)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the content."""
+        """Hash of the table's content."""
         return digest([*self.images, "labels", *self.labels, self.table.astype("<f8").tobytes()])
 
 
 class JudgedOracle:
-    """A judge that is asked about each cell once; its answers are kept in a file.
+    """An oracle that queries a judge once per cell and stores the answers in a file.
 
-    The file is JSON Lines of ``image_id``, ``label`` and ``value`` (null: the judge cannot say), appended to as answers
-    arrive. A killed process leaves all of them; processes may share a file, at the price of asking a cell twice.
+    The file is JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers are
+    appended when they arrive, so a killed process loses none of them. Processes may share a file, but may then query a
+    cell twice.
 
     Args:
-        judge: asked about the cells that nobody has answered yet.
-        path: the file; it is created if it does not exist.
-        truth: known cells that need no judge.
+        judge: Function that returns the values of cells without a stored answer.
+        path: File of answers. The file is created if it does not exist.
+        truth: Ground truth whose known cells need no judge.
 
     Raises:
-        InputError: if the file cannot be read or written, or holds a line that is not such a record.
+        InputError: If the file cannot be read or written, or contains an invalid line.
     """
 
     def __init__(self, judge: Lookup, path: str | Path, *, truth: PresenceOracle | None = None) -> None:
@@ -256,11 +259,11 @@ class JudgedOracle:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the judge."""
+        """Name of the judge, which serves as fingerprint in signatures."""
         return _name(self.judge)
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
-        """Implements ``lookup``: see :class:`Oracle`."""
+        """Returns the values of n cells; see :class:`Oracle`."""
         cells = list(zip(image_ids, labels, strict=True))
         known = {cell: value for cell in cells if (value := self._known(cell)) is not None}
         missing = [cell for cell in dict.fromkeys(cells) if cell not in known]
@@ -307,10 +310,11 @@ class JudgedOracle:
 
 
 def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[str], source: str) -> NDArray[np.float64]:
-    """Returns the (n,) values of n cells, -1 if unknown.
+    """Checks the values of n cells and returns them as an (n,) array, with -1 for unknown.
 
     Raises:
-        InputError: if it is not n numbers, or one that is neither in [0, 1] nor -1, with its cell.
+        InputError: If there are not exactly n numbers, or a value is neither in [0, 1] nor -1. The message names the
+            cell.
     """
     try:
         checked = np.asarray(values, dtype=np.float64)
@@ -328,7 +332,7 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """Returns a matrix where all values are 1, 0 or -1, else a table."""
+    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1, otherwise a table oracle."""
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:
         values = np.asarray(frame.to_numpy(), dtype=np.float64)
@@ -352,13 +356,13 @@ def _canonical(image_id: object, source: str) -> str:
 
 
 def _cut_last_line(stream: Any) -> None:
-    """Cuts an unfinished last line off."""
+    """Removes an unfinished last line from a file."""
     stream.seek(0)
     stream.truncate(stream.read().rfind(b"\n") + 1)
 
 
 def _name(oracle: Any) -> str:
-    """Returns the name of an oracle or a function in messages and signatures."""
+    """Returns the name of an oracle or function, for messages and signatures."""
     if isinstance(oracle, FunctionOracle):
         oracle = oracle.lookup
     named = getattr(oracle, "source", None) or getattr(oracle, "__qualname__", None)

@@ -1,9 +1,10 @@
-"""Reference captions as truth: what several people wrote about an image says what is in it, and how much it matters.
+"""Reference captions as ground truth: several people's captions show the content of an image and its importance.
 
-A label that a reference names is present, and the share of the references that name it is its weight: what everybody
-mentions matters more than what one of five does. A label that no reference names is unknown, not absent, because people
-omit most of what is in a picture. It becomes absent only where something says so: a reference that denies it ("an
-empty street, no cars"), another truth, or ``unnamed="absent"``, which takes the references as complete.
+A label that a reference names is present, and its weight is the share of the references that name it. An object that
+everybody mentions matters more than an object that one of five people mentions. A label that no reference names is
+unknown rather than absent, because people omit most of an image's content. Such a label is absent only in three cases:
+a reference denies the object ("an empty street, no cars"), another ground truth marks the label as absent, or
+``unnamed="absent"`` treats the references as complete.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from .oracle import PresenceOracle, Truth
 from .truth_coco import is_coco
 
 Unnamed = Literal["unknown", "absent"]
-"""What a label is that no reference names."""
+"""State of a label that no reference names."""
 
 UNNAMED: tuple[Unnamed, ...] = ("unknown", "absent")
 
 WEIGHT_UNIT = 1_000_000
-"""Weights are counted in millionths, so that they add up exactly in any order."""
+"""Number of integer weight units per 1.0. Integer weights have exact sums in any order."""
 
 
 @dataclass(frozen=True)
 class References:
-    """Reference captions per image.
+    """Reference captions of images.
 
     Attributes:
-        source: display name of the file.
-        texts: canonical image id -> its references, in the order of the file.
+        source: Display name of the file.
+        texts: Canonical image id -> references, in file order.
     """
 
     source: str
@@ -62,14 +63,20 @@ class References:
 
     @classmethod
     def load(cls, path: Readable) -> References:
-        """Reads references, recognized by content.
+        """Reads references from a file whose format is recognized by content.
 
-        JSON Lines (or an array) of ``image_id`` and ``references`` (a list), or of ``image_id`` and ``caption`` (or
-        ``reference``), one line per reference; COCO's ``captions_*.json``; ``{id: [references]}``. Images go by
-        ``image_id``, ``image``, ``image_name`` or ``id``.
+        The following formats are supported:
+
+        - JSON Lines or a JSON array with ``image_id`` and ``references`` (a list), or with ``image_id`` and ``caption``
+          or ``reference`` (one record per reference).
+        - COCO's ``captions_*.json``.
+        - A JSON object ``{id: [references]}``.
+
+        The image id may have the key ``image_id``, ``image``, ``image_name`` or ``id``.
 
         Raises:
-            InputError: if it is none of these; InputErrors: for invalid input, with the faults by line.
+            InputError: If the file has none of these formats.
+            InputErrors: If the input is invalid. The error lists the faults by line.
         """
         name = display_name(path)
         if isinstance(path, Records):
@@ -93,7 +100,9 @@ class References:
 
     @classmethod
     def of(cls, given: ReferencesGiven) -> References:
-        """References as they are, of a mapping, of records, or loaded; errors as of :meth:`load`."""
+        """Converts a References object, a mapping, records or a file to references. Errors are the same as for
+        :meth:`load`.
+        """
         if isinstance(given, References):
             return given
         if isinstance(given, Mapping):
@@ -103,10 +112,11 @@ class References:
 
     @classmethod
     def of_records(cls, records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> References:
-        """References of numbered records; see :meth:`load`.
+        """Builds references from numbered records in the format of :meth:`load`.
 
         Raises:
-            InputErrors: for invalid input, with the faults by number; InputError: if there is no record.
+            InputErrors: If records are invalid. The error lists the faults by number.
+            InputError: If there are no records.
         """
         faults, by_image = FaultList(), dict[str, list[str]]()
         for number, record in records:
@@ -123,17 +133,17 @@ class References:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of images and texts, whatever their order."""
+        """Hash of the image ids and reference texts. The order does not change the hash."""
         return digest(sorted(dump_json([image, *sorted(texts)]) for image, texts in self.texts.items()))
 
     @property
     def flat(self) -> tuple[list[str], NDArray[np.int64]]:
-        """All references one after another, and (references,) the position of each one's image in ``texts``."""
+        """All references in one list, and the (references,) position of each reference's image in ``texts``."""
         sizes = [len(texts) for texts in self.texts.values()]
         return [text for texts in self.texts.values() for text in texts], np.repeat(np.arange(len(sizes)), sizes)
 
     def has(self, image: str, caption: str) -> bool:
-        """Returns whether a caption is one of its image's references (case, spaces and punctuation aside)."""
+        """Returns True if a caption equals a reference of its image, ignoring case, white space and punctuation."""
         return written_alike(caption) in self._written[image]
 
     @cached_property
@@ -141,13 +151,15 @@ class References:
         return {image: frozenset(map(written_alike, texts)) for image, texts in self.texts.items()}
 
     def without(self, image: str, caption: str) -> tuple[str, ...]:
-        """Returns the references of an image that are not this very caption."""
+        """Returns the references of an image except those that equal a caption."""
         left_out = written_alike(caption)
         return tuple(text for text in self.texts[image] if written_alike(text) != left_out)
 
 
 ReferencesGiven = Given | References | Mapping[Any, Sequence[str]]
-"""A file, references, ``{image id: [texts]}``, or records of ``image_id`` and ``references``."""
+"""Accepted forms of references: a file, References, ``{image id: [texts]}``, or records of ``image_id`` and
+``references``.
+"""
 
 _ROW_KEYS = (b'"references"', b'"reference"', b'"caption"')
 
@@ -182,18 +194,18 @@ def _keys(record: Mapping[str, Any]) -> str:
 
 
 def written_alike(text: str) -> str:
-    """Returns a caption as it is compared with references: by its words, whatever case, spaces and punctuation."""
+    """Returns the words of a caption in a form that ignores case, white space and punctuation, for comparison."""
     return " ".join(tokens(text)) or fold(text).strip()
 
 
 @dataclass(frozen=True)
 class WordCounts:
-    """The content words of an image's references.
+    """The content words in the references of one image.
 
     Attributes:
-        named: word -> number of references that have it.
-        n: number of references.
-        length: words per reference, on average, at least 1.
+        named: Word -> number of references that contain the word.
+        n: Number of references.
+        length: Mean number of words per reference, at least 1.
     """
 
     named: Mapping[str, int]
@@ -202,7 +214,7 @@ class WordCounts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> WordCounts:
-        """Counts the words of the references of one image."""
+        """Counts the words in the references of one image."""
         words = [tokens(text) for text in texts]
         named = Counter(word for reference in words for word in content_words(reference))
         return cls(named, len(texts), max(1.0, sum(map(len, words)) / max(1, len(words))))
@@ -210,11 +222,11 @@ class WordCounts:
 
 @dataclass(frozen=True)
 class ReferenceWords:
-    """The content words of references, and how rare each is among the images.
+    """The content words in references, and the rarity of each word across images.
 
     Attributes:
-        references: the references.
-        leave_out_self: leave a reference out where it is the caption that is scored.
+        references: Reference captions.
+        leave_out_self: True to exclude a reference that equals the scored caption.
     """
 
     references: References
@@ -229,15 +241,15 @@ class ReferenceWords:
         return Counter(word for counts in self._counts.values() for word in counts.named)
 
     def prepare(self) -> None:
-        """Makes what is made once."""
+        """Computes the cached word frequencies."""
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """Returns ``log(1 + N / (n + 1))`` of a word that the references of n of N images have: always above 0."""
+        """Returns ``log(1 + N / (n + 1))``, a positive rarity, for a word in the references of n of N images."""
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
-        """Returns the words against which a caption of an image is held."""
+        """Returns the reference words that a caption of an image is compared with."""
         if self.leave_out_self and self.references.has(image, caption):
             return WordCounts.of(self.references.without(image, caption))
         return self._counts[image]
@@ -245,16 +257,17 @@ class ReferenceWords:
 
 @dataclass(frozen=True, repr=False)
 class WeightedTruth(Truth):
-    """A truth whose labels have weights.
+    """A ground truth with label weights.
 
     Attributes:
-        weights: (rows, labels) int32 in millionths, 0 if a label is not present. The first rows are the oracle's
-            images; further ones are images as they are to a caption that is one of their references.
-        weighting: what the weights are, for the signature.
-        words: the references' words; None if the weights do not come from references.
-        unnamed: what a label is that no reference names.
-        joined: whether another truth says what is absent.
-        own: (image, caption as compared) -> row of the image without that reference.
+        weights: (rows, labels) int32 weights in millionths, 0 for labels that are not present. The first rows belong to
+            the oracle's images. Further rows belong to images without one of their references, for captions that equal
+            it.
+        weighting: Description of the weights, for the signature.
+        words: Words in the references. The value is None if the weights do not come from references.
+        unnamed: State of labels that no reference names.
+        joined: True if another ground truth determines the absent labels.
+        own: (image id, normalized caption) -> row of the image without this reference.
     """
 
     weights: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
@@ -265,7 +278,7 @@ class WeightedTruth(Truth):
     own: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Implements ``rows_of``: see :class:`Truth`."""
+        """Returns the (n,) rows that captions are compared with; see :meth:`Truth.rows_of`."""
         if not self.own:
             return rows
         given = zip(image_ids, captions, rows.tolist(), strict=True)
@@ -273,12 +286,14 @@ class WeightedTruth(Truth):
 
     @property
     def says_absent(self) -> bool:
-        """Whether it is known what is absent, so that Hal. Rate means something: a few denials are not enough."""
+        """True if absent labels are known well enough for a meaningful Hal. Rate. A few denials in references do not
+        suffice.
+        """
         return self.joined or self.unnamed == "absent"
 
     @property
     def signature_fields(self) -> dict[str, str | None]:
-        """See :class:`Truth`."""
+        """Additional signature fields for weights and references; see :class:`Truth`."""
         fields: dict[str, str | None] = {"weights": self.weighting}
         if self.words is not None:
             fields["references"] = self.words.references.fingerprint
@@ -288,7 +303,7 @@ class WeightedTruth(Truth):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """See :class:`Truth`; what a truth from references means."""
+        """Remarks on the interpretation of a ground truth from references; see :class:`Truth`."""
         if self.words is None:
             return super().notes
         if self.joined and self.unnamed == "unknown":
@@ -312,20 +327,20 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """Returns a truth from references, joined with another one if there is one.
+    """Returns a ground truth from references, optionally joined with another ground truth.
 
     Args:
-        references: of the images.
-        vocabulary: whose labels are looked for.
-        oracle: another truth: what it says is absent stays absent unless a reference names it. Only images that both
-            have are kept.
-        claims: which mentions of the references count.
-        unnamed: what labels are that neither a reference nor the other truth knows.
-        leave_out_self: hold a caption that is one of the references against the others only.
-        any_fingerprint: accept a matrix that was made for another vocabulary.
+        references: Reference captions of the images.
+        vocabulary: Labels to find in the references.
+        oracle: Another ground truth. Labels that it marks as absent remain absent unless a reference names them. Only
+            images in both sources are kept.
+        claims: Reading that determines which mentions in references count.
+        unnamed: State of labels that neither a reference nor the other ground truth determines.
+        leave_out_self: True to compare a caption that equals a reference only with the other references.
+        any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: if no image has both a truth and references.
+        InputError: If no image has both ground truth and references.
     """
     check_choice("unnamed", unnamed, UNNAMED)
     other = None if oracle is None else Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
@@ -371,18 +386,19 @@ def reference_truth(
 def given_weights(
     weights: Readable, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False
 ) -> WeightedTruth:
-    """Returns a ground truth with label weights from a file: areas of COCO's objects, or the weights of a JSON file.
+    """Returns a ground truth with label weights from a file.
 
     Args:
-        weights: COCO's ``instances_*.json`` (a label weighs the share of the image that its objects cover, at most 1),
-            or ``image_id`` and ``weights`` (``{label: number}``) per line, or ``{id: {label: number}}``.
-        oracle: what is in the images; a present label without a weight weighs 0.
-        vocabulary: its labels count.
-        any_fingerprint: accept a matrix that was made for another vocabulary.
+        weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or JSON
+            ``{id: {label: number}}``. With COCO, the weight of a label is the share of the image that its objects
+            cover, at most 1.
+        oracle: Ground truth. A present label without a weight has weight 0.
+        vocabulary: Labels to weight.
+        any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: if the weights are not valid, or an image of the ground truth has none; InputErrors: for invalid
-            input, with the faults by line.
+        InputError: If the weights are invalid, or an image of the ground truth has no weights.
+        InputErrors: If the input is invalid. The error lists the faults by line.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
@@ -403,18 +419,18 @@ def given_weights(
 
 
 DEFAULT_VOCABULARY, REFERENCE_VOCABULARY = "coco80", "open400"
-"""Whose labels count if nothing is said: COCO's against a truth, many more against references alone."""
+"""Default vocabularies: COCO's labels for a ground truth, and a much larger vocabulary for references alone."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """References or label weights, used beside a ground truth or in place of it.
+    """References or label weights that complement or replace a ground truth.
 
     Attributes:
-        references: None without.
-        weights: a file of weights; None without.
-        unnamed: what a label is that no reference names.
-        leave_out_self: hold a caption that is one of the references against the others only.
+        references: Reference captions. The value is None if not used.
+        weights: File of label weights. The value is None if not used.
+        unnamed: State of labels that no reference names.
+        leave_out_self: True to compare a caption that equals a reference only with the other references.
     """
 
     references: References | None = None
@@ -438,10 +454,10 @@ class Beside:
         unnamed: Unnamed | None,
         leave_out_self: bool,
     ) -> Beside:
-        """Returns what a Python function, or a verb, is given.
+        """Builds the object from the arguments of a function or command.
 
         Raises:
-            InputError: for invalid references or weights; options that do not belong together.
+            InputError: If references or weights are invalid, or the options cannot be combined.
         """
         return cls(
             None if references is None else References.of(references),
@@ -451,22 +467,23 @@ class Beside:
         )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
-        """Returns the vocabulary if none is given."""
+        """Returns the name of the vocabulary to use if none is given."""
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
         self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
-        """Returns the truth together with what is beside it; the truth itself if nothing is.
+        """Combines a ground truth with the references or weights. Returns the ground truth unchanged without references
+        and weights.
 
         Args:
-            oracle: the truth, None without.
-            vocabulary: its labels count.
-            claims: which mentions of references count.
-            any_fingerprint: accept a matrix that was made for another vocabulary.
+            oracle: Ground truth, or None.
+            vocabulary: Labels that count.
+            claims: Reading that determines which mentions in references count.
+            any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
         Raises:
-            InputError: for weights without a ground truth, or nothing in common.
+            InputError: If weights are given without a ground truth, or references and ground truth share no image.
         """
         if self.references is not None:
             return reference_truth(
@@ -486,10 +503,13 @@ class Beside:
 
 
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
-    """Returns a mapping: canonical image id -> label -> weight in [0, 1]; formats of :func:`given_weights`.
+    """Reads label weights as a mapping: canonical image id -> label -> weight in [0, 1].
+
+    :func:`given_weights` describes the formats.
 
     Raises:
-        InputError: if it is none of these; InputErrors: for invalid input, with the faults by line.
+        InputError: If the file has none of these formats.
+        InputErrors: If the input is invalid. The error lists the faults by line.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -578,12 +598,12 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a ground truth: images with all of their references, then images without one of them.
+    """Rows of a ground truth from references: images with all references, then images without one reference.
 
     Attributes:
-        image: position of each row's image.
-        members: positions of each row's references.
-        own: (image, caption as compared) -> row without that reference.
+        image: Image position of each row.
+        members: Reference positions of each row.
+        own: (image id, normalized caption) -> row without this reference.
     """
 
     image: list[int]
@@ -608,7 +628,7 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
 def _named(
     texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns (references, labels) bools: which labels each reference names, and which it denies."""
+    """Returns two (references, labels) masks: the labels that each reference names, and the labels that it denies."""
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
     counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])

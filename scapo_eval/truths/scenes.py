@@ -1,15 +1,15 @@
-"""Reads what is in pictures beyond labels: how many, where, of what kind; from COCO, Visual Genome or a plain graph.
+"""Scene graphs with counts, boxes, attributes and relations of objects, from COCO, Visual Genome or a generic format.
 
-A scene graph is JSON Lines (or another file of records), one picture a record::
+The generic format is JSON Lines or another file of records, with one image per record::
 
     {"image_id": 7, "width": 640, "height": 480, "complete": ["dog"], "counts": {"sheep": 12},
      "objects": [{"name": "dog", "attributes": ["brown"], "box": [10, 20, 100, 80], "text": "REX"}, {"name": "couch"}],
      "relations": [{"subject": 0, "predicate": "on", "object": 1}],
      "claims": [{"kind": "attribute", "label": "couch", "value": "leather", "other": "", "answer": "yes"}]}
 
-Only ``image_id`` and ``objects`` are required. ``claims`` are answers of a judge (``scapo-eval judge claims``).
-``complete`` lists what was annotated wherever it is: of other things there may be more. ``counts`` are exact. Boxes are
-x, y, width, height in pixels.
+Only ``image_id`` and ``objects`` are required. ``claims`` contains a judge's answers (``scapo-eval judge claims``).
+``complete`` lists the labels whose objects are all annotated. The image may contain further objects of all other
+labels. ``counts`` are exact. Boxes are x, y, width and height in pixels.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from . import scenes_visual_genome as visual_genome
 from .truth_coco import is_coco
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
-"""What a judge may say. ``absent``: what is asked about is not there, so that its attributes are neither."""
+"""Possible answers of a judge. ``absent`` means that the object is missing, so claims about its attributes are
+undecided.
+"""
 
 SLACK = 1.0
-"""Pixels by which a box may leave its picture: annotation programs round."""
+"""Number of pixels by which a box may exceed the image, because annotation tools round coordinates."""
 
 
 class Thing(NamedTuple):
-    """One thing in a picture.
+    """One object in an image.
 
     Attributes:
-        label: of the vocabulary.
-        attributes: canonical words, in lower case.
-        box: left, top, right, bottom in pixels.
-        crowd: whether it stands for an unknown number of things.
-        text: what is written on it.
+        label: Label in the vocabulary.
+        attributes: Attribute words in lower case.
+        box: Left, top, right and bottom in pixels. The value is None if there is no box.
+        crowd: True if the entry represents an unknown number of objects.
+        text: Text that is written on the object.
     """
 
     label: str
@@ -62,15 +64,16 @@ class Thing(NamedTuple):
 
 
 class SceneGraph(NamedTuple):
-    """One picture.
+    """The scene graph of one image.
 
     Attributes:
-        width, height: pixels, 0 if they are not given.
-        things: in it.
-        relations: thing, words, thing.
-        counts: exact numbers by label.
-        complete: labels of which every thing is annotated.
-        answers: what a judge said of claims, see :func:`~scapo_eval.claiming.claim.asked_as`; the rest decides first.
+        width, height: Size in pixels, 0 if unknown.
+        things: Objects in the image.
+        relations: Subject index, predicate and object index of each relation.
+        counts: Label -> exact number of objects.
+        complete: Labels whose objects are all annotated.
+        answers: Claim -> a judge's answer; see :func:`~scapo_eval.claiming.claim.asked_as`. All other data takes
+            precedence.
     """
 
     width: float
@@ -84,13 +87,13 @@ class SceneGraph(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Scenes:
-    """The pictures of one file.
+    """The scene graphs of one file.
 
     Attributes:
-        source: name for messages.
-        scenes: canonical image id -> picture.
-        fingerprint: hash of the file.
-        notes: what of the file was not used, one sentence each, with numbers.
+        source: Name of the source in messages.
+        scenes: Canonical image id -> scene graph.
+        fingerprint: Hash of the file.
+        notes: Remarks about unused parts of the file, one sentence each, with numbers.
 
     Example:
         >>> import scapo_eval
@@ -111,15 +114,17 @@ class Scenes:
 
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json``, Visual Genome's files or a scene graph.
+        """Reads COCO's ``instances_*.json``, Visual Genome's files or a file of scene graphs.
 
         Args:
-            path: the file, a folder of Visual Genome's files, or records in memory.
-            vocabulary: names of things are its labels and aliases; other names are left aside and counted.
+            path: File, folder of Visual Genome's files, or records in memory.
+            vocabulary: Labels and aliases that object names are matched with. Objects with other names are counted and
+                skipped.
 
         Raises:
-            InputError: if the file is none of these; InputErrors: for invalid input, with the faults by line: a count
-                below 0, a relation to none...
+            InputError: If the format is unsupported.
+            InputErrors: If the input is invalid, for example if a count is negative or a relation refers to no object.
+                The error lists the faults by line.
         """
         name = display_name(path)
         reader = _Reader(name, vocabulary)
@@ -162,7 +167,7 @@ class _Coco(msgspec.Struct, gc=False):
 
 
 class _Reader:
-    """Reads pictures and counts what it leaves aside."""
+    """A reader of scene graphs that counts the skipped parts of its input."""
 
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
         self.source = source
@@ -173,7 +178,7 @@ class _Reader:
         self.first_outside = ""
 
     def notes(self) -> Iterator[str]:
-        """Returns what was left aside."""
+        """Yields remarks about the skipped parts of the input."""
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
             unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that the vocabulary does not know"
@@ -183,7 +188,10 @@ class _Reader:
             yield f"{self.source}: {unused} (first: {self.first_outside})"
 
     def label(self, name: object) -> str | None:
-        """Returns the label of a name; None for a name that the vocabulary does not know, which is counted."""
+        """Returns the label that an object name refers to.
+
+        Returns None if the vocabulary lacks the name, and counts such names.
+        """
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a thing must be a string, found {short_repr(name)}")
         words = " ".join(name.casefold().split())
@@ -195,7 +203,10 @@ class _Reader:
     def box(
         self, box: Sequence[float] | None, width: float, height: float, image: object
     ) -> tuple[float, float, float, float] | None:
-        """Returns left, top, right, bottom; None for no box, and for one outside of its picture, which is counted."""
+        """Converts a box to left, top, right and bottom.
+
+        Returns None if there is no box, or if the box exceeds its image. Boxes that exceed their image are counted.
+        """
         if box is None:
             return None
         if len(box) != 4 or not all(isinstance(value, (int, float)) for value in box):
@@ -209,7 +220,7 @@ class _Reader:
         return x, y, x + w, y + h
 
     def coco(self, data: bytes) -> dict[str, SceneGraph]:
-        """Returns the pictures of COCO instances: every category is complete, but for crowds."""
+        """Reads the scene graphs of COCO instances. All categories are complete, except for crowds."""
         try:
             coco = msgspec.json.decode(data, type=_Coco)
         except (ValueError, RecursionError) as error:
@@ -236,7 +247,7 @@ class _Reader:
         }
 
     def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
-        """Returns the pictures of Visual Genome's files, by name."""
+        """Reads the scene graphs of Visual Genome's files, given by file name."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for place, image, record in visual_genome.records(files):
             try:
@@ -247,7 +258,7 @@ class _Reader:
         return scenes
 
     def graphs(self, path: Readable) -> dict[str, SceneGraph]:
-        """Returns the pictures of a scene graph."""
+        """Reads the scene graphs of a file in the generic format."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for line, record in open_rows(path):
             try:
@@ -261,7 +272,7 @@ class _Reader:
         return scenes
 
     def graph(self, record: Mapping[str, Any], image: str) -> SceneGraph:
-        """Returns one picture of a scene graph."""
+        """Converts one record to the scene graph of an image."""
         if not isinstance(record.get("objects"), list):
             raise ValueError("not a scene graph: 'objects' must be a list")
         width, height = record.get("width") or 0, record.get("height") or 0
@@ -295,7 +306,7 @@ class _Reader:
         return SceneGraph(width, height, tuple(things), tuple(relations), counts, complete, answers)
 
     def answer(self, given: Mapping[str, Any]) -> tuple[ClaimKey, State] | None:
-        """Returns a claim and what a judge said of it; None for a label that the vocabulary does not know."""
+        """Returns a claim and the judge's answer, or None if the vocabulary lacks a label of the claim."""
         kind, answer = given["kind"], given["answer"]
         if kind not in KINDS:
             raise ValueError(f"'kind' of a claim must be {', '.join(KINDS)}, found {short_repr(kind)}")

@@ -1,9 +1,9 @@
-"""Scenes in Visual Genome's files, versions 1.0 to 1.4, as records of a plain scene graph.
+"""Reader that converts Visual Genome's files, versions 1.0 to 1.4, to generic scene graph records.
 
-``objects.json``, ``attributes.json``, ``relationships.json`` and ``scene_graphs.json`` name things with their boxes,
-each by itself; a folder of them is read as one. ``image_data.json`` beside them tells the pictures' sizes. Nothing is
-said to be complete: annotators named what they saw. The files: https://homes.cs.washington.edu/~ranjay/visualgenome/
-(``api_readme.html``).
+``objects.json``, ``attributes.json``, ``relationships.json`` and ``scene_graphs.json`` each contain names and boxes of
+objects. A folder with several of these files is read as one source, and ``image_data.json`` in the same folder provides
+the image sizes. No label is complete, because annotators named only the objects that they noticed. The files are at
+https://homes.cs.washington.edu/~ranjay/visualgenome/ (``api_readme.html``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWN_KEYS = re.compile(rb'"(names|object_names|relationships)"\s*:')
 
 
 class _Thing(msgspec.Struct, gc=False):
-    """A thing; the versions call its number and its names differently."""
+    """An object. The versions of Visual Genome use different keys for its number and names."""
 
     object_id: int | None = None
     id: int | None = None
@@ -82,16 +82,16 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome_scenes(data: bytes) -> bool:
-    """Returns whether JSON data is one of Visual Genome's files of things; a plain scene graph has other keys."""
+    """Returns True if JSON data is a Visual Genome file with objects. Generic scene graphs have other keys."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and _OWN_KEYS.search(head) is not None
 
 
 def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Reads the files of a folder by name.
+    """Reads Visual Genome's files in a folder and returns their contents by file name.
 
     Raises:
-        InputError: if it contains none of FILES.
+        InputError: If the folder contains none of FILES.
     """
     found = [name for name in (*FILES, SIZES) if os.path.isfile(os.path.join(folder, name))]
     if not set(found) & set(FILES):
@@ -100,13 +100,14 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yields place, image id and scene graph of each picture, see :mod:`~scapo_eval.truths.scenes`.
+    """Yields position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
 
     Args:
-        files: by name.
+        files: File name -> content.
 
     Raises:
-        InputErrors: for invalid pictures, by their place in the array; InputError: if it is not a JSON array.
+        InputErrors: If images are invalid. The error lists the faults by position in the array.
+        InputError: If a file is not a JSON array.
     """
     sizes = _sizes(files[SIZES]) if SIZES in files else {}
     pictures: dict[int, _Picture] = {}
@@ -135,7 +136,7 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
 
 
 class _Picture:
-    """The things of one picture, gathered from several files by their numbers."""
+    """The objects of one image, merged from several files by object number."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -155,7 +156,9 @@ class _Picture:
                 self.relations[subject, relation.predicate, other] = None
 
     def places(self, thing: _Thing) -> list[int]:
-        """Returns where a thing stands among the objects; it is added if it is new, and gains attributes if not."""
+        """Returns the positions of an object in the object list. A new object is appended, and a known object gains
+        attributes.
+        """
         places = self.numbers.get(-1 if thing.number is None else thing.number, [])
         if not places:
             corner = thing.x, thing.y, thing.w, thing.h

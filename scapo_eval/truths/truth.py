@@ -1,4 +1,7 @@
-"""Truth files of every format, recognized by content when they are read and by name when they are written."""
+"""Readers and writers for all ground truth formats.
+
+Input formats are recognized by content, and output formats by file extension.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, "
 
 
 def read_truth(path: Readable) -> TruthColumns:
-    """Reads a ground truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
+    """Reads a ground truth file in any format that :meth:`scapo_eval.PresenceOracle.load` lists.
 
     Raises:
-        InputError: if the file is not a valid truth, with the reason; InputErrors: for invalid input, with the faults
-            by line.
+        InputError: If the file is not a valid ground truth. The message states the reason.
+        InputErrors: If the input is invalid. The error lists the faults by line.
     """
     if isinstance(path, Records):
         faults = FaultList()
@@ -52,7 +55,9 @@ _NO_TRUTH = (
 
 
 def _no_truth(file: Source) -> str | None:
-    """Returns the kind of a file that is taken for a ground truth, such as the captions if the two are swapped."""
+    """Returns the reason why a recognized file is not a ground truth, for example if captions and ground truth are
+    swapped.
+    """
     try:
         known = recognize_file(file)
     except ScapoError:
@@ -78,10 +83,10 @@ def _read(data: bytes, source: str) -> TruthColumns:
 
 
 def write_truth(truth: TruthColumns, path: str | Path) -> None:
-    """Writes a truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, by the ending of the name.
+    """Writes a ground truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, depending on the file extension.
 
     Raises:
-        InputError: for another ending, unknown cells in a JSON file, or the file cannot be written.
+        InputError: If the extension is unknown, unknown cells would be written to JSON, or the file cannot be written.
     """
     name = str(path).removesuffix(".gz").removesuffix(".zst")
     writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)

@@ -1,4 +1,4 @@
-"""Truths in COCO's ``instances_*.json`` and in LVIS's files, which have COCO's form."""
+"""Reader for ground truth in COCO's ``instances_*.json`` and in LVIS files, which have the same structure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Annotation(msgspec.Struct, gc=False):
 
 
 class _Instances(msgspec.Struct, gc=False):
-    """Only the fields that matter: polygons, nine tenths of the file, are skipped and never built."""
+    """The required fields of a COCO file. Polygons, which take up nine tenths of the file, are skipped."""
 
     images: list[_Image]
     annotations: list[_Annotation]
@@ -44,24 +44,25 @@ _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 
 
 def is_coco(data: bytes) -> bool:
-    """Returns whether JSON data is COCO's."""
+    """Returns True if JSON data is a COCO instances file."""
     return data[:64].lstrip()[:1] == b"{" and b'"annotations"' in data and b'"categories"' in data
 
 
 def read_coco(data: bytes, source: str) -> TruthColumns:
-    """Reads COCO instances, closed over the file's categories, or LVIS, which is partial.
+    """Reads COCO instances, closed over the file's categories, or LVIS annotations, which are partial.
 
-    LVIS searched an image for some categories only: those annotated are present, those in ``neg_category_ids`` are
-    absent, any other is unknown. ``not_exhaustive_category_ids`` are present, not every instance being marked. A
-    category goes by its name and its synonyms, ``_`` read as a space; one with a remark in parentheses
-    (``bat_(animal)``) is found by its synonyms without one only.
+    LVIS verified only some categories per image. Annotated categories are present, categories in ``neg_category_ids``
+    are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids`` are present,
+    although not every instance is annotated. Aliases match a category by its name and its synonyms, with ``_`` read as
+    a space. A category whose name has a remark in parentheses (``bat_(animal)``) is found only by its synonyms without
+    a remark.
 
     Args:
-        data: the file.
-        source: name for messages.
+        data: Content of the file.
+        source: Name of the source in messages.
 
     Raises:
-        InputError: if the data is not a valid COCO instances file, with the reason.
+        InputError: If the data is not a valid COCO instances file. The message states the reason.
     """
     try:
         coco = msgspec.json.decode(data, type=_Instances)
@@ -109,7 +110,7 @@ def _cells(
     what: str,
     source: str,
 ) -> NDArray[np.int64]:
-    """Returns the positions of (image, category) pairs on the file's axes."""
+    """Returns the flat matrix positions of (image, category) pairs."""
     row_of = {image: k for k, image in enumerate(dict.fromkeys(images))}
     position = {category: k for k, category in enumerate(categories)}
     try:

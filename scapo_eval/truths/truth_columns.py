@@ -1,4 +1,4 @@
-"""A truth as columns: what every reader of a ground truth file returns and every writer takes."""
+"""Ground truth as columns, the common form of all file readers and writers."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from ..base.types import LabelSet
 from ..files.json_text import json_type
 
 MAX_CELLS = 2**31
-"""Cells of a matrix that is built in memory (2 GiB)."""
+"""Maximum number of cells of a matrix in memory (2 GiB)."""
 
 _PART = 2**23
 
 WRITTEN_WORLDS: tuple[LabelSet, ...] = ("closed", "total", "partial")
-"""What a file of every cell may say of the truth that it holds."""
+"""Label sets (``world``) that a file with explicit cells may declare."""
 
 
 @dataclass(frozen=True)
 class TruthColumns:
-    """The columns of a ground truth: which labels are present in which images, and which cells are unknown.
+    """The columns of a ground truth: present labels per image, and unknown or absent cells.
 
     Attributes:
-        source: display name of the file.
-        world: how unlisted labels are read.
-        image_ids: canonical ids in the source's order.
-        labels: the source's label axis (``open-axis``: the labels that occur).
-        indptr, label_ids: CSR of the present labels, image ``i`` owning
-            ``label_ids[indptr[i]:indptr[i + 1]]``, sorted.
-        unknown: (image, label) positions of explicit unknown cells, shape (cells, 2).
-        vocabulary_fingerprint: of the vocabulary a matrix was made for, if it says so.
-        absent: positions of explicit absent cells, shape (cells, 2), where most cells are unknown: any other cell that
-            is not present is unknown then, and ``unknown`` is empty. None: any other cell is absent.
-        names: the words that each label goes by, where the source names things freely: a vocabulary then finds its
-            labels by its aliases. None: labels are joined with a vocabulary's by equality.
-        cells: :meth:`matrix`, if its file is mapped; read-only.
-        repeated: records or rows of the file that repeat an earlier one.
+        source: Display name of the file.
+        world: Interpretation of unlisted labels.
+        image_ids: Canonical image ids in source order.
+        labels: Label axis of the source. For ``open-axis``, the labels that occur.
+        indptr, label_ids: Present labels in CSR form. Image ``i`` has the sorted labels
+            ``label_ids[indptr[i]:indptr[i + 1]]``.
+        unknown: (cells, 2) image and label positions of explicit unknown cells.
+        vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made. The value is None if not
+            specified.
+        absent: (cells, 2) positions of explicit absent cells if most cells are unknown. In this case, all other
+            non-present cells are unknown, and ``unknown`` is empty. None means that all other cells are absent.
+        names: Names of each label if the source uses free names, so that a vocabulary matches its labels by aliases.
+            None means that labels are joined by equality.
+        cells: Read-only :meth:`matrix` if its file is memory-mapped, otherwise None.
+        repeated: Number of records or rows that repeat an earlier one.
     """
 
     source: str
@@ -61,7 +62,7 @@ class TruthColumns:
 
     @property
     def n_unknown(self) -> int:
-        """Unknown cells of the axis."""
+        """Number of unknown cells on the label axis."""
         if self.absent is None:
             return len(self.unknown)
         return len(self.image_ids) * len(self.labels) - len(self.label_ids) - len(self.absent)
@@ -70,14 +71,14 @@ class TruthColumns:
 
     @property
     def owner(self) -> NDArray[np.int64]:
-        """(present cells,) the image of each entry of ``label_ids``."""
+        """(present cells,) image row of each entry of ``label_ids``."""
         return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
 
     def matrix(self) -> NDArray[np.int8]:
-        """Returns (images, labels) of 1 present, 0 absent, -1 unknown.
+        """Returns the (images, labels) matrix of states: 1 for present, 0 for absent, -1 for unknown.
 
         Raises:
-            InputError: if the matrix would not fit into memory.
+            InputError: If the matrix would be too large for memory.
         """
         shape = len(self.image_ids), len(self.labels)
         if shape[0] * shape[1] > MAX_CELLS:
@@ -91,7 +92,7 @@ class TruthColumns:
         return states
 
     def objects(self) -> dict[str, list[str]]:
-        """Returns a mapping: image id -> its present labels, sorted."""
+        """Returns a mapping from image id to the sorted present labels."""
         bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
         rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
         return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
@@ -105,18 +106,18 @@ def columns_of_matrix(
     source: str,
     world: LabelSet = "total",
 ) -> TruthColumns:
-    """Returns the columns of a matrix of every cell.
+    """Converts a matrix that defines every cell to columns.
 
     Args:
-        matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
-        image_ids: ids in any spelling.
-        labels: the axis.
-        fingerprint: of the vocabulary it was made for, empty if unknown.
-        source: name for messages.
-        world: what it was before it was written as a matrix.
+        matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
+        image_ids: Image ids in any spelling.
+        labels: Label axis.
+        fingerprint: Fingerprint of the vocabulary for which the matrix was made. The value is empty if unknown.
+        source: Name of the source in messages.
+        world: Label set of the ground truth before it was written as a matrix.
 
     Raises:
-        InputError: for shapes that do not fit, other values, an image or label that appears twice.
+        InputError: If the shapes do not match, a cell has another value, or an image or label appears twice.
     """
     names = tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):
@@ -150,15 +151,15 @@ def columns_of_matrix(
 
 
 def written_world(world: LabelSet) -> LabelSet:
-    """Returns how a ground truth's unlisted labels are read once every cell of its axis is written."""
+    """Returns the label set (``world``) of a ground truth after every cell of its axis has been written to a file."""
     return "closed" if world == "open-axis" else world
 
 
 def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
-    """Returns the world that a file names; ``otherwise`` where it names none.
+    """Returns the label set (``world``) that a file declares, or ``otherwise`` if the file declares none.
 
     Raises:
-        InputError: if a written ground truth cannot have it.
+        InputError: If a file cannot declare this label set.
     """
     for world in WRITTEN_WORLDS:
         if value == world:
@@ -169,12 +170,12 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
 
 
 def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
-    """Returns a matrix in parts of some MB, which bound the memory of what is made of it."""
+    """Splits a matrix into parts of a few MB, which bounds the memory for derived arrays."""
     return np.array_split(matrix, matrix.size // _PART + 1)
 
 
 def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
-    """Returns the (n, 2) positions of the cells in a state, in order."""
+    """Returns the (n, 2) positions of the cells with a state, in order."""
     parts = in_parts(matrix)
     firsts = np.cumsum([0, *(part.size for part in parts[:-1])]).tolist()
     # three times as fast as numpy's search in two dimensions
@@ -193,19 +194,20 @@ def columns_of_cells(
     absent: NDArray[np.int64] | None = None,
     names: Sequence[tuple[str, ...]] | None = None,
 ) -> TruthColumns:
-    """Returns the columns of listed cells.
+    """Converts lists of cells to columns.
 
     Args:
-        source: name for messages.
-        world: how cells that are not listed are read.
-        image_ids: canonical ids, each once.
-        labels: the axis.
-        present: positions of the present cells, ``row * len(labels) + column``, in any order and number.
-        absent: positions of the verified absent cells, for ``partial``; a cell that is also present is present.
-        names: see :class:`TruthColumns`.
+        source: Name of the source in messages.
+        world: Interpretation of unlisted cells.
+        image_ids: Distinct canonical image ids.
+        labels: Label axis.
+        present: Flat positions of the present cells, ``row * len(labels) + column``, in any order, with or without
+            repetitions.
+        absent: Flat positions of the verified absent cells, for ``partial``. A cell in both lists is present.
+        names: Names of each label; see :class:`TruthColumns`.
 
     Raises:
-        InputError: if there are no images, or a label appears twice.
+        InputError: If there are no images, or a label appears twice.
     """
     if not len(image_ids):
         raise InputError("the ground truth has no images", path=source)
@@ -229,11 +231,11 @@ def columns_of_cells(
 
 
 class TruthRows:
-    """Collects rows ``image id -> present labels`` and checks them.
+    """A collector that checks rows of image id and present labels.
 
     Args:
-        source: name for messages.
-        faults: takes the faults of rows.
+        source: Name of the source in messages.
+        faults: List that collects the faults of rows.
     """
 
     def __init__(self, source: str, faults: FaultList) -> None:
@@ -244,12 +246,12 @@ class TruthRows:
         self._written: dict[str, str] = {}  # image id -> how it is written in the file
 
     def add(self, line: int | None, image_id: object, objects: object) -> None:
-        """Takes one row; an image may come again with the same labels only.
+        """Adds one row. An image may be repeated only with the same labels.
 
         Args:
-            line: 1-based line of the row, None if there are no lines.
-            image_id: in any spelling.
-            objects: its labels, a list of strings.
+            line: Line number of the row, from 1. The value is None if the source has no lines.
+            image_id: Image id in any spelling.
+            objects: Labels of the image, a list of strings.
         """
         try:
             image = canonical_image_id(image_id)
@@ -278,13 +280,14 @@ class TruthRows:
         self.faults.add(InputError(reason, path=self.source, line=line))
 
     def columns(self, labels: Sequence[str] | None) -> TruthColumns:
-        """Returns the rows as columns.
+        """Converts the collected rows to columns.
 
         Args:
-            labels: the axis, outside of which every label is unknown. Without it any unlisted label is absent.
+            labels: Label axis. Labels outside the axis are unknown. If None, all unlisted labels are absent.
 
         Raises:
-            InputErrors: for faulty rows; InputError: if there are no rows, or a label is outside the axis.
+            InputErrors: If rows are faulty.
+            InputError: If there are no rows, or a label is outside the axis.
         """
         self.faults.raise_if_any()
         if not self.rows:
@@ -309,18 +312,18 @@ class TruthRows:
 
 
 def sorted_unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the different keys in order; ``np.unique`` hashes, which is slow on positions of cells."""
+    """Returns the distinct keys in ascending order, faster than ``np.unique`` for cell positions."""
     ordered = np.sort(keys)
     return ordered[np.diff(ordered, prepend=-1) > 0]
 
 
 def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
-    """Raises InputError where a value appears twice.
+    """Raises an InputError if a value appears twice.
 
     Args:
-        kind: what the values are, for the message.
-        values: the values.
-        source: name for the message.
+        kind: Name of the kind of value, for the message.
+        values: Values to check.
+        source: Name of the source in the message.
     """
     if len(set(values)) != len(values):
         duplicate = next(value for value, n in Counter(values).items() if n > 1)

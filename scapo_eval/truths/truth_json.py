@@ -1,4 +1,4 @@
-"""Truths in JSON: maps of image ids to labels, lines of ``image_id`` and ``objects``, AMBER's annotations."""
+"""Reader and writer for ground truth in JSON: maps of image ids to labels, records, and AMBER's annotations."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..files.json_text import dump_json, json_fault, json_type, parse_json, reco
 from .truth_columns import TruthColumns, TruthRows, read_world
 
 OBJECT_KEYS = ("objects", "labels", "classes", "categories", "object_list")
-"""Keys under which people list what is in an image."""
+"""Accepted keys of the list of objects in an image."""
 
 
 def read_json_truth(data: bytes, source: str) -> TruthColumns:
     """Reads ``{id: [labels]}``, ``{"objects": {...}, "labels": [...]}``, or records (lines or an array).
 
     Args:
-        data: the file.
-        source: name for messages.
+        data: Content of the file.
+        source: Name of the source in messages.
 
     Raises:
-        InputError: if the data is none of these, with the reason; InputErrors: for invalid input, with the faults by
-            line.
+        InputError: If the format is unsupported. The message states the reason.
+        InputErrors: If the input is invalid. The error lists the faults by line.
     """
     text = data.lstrip()
     first_line, _, rest = text.partition(b"\n")
@@ -65,15 +65,17 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
     """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
 
-    A record may carry the axis of all of them, ``label_set``, and ``world``, as :func:`write_json_lines` has the first.
+    A record may contain ``label_set``, the label axis of all records, and ``world``. :func:`write_json_lines` writes
+    both in the first record.
 
     Args:
-        records: number, from 1, and record.
-        source: name for messages.
-        faults: takes the faults of records, and may hold some already.
+        records: Record numbers, from 1, and records.
+        source: Name of the source in messages.
+        faults: List that collects the faults of records. The list may already contain faults.
 
     Raises:
-        InputErrors: for invalid input, with the faults by number; InputError: if there is no image.
+        InputErrors: If the input is invalid. The error lists the faults by number.
+        InputError: If there are no images.
     """
     rows = TruthRows(source, faults)
     hallucinated: set[str] = set()  # AMBER's words for what its images do not show
@@ -126,10 +128,10 @@ def _refuse_captions(document: dict[str, Any], source: str) -> None:
 def write_json(truth: TruthColumns, path: str | Path) -> None:
     """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
 
-    A matrix is also told by its ``world``.
+    The key ``world`` is added if the ground truth was a matrix of every cell.
 
     Raises:
-        InputError: if the ground truth has unknown cells, or the file cannot be written.
+        InputError: If the ground truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
     document: dict[str, Any] = {"objects": truth.objects()}
@@ -142,10 +144,11 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
 
 
 def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
-    """Writes lines of ``{"image_id", "objects"}``, the first with the axis of all, ``label_set``, and ``world``.
+    """Writes lines of ``{"image_id", "objects"}``. The first line also contains the label axis, ``label_set``, and
+    ``world``.
 
     Raises:
-        InputError: if the ground truth has unknown cells, or the file cannot be written.
+        InputError: If the ground truth has unknown cells, or the file cannot be written.
     """
     _refuse_unknown(truth, path)
     axis: dict[str, Any] = {}

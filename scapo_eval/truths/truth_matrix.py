@@ -1,4 +1,7 @@
-"""Truths as DOPA matrices of every cell, in ``.npz`` and ``.parquet`` files (``docs/specification.md#formats``)."""
+"""Reader and writer for ground truth as DOPA matrices in ``.npz`` and ``.parquet`` files.
+
+``docs/specification.md#formats`` describes the formats.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,15 @@ MATRIX_VERSION = "1"
 
 
 def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
-    """Reads the arrays ``matrix``, ``image_ids``, ``labels``; ``vocabulary_fingerprint`` and ``world`` may be missing.
+    """Reads the arrays ``matrix``, ``image_ids`` and ``labels``, and optionally ``vocabulary_fingerprint`` and
+    ``world``.
 
     Args:
-        stream: the file; if it is one of this machine, a matrix that is not compressed is mapped.
-        source: name for messages.
+        stream: Binary stream of the file. An uncompressed matrix in a local file is memory-mapped.
+        source: Name of the source in messages.
 
     Raises:
-        InputError: if the data is not a valid DOPA matrix, with the reason.
+        InputError: If the data is not a valid DOPA matrix. The message states the reason.
     """
     with decoding("npz file", source):
         check_archive(stream, source)
@@ -52,10 +56,10 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
 
 
 def write_npz(truth: TruthColumns, path: str | Path) -> None:
-    """Writes the arrays that :func:`read_npz` reads, and ``version``.
+    """Writes the arrays that :func:`read_npz` reads, and the format ``version``.
 
     Raises:
-        InputError: if the file cannot be written.
+        InputError: If the file cannot be written.
     """
     arrays = {
         "matrix": truth.matrix(),
@@ -70,7 +74,9 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Writes as Numpy's savez_compressed without time stamps, so that equal content gives equal bytes."""
+    """Returns arrays in NumPy's ``savez_compressed`` format without time stamps, so that equal content yields equal
+    bytes.
+    """
     import zipfile
 
     buffer = io.BytesIO()
@@ -85,15 +91,15 @@ def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_parquet(data: bytes, source: str) -> TruthColumns:
-    """Reads a column ``image_id`` and an int8 column for every label, or the rows of :func:`read_frame`.
+    """Reads a parquet file with ``image_id`` and one int8 column per label, or a table that :func:`read_frame` accepts.
 
     Args:
-        data: the file.
-        source: name for messages.
+        data: Content of the file.
+        source: Name of the source in messages.
 
     Raises:
-        InputError: if the data is not a valid DOPA matrix, with the reason.
-        MissingExtra: if pyarrow is not installed.
+        InputError: If the data is not a valid DOPA matrix. The message states the reason.
+        MissingExtra: If pyarrow is not installed.
     """
     pa, _ = _pyarrow("reading a parquet matrix")
     with decoding("parquet file", source):
@@ -119,11 +125,11 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
 
 
 def write_parquet(truth: TruthColumns, path: str | Path) -> None:
-    """Writes the columns that :func:`read_parquet` reads, with fingerprint and version as metadata ``scapo``.
+    """Writes the columns that :func:`read_parquet` reads. The metadata key ``scapo`` contains fingerprint and version.
 
     Raises:
-        InputError: if the file cannot be written.
-        MissingExtra: if pyarrow is not installed.
+        InputError: If the file cannot be written.
+        MissingExtra: If pyarrow is not installed.
     """
     pa, pq = _pyarrow("writing a parquet matrix")
     matrix = truth.matrix()
@@ -140,7 +146,7 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _is_state(kind: Any) -> bool:
-    """Returns whether a column is a label's states, not a list of labels."""
+    """Returns True if a column contains states of a label rather than label names."""
     from pyarrow import types
 
     return bool(types.is_integer(kind) or types.is_boolean(kind))

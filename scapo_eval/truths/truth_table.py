@@ -1,4 +1,4 @@
-"""Truths in tables: ``image_id,label[,present]``, Open Images' CSV files, and data frames."""
+"""Reader for ground truth in tables: ``image_id,label[,present]``, Open Images CSV files, and data frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PRESENT = {
     **dict.fromkeys(("-1", "-1.0", "unknown"), -1),
 }
 LABEL_KEYS = ("label", "object", "class", "category")
-"""Columns that people name a label of an image by."""
+"""Accepted names of the column that contains a label."""
 
 _OPEN_IMAGES = ("ImageID", "LabelName", "Confidence")
 _CLASSES = "not a valid file of class names: expected a code and its name (/m/01yrx,Cat)"
@@ -37,10 +37,10 @@ _CODE = re.compile(r"/[a-z]/\w+")
 
 
 class _Cells:
-    """Collects (image, label, state) and checks them.
+    """A collector that checks (image, label, state) cells.
 
     Args:
-        source: name for messages.
+        source: Name of the source in messages.
     """
 
     def __init__(self, source: str) -> None:
@@ -53,7 +53,11 @@ class _Cells:
         self._cells = {state: (array("q"), array("q")) for state in (1, 0, -1)}
 
     def row(self, image_id: object) -> int:
-        """Returns the image's row; ValueError where the id is not valid."""
+        """Returns the row of an image.
+
+        Raises:
+            ValueError: If the id is invalid, or the file also contains the id in another spelling.
+        """
         key = image_id if type(image_id) in (str, int) else None
         row = self._rows.get(key) if key is not None else None
         if row is None:
@@ -69,31 +73,32 @@ class _Cells:
         return row
 
     def add(self, row: int, label: str, state: int) -> None:
-        """Takes one cell; 1, 0 or -1."""
+        """Adds one cell with the state 1, 0 or -1."""
         rows, labels = self._cells[state]
         rows.append(row)
         labels.append(self.labels.setdefault(label, len(self.labels)))
 
     @property
     def n_given(self) -> int:
-        """Number of cells that were taken, repeated ones included."""
+        """Number of added cells, including repeated cells."""
         return sum(len(rows) for rows, _ in self._cells.values())
 
     def keys(self, state: int) -> Any:
-        """Returns the (cells,) positions of the cells of one state, each once."""
+        """Returns the distinct flat positions of the cells with a state."""
         rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
         return sorted_unique(rows * len(self.labels) + labels)
 
 
 def read_table_truth(data: bytes, source: str) -> TruthColumns:
-    """Reads a table with the columns ``image_id,label[,present]``, or one of Open Images.
+    """Reads a table with the columns ``image_id,label[,present]`` or an Open Images table.
 
     Args:
-        data: the file.
-        source: name for messages.
+        data: Content of the file.
+        source: Name of the source in messages.
 
     Raises:
-        InputError: if it has other columns, with those found; InputErrors: for invalid input, with the faults by line.
+        InputError: If the table has other columns. The message lists the columns found.
+        InputErrors: If the input is invalid. The error lists the faults by line.
     """
     rows = table_rows(data, source)
     first = next(rows, None)
@@ -117,7 +122,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
 
 
 def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> TruthColumns:
-    """Returns a column of 1, 0 or -1 for every label: a matrix in which every cell is given."""
+    """Reads a table with one column of 1, 0 or -1 per label, which defines every cell."""
     faults, matrix, images, labels = FaultList(), [], [], list[str]()
     for number, record in rows:
         labels = labels or [column for column in record if column != image]
@@ -134,7 +139,7 @@ def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> Truth
 
 
 def _read_lists(rows: Iterable[NumberedRecord], source: str, image: str, column: str) -> TruthColumns:
-    """Returns the labels of an image in one cell, between commas, semicolons or bars."""
+    """Reads a table in which one cell contains all labels of an image, separated by commas, semicolons or bars."""
     read = TruthRows(source, FaultList())
     for number, record in rows:
         labels = [label.strip() for label in re.split(r"[;,|]", record.get(column) or "")]
@@ -146,11 +151,12 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
     """Reads a data frame; see :meth:`scapo_eval.PresenceOracle.from_frame`.
 
     Args:
-        frame: a pandas or polars DataFrame, a Hugging Face Dataset, a pyarrow Table, or a mapping of lists.
-        source: name for messages.
+        frame: Pandas or polars DataFrame, Hugging Face Dataset, pyarrow Table, or mapping of lists.
+        source: Name of the source in messages.
 
     Raises:
-        InputError: if it has other columns, with those found; InputErrors: for invalid input, with the faults by row.
+        InputError: If the table has other columns. The message lists the columns found.
+        InputErrors: If the input is invalid. The error lists the faults by row.
     """
     names = list(
         map(
@@ -181,7 +187,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
 
 
 def _values(column: Any) -> list[Any]:
-    """Returns a column of any library as plain Python values."""
+    """Converts a column from any library to a list of plain Python values."""
     listed = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 
@@ -241,19 +247,19 @@ def _state(value: object) -> int:
 def read_open_images(
     paths: Sequence[str | Path], classes: str | Path | None, data: bytes | None = None
 ) -> TruthColumns:
-    """Reads Open Images: only what people verified is known.
+    """Reads Open Images annotations. Only labels that people verified are known.
 
-    Confidence 1 is present, 0 is absent, a class that is not listed is unknown, and so are labels that only a machine
-    gave and those on which two rows of the files disagree. A box is a present object.
+    Confidence 1 means present, 0 means absent, and an unlisted class is unknown. Labels that only a model assigned are
+    unknown, and so are labels for which two rows disagree. A box is a present object.
 
     Args:
-        paths: image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), taken together.
-        classes: class descriptions, rows of code and name; None keeps the codes as labels.
-        data: the content of the one file, where it has been read.
+        paths: Files of image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), which are combined.
+        classes: File of class descriptions with rows of code and name. None keeps the codes as labels.
+        data: Content of the only file in ``paths``, if it has already been read.
 
     Raises:
-        InputError: if it has other columns or no verified label, or none of the codes has a name; InputErrors: for
-            invalid input, with the faults by line.
+        InputError: If the columns differ, no label is verified, or the class descriptions name none of the codes.
+        InputErrors: If the input is invalid. The error lists the faults by line.
     """
     source = " + ".join(map(display_name, paths))
     cells = _Cells(source)
@@ -299,7 +305,7 @@ def read_open_images(
 
 
 def _class_names(path: str | Path) -> Mapping[str, str]:
-    """Returns Open Images' class descriptions: code -> name."""
+    """Reads Open Images' class descriptions as a mapping from code to name."""
     name = display_name(path)
     header = b"code,name\n"  # older files have no header, newer ones LabelName,DisplayName
     names: dict[str, str] = {}

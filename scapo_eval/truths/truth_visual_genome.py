@@ -1,4 +1,4 @@
-"""Truths in Visual Genome's ``objects.json``."""
+"""Reader for ground truth in Visual Genome's ``objects.json``."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome(data: bytes) -> bool:
-    """Returns whether JSON data is Visual Genome's: an array of images with named objects."""
+    """Returns True if JSON data is a Visual Genome objects file: an array of images with named objects."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and b'"objects"' in head and re.search(rb'"names"\s*:', head) is not None
 
 
 def read_visual_genome(data: bytes, source: str) -> TruthColumns:
-    """Reads ``objects.json``: any object that is not listed counts as absent, names are free words.
+    """Reads Visual Genome's ``objects.json``. Unlisted objects count as absent, and names are free words.
 
-    Images have Visual Genome's own ``image_id``: the file holds no other. Its ``image_data.json`` tells which of them
-    are COCO's (``coco_id``).
+    Images are identified by Visual Genome's own ``image_id``, the only id in the file. Visual Genome's
+    ``image_data.json`` lists the corresponding COCO images (``coco_id``).
 
     Args:
-        data: the file; it is read image by image, so that memory grows with names and cells only.
-        source: name for messages.
+        data: Content of the file. The file is decoded image by image, so memory grows only with names and cells.
+        source: Name of the source in messages.
 
     Raises:
-        InputErrors: for invalid images, by their place in the array; InputError: if it is not a JSON array.
+        InputErrors: If images are invalid. The error lists the faults by position in the array.
+        InputError: If the file is not a JSON array.
     """
     try:
         images = msgspec.json.decode(data, type=list[msgspec.Raw])

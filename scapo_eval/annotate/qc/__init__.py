@@ -1,6 +1,7 @@
-"""Quality control of a presence/absence matrix: a person checks random cells, and bounds say what is still wrong.
+"""Quality control of a presence/absence matrix: a person checks random cells, and statistical bounds limit the
+remaining errors.
 
-``draws`` chooses the cells of a round, ``rounds`` keeps it on disk answer by answer, ``server`` (with ``page.*``) and
-``exchange`` let a person answer, ``bounds`` holds the statistics, ``summary`` says what is known of the matrix, and
-``summary_tables`` puts that into tables.
+``draws`` selects the cells of a round, and ``rounds`` stores the round on disk, answer by answer. ``server`` (with
+``page.*``) and ``exchange`` collect a person's answers. ``bounds`` contains the statistics, ``summary`` estimates the
+errors of the matrix, and ``summary_tables`` formats the estimates as tables.
 """

@@ -1,27 +1,27 @@
-"""Exact confidence bounds on how many cells are wrong, from the last, fresh draw.
+"""Exact confidence bounds for the number of wrong cells, computed from the last draw of unseen cells.
 
-Three things must hold for the bounds to mean what they say.
+*Many rounds.* A person draws rounds until one is clean, so the last round is selected by its outcome. Therefore, the
+k-th draw has the error probability alpha / (k (k + 1)). These probabilities sum to at most alpha for any number of
+rounds. With probability 1 - alpha, NO round's interval fails, including the last one, regardless of the stopping rule.
 
-*Many rounds.* A person draws until a round is clean, so the last round is a selected one. The k-th draw therefore
-gets the level alpha / (k (k + 1)), and these levels sum to alpha however many rounds there are: with probability
-1 - alpha NO round's interval fails, hence not the last one's either, whatever decided that it be the last.
+*One label.* The cells of a label that the judge calls present (or absent) are a finite population of ``cells``. Of
+these cells, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without replacement, so the count is
+hypergeometric. Inverting its two one-sided tests, as Clopper and Pearson (1934) do for the binomial, yields exact
+bounds on the number of wrong cells (Wright 1991). If all cells of a rare label have been checked, no uncertainty
+remains. The combination of three draws (see draws.py) does not affect the bounds: the number of drawn present pairs
+depends only on the numbers of present cells, so given this number, the pairs are a simple random sample.
 
-*One label.* Its cells that the judge calls present (or absent) are a finite population of ``cells`` of which
-``wrong`` are found among ``checked``. Cells are drawn without replacement, so the count is hypergeometric, and
-inverting its two one-sided tests, as Clopper and Pearson (1934) do with the binomial, bounds the number of wrong cells
-exactly (Wright 1991). A rare label whose cells have all been looked at has no uncertainty left. That three draws make
-up a label's present pairs (see draws.py) changes nothing: how many there are depends only on numbers of present cells,
-never on which ones, so given their number they are a simple random sample.
+*All false positives.* The draw among all present cells is a simple random sample of these cells, so the same bounds
+apply.
 
-*All false positives.* The draw among all present cells is a simple random sample of them: the same bounds.
-
-*All errors.* Every label gives the same number n_l of uniform draws from its N_l cells, D_l of them wrong.
-The pooled count of wrong ones is a sum of independent hypergeometric counts; each of these is distributed as a sum
-of independent Bernoulli variables (Vatutin & Mikhailov 1982), so the pooled count is Poisson-binomial with mean
-sum n_l D_l / N_l. Hoeffding (1956): at least one away from its mean such a count has lighter tails than the binomial
-of the same mean, so the binomial Clopper-Pearson interval holds, conservatively. As D_l = (N_l / n_l) (n_l D_l / N_l),
-the mean times the largest (smallest) N_l / n_l bounds the number of wrong cells; where all N_l / n_l are equal nothing
-is lost. The other draws of present cells stay out. The same holds when only the wrongly absent cells are counted.
+*All errors.* Every label has the same number n_l of uniform draws from its N_l cells, of which D_l are wrong. The
+pooled count of wrong cells is a sum of independent hypergeometric counts. Each of these counts is distributed as a sum
+of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial with mean
+sum n_l D_l / N_l. By Hoeffding (1956), such a count has lighter tails than the binomial with the same mean, at a
+distance of at least one from the mean. Therefore, the binomial Clopper-Pearson interval is valid and conservative.
+Because D_l = (N_l / n_l) (n_l D_l / N_l), the mean times the largest (smallest) N_l / n_l bounds the number of wrong
+cells from above (below). If all N_l / n_l are equal, nothing is lost. The additional draws of present cells are not
+used. The same argument applies to the cells that are wrongly called absent.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ from functools import lru_cache
 
 
 def alpha_of_draw(alpha: float, draw: int) -> float:
-    """Returns the error probability of the ``draw``-th draw (from 1); over any number of draws they sum to less than
-    ``alpha``.
+    """Returns the error probability of the ``draw``-th draw, counted from 1.
+
+    Over any number of draws, the error probabilities sum to less than ``alpha``.
     """
     return alpha / (draw * (draw + 1))
 
 
 @lru_cache(maxsize=4096)
 def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, float]:
-    """Returns the two-sided interval of a binomial share (Clopper & Pearson 1934).
+    """Returns the two-sided confidence interval of a binomial share (Clopper & Pearson 1934).
 
     Args:
-        wrong: successes.
-        checked: trials.
-        alpha: probability, at most, that the interval misses; half on either side.
+        wrong: Number of successes.
+        checked: Number of trials.
+        alpha: Maximum probability that the interval misses the share, half on either side.
 
     Returns:
-        Bounds in [0, 1]; (0, 1) without a trial.
+        Bounds in [0, 1], or (0, 1) without trials.
     """
     if not 0 <= wrong <= checked:
         raise ValueError(f"{wrong} of {checked} cannot be wrong")
@@ -65,24 +66,25 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
 
 @lru_cache(maxsize=1 << 16)
 def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int, int]:
-    """Returns the two-sided interval of the number of wrong cells in a finite population, from a sample without
-    replacement.
+    """Returns the two-sided confidence interval of the number of wrong cells in a finite population.
+
+    The interval is computed from a sample without replacement.
 
     Args:
-        wrong: wrong cells in the sample.
-        checked: size of the sample.
-        cells: size of the population.
-        alpha: probability, at most, that the interval misses; half on either side.
+        wrong: Number of wrong cells in the sample.
+        checked: Size of the sample.
+        cells: Size of the population.
+        alpha: Maximum probability that the interval misses the number, half on either side.
 
     Returns:
-        Bounds, the wrong cells of the sample among them.
+        Bounds that include the wrong cells of the sample.
     """
     if not 0 <= wrong <= checked <= cells:
         raise ValueError(f"{wrong} wrong of {checked} checked of {cells} cells cannot be")
     everything = _log_choose(cells, checked)
 
     def at_most(count: int, bad: int) -> float:
-        """Returns P(at most ``count`` wrong in the sample) where ``bad`` of the population are."""
+        """Returns P(at most ``count`` wrong cells in the sample) if ``bad`` cells of the population are wrong."""
         first = max(0, checked - (cells - bad))
         return _tail(
             min(count, checked, bad),
@@ -99,16 +101,17 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
 def pooled_wrong_cells(
     wrong: int, doubtful: int, strata: Sequence[tuple[int, int]], alpha: float
 ) -> tuple[float, float] | None:
-    """Returns the two-sided interval of the number of wrong cells over all labels, from the pooled random draws.
+    """Returns the two-sided confidence interval of the number of wrong cells over all labels, from the pooled random
+    draws.
 
     Args:
-        wrong: wrong cells in all samples together.
-        doubtful: cells that may be wrong: in the upper bound they count as wrong.
-        strata: per label (cells, checked).
-        alpha: probability, at most, that the interval misses; half on either side.
+        wrong: Number of wrong cells in all samples.
+        doubtful: Number of cells that may be wrong. The upper bound counts them as wrong.
+        strata: (cells, checked) of each label.
+        alpha: Maximum probability that the interval misses the number, half on either side.
 
     Returns:
-        Bounds; None if a label has cells and none was checked.
+        The bounds, or None if a label has cells of which none was checked.
     """
     strata = [(cells, checked) for cells, checked in strata if cells]
     if any(not checked for _, checked in strata):
@@ -136,7 +139,7 @@ def _tail(count: int, log_term: Callable[[int], float], first: int = 0) -> float
 
 
 def _root(holds: Callable[[float], bool]) -> float:
-    """Returns where in (0, 1) a condition that fails on the left begins to hold, to the last digits of a double."""
+    """Returns the smallest number in (0, 1] for which a monotone condition holds, to double precision."""
     left, right = 0.0, 1.0
     while True:
         middle = (left + right) / 2
@@ -146,7 +149,10 @@ def _root(holds: Callable[[float], bool]) -> float:
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Returns the smallest integer from ``low`` on for which a monotone condition holds; it must hold at ``high``."""
+    """Returns the smallest integer from ``low`` to ``high`` for which a monotone condition is true.
+
+    The condition must be true for ``high``.
+    """
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)

@@ -1,11 +1,13 @@
-"""Chooses the cells that a person is asked about: random pairs of every label, and enough that the judge calls present.
+"""Selection of the cells that a person checks: random pairs of every label, and enough pairs that the judge calls
+present.
 
-Three draws make a round. They overlap where they happen to, and every pair is asked once.
+A round combines three draws. The draws may overlap, but every pair is asked once.
 
-- *random*: the same number of uniform pairs of each label, as in the paper (section 3.3).
-- *present*: uniform pairs among all cells of these labels that the judge calls present: few cells are, so the random
-  pairs alone say little of false positives.
-- *added*: present pairs of the labels that the first two gave too few of: a rare label has hardly one among 30.
+- *random*: the same number of uniformly drawn pairs for each label, as in the paper (section 3.3).
+- *present*: pairs drawn uniformly among all cells of these labels that the judge calls present. Such cells are rare,
+  so the random pairs alone contain little evidence about false positives.
+- *added*: present pairs of labels for which the first two draws yielded too few. Among 30 random pairs, a rare label
+  has hardly one present pair.
 """
 
 from __future__ import annotations
@@ -17,24 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 DEFAULT_RANDOM = 30
-"""Number of random pairs of each label in a round."""
+"""Number of random pairs per label in a round."""
 
 PRESENT_PER_LABEL = 5
-"""Mean number of pairs of the present draw for each label."""
+"""Mean number of pairs per label in the present draw."""
 
 DEFAULT_AT_LEAST = 10
-"""Least number of present pairs of each label in a round."""
+"""Minimum number of present pairs per label in a round."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a round in the order in which they are asked: by label, shuffled within a label.
+    """The pairs of a round, in the order of the questions: by label, and shuffled within a label.
 
     Attributes:
-        rows: (pairs,) row of each pair's image.
-        label_ids: (pairs,) column of each pair's label.
-        random: (pairs,) bool, whether the pair belongs to its label's random draw.
-        present: (pairs,) bool, whether it belongs to the draw among all present cells.
+        rows: (pairs,) image row of each pair.
+        label_ids: (pairs,) label column of each pair.
+        random: (pairs,) mask of the pairs in the random draw of their label.
+        present: (pairs,) mask of the pairs in the draw among all present cells.
     """
 
     rows: NDArray[np.int64]
@@ -54,20 +56,21 @@ def draw_pairs(
     seed: int,
     round_number: int,
 ) -> Pairs:
-    """Draws without replacement; if there are fewer eligible cells, all are taken.
+    """Draws pairs without replacement. If there are too few eligible cells, all of them are drawn.
 
-    Equal matrices, seeds and round numbers give equal pairs. The shuffle hides which pairs were drawn because the
-    judge said "present".
+    Equal matrices, seeds and round numbers yield equal pairs. The pairs of a label are shuffled to hide which of them
+    were drawn because the judge called them present.
 
     Args:
-        matrix: (images, labels) verdicts 1, 0, -1.
-        eligible: (images, labels) bool, true for cells with a verdict that no person has seen.
-        label_ids: columns of the labels to draw from, in the order of asking.
-        random: number of random pairs of each label.
-        present: number of pairs among all present cells of these labels; None takes PRESENT_PER_LABEL for each label.
-        at_least: least number of present pairs of each label; what the first two draws lack is added.
-        seed: seed of the draw; every label, and the present draw, has a random generator of its own.
-        round_number: number of the round, which makes rounds with one seed differ.
+        matrix: (images, labels) verdicts 1, 0 or -1.
+        eligible: (images, labels) mask of the cells with a verdict that no person has seen.
+        label_ids: Columns of the labels to draw from, in the order of the questions.
+        random: Number of random pairs per label.
+        present: Number of pairs to draw among all present cells of these labels. None draws PRESENT_PER_LABEL times the
+            number of labels.
+        at_least: Minimum number of present pairs per label. Further pairs are added if the first two draws yield fewer.
+        seed: Seed of the draw. Every label, and the present draw, has its own random generator.
+        round_number: Number of the round. Rounds with equal seeds and different numbers draw different pairs.
     """
     columns = np.asarray(label_ids, dtype=np.int64)
     rows_of, places = np.nonzero(eligible[:, columns] & (matrix[:, columns] == 1))

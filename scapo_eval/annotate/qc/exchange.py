@@ -1,4 +1,4 @@
-"""A round's pairs as a table, and answers from one: for labs that answer with tools of their own."""
+"""Export of a round's pairs as a table, and import of answers, for labs that use their own annotation tools."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ WORDS: dict[str, PersonAnswer] = {
     **dict.fromkeys(("unsure", "u", "?"), "unsure"),
     **dict.fromkeys(("missing",), "missing"),
 }
-"""How tools write a verdict (in any case) -> the answer."""
+"""Mapping from accepted spellings of a verdict, in lower case, to the answer."""
 
 
 def pairs_table(round_: Round, store: Store) -> bytes:
-    """Returns the pairs as CSV in the order of asking, with the answers so far; the judge's verdicts stay hidden."""
+    """Returns the pairs of a round as CSV, in the order of the questions, with the existing answers.
+
+    The judge's verdicts are omitted.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -42,13 +45,13 @@ def pairs_table(round_: Round, store: Store) -> bytes:
 
 
 def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, PersonAnswer]]:
-    """Returns the new answers to a round's pairs from CSV (with a header line) or JSON Lines: ``image_id, label,
+    """Returns the new answers to a round's pairs from CSV (with a header) or JSON Lines with ``image_id, label,
     verdict``.
 
-    Lines without a verdict, and answers that the round has already, are passed over.
+    Lines without a verdict and answers that the round already contains are skipped.
 
     Raises:
-        InputErrors: for pairs that the round does not ask for, invalid verdicts, answers that contradict earlier ones.
+        InputErrors: If a pair is not in the round, a verdict is invalid, or an answer contradicts an earlier answer.
     """
     pairs = round_.draw.pairs
     position = {

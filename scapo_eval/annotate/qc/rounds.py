@@ -1,8 +1,8 @@
-"""A round of quality control on disk: what was drawn, and what people answered, one line per key press.
+"""A round of quality control on disk: the drawn pairs and people's answers.
 
-``RUN/qc/round-001.jsonl`` is append-only. Its first line is the draw, with the judge's matrix at that time, so that a
-later change of any cell shows. Every further line is an answer (``null``: taken back); the last line closes the round.
-A killed process leaves every answer that was given, and at most half a line, which is cut off.
+``RUN/qc/round-001.jsonl`` is append-only. Its first line contains the draw and the judge's matrix at that time, so that
+later changes of cells can be detected. Each further line is an answer (``null`` retracts an answer), and the last line
+closes the round. After a kill, every given answer is available, and an incomplete last line is removed.
 """
 
 from __future__ import annotations
@@ -36,35 +36,38 @@ FORMAT = "scapo-qc-round/1"
 FOLDER = "qc"
 
 PersonAnswer = Literal["yes", "no", "unsure", "missing"]
-"""A person's answer. ``unsure`` leaves the judge's verdict; upper bounds count it as wrong, lower ones do not.
-``missing``: the picture cannot be shown; the pair counts nowhere and may be drawn again."""
+"""A person's answer.
+
+``unsure`` keeps the judge's verdict. Upper bounds then count the cell as wrong, and lower bounds do not. ``missing``
+means that the image cannot be shown. The pair is then not counted and may be drawn again.
+"""
 
 ANSWERS: tuple[PersonAnswer, ...] = get_args(PersonAnswer)
 VERDICTS = {"yes": 1, "no": 0}
 DEFAULT_SHARE = 0.1
-"""Share of a round's pairs that a second person is asked about."""
+"""Share of a round's pairs that a second person answers."""
 
 RoundState = Literal["open", "closed", "abandoned"]
 
 
 class AnswerConflict(ScapoError):
-    """Another tab or another person has answered this pair in the meantime."""
+    """An error for a pair that another tab or person has answered in the meantime."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The questions of one round; they never change.
+    """The immutable questions of one round.
 
     Attributes:
-        number: number of the round, from 1.
-        seed: seed of the draw.
-        labels: columns of the labels that were drawn from, in the order of asking; empty if the round asks for
-            undecided cells.
-        full: whether these are all labels; only then the round gives bounds for the whole matrix.
-        matrix: (images, labels) the verdicts at the time of the draw; excluded images are -1.
-        eligible: (images, labels) bool, true for cells that could be drawn: with a verdict, and seen by no person.
-        pairs: the cells that a person is asked about.
-        second: whether a second person is asked about a share of a round's pairs; it has that round's number.
+        number: Number of the round, from 1.
+        seed: Seed of the draw.
+        labels: Columns of the labels that were drawn from, in the order of the questions. The value is empty if the
+            round asks about undecided cells.
+        full: True if the draw covers all labels. Only such a round yields bounds for the whole matrix.
+        matrix: (images, labels) verdicts at the time of the draw, with -1 for excluded images.
+        eligible: (images, labels) mask of the cells that could be drawn: cells with a verdict that no person had seen.
+        pairs: Cells that a person checks.
+        second: True if a second person answers this share of the pairs of round ``number``.
     """
 
     number: int
@@ -78,29 +81,29 @@ class Draw:
 
     @cached_property
     def judged(self) -> NDArray[np.int8]:
-        """(pairs,) the judge's verdicts at the time of the draw."""
+        """(pairs,) verdicts of the judge at the time of the draw."""
         return self.matrix[self.pairs.rows, self.pairs.label_ids]
 
 
 class Round:
-    """A round's file, and the state that its lines add up to.
+    """The file of a round and the state that its lines define.
 
     Args:
-        path: path of the round's file.
-        store: the run that the round belongs to.
-        write: open for answers, which keeps other processes from answering until :meth:`close_file`.
+        path: Path of the round's file.
+        store: Run that the round belongs to.
+        write: True to open the round for answers, which locks out other processes until :meth:`close_file`.
 
     Attributes:
-        draw: what is asked.
-        answers: the answer to each pair, None for open pairs.
-        people: who answered each pair, empty for open pairs.
-        versions: how often each pair's answer was set or taken back; see :meth:`answer`.
-        order: the answered pairs, the latest answer last.
+        draw: Questions of the round.
+        answers: Answer to each pair, or None for open pairs.
+        people: Person who answered each pair. The value is empty for open pairs.
+        versions: Number of times that each pair's answer was set or retracted; see :meth:`answer`.
+        order: Answered pairs, with the latest answer last.
         state: ``open``, ``closed`` or ``abandoned``.
-        errors: the judge's errors that closing found, see :func:`close_round`.
+        errors: Errors of the judge that closing found; see :func:`close_round`.
 
     Raises:
-        InputError: if the file is damaged, belongs to another run, or is being answered in another process.
+        InputError: If the file is damaged, belongs to another run, or is open for answers in another process.
     """
 
     draw: Draw
@@ -134,26 +137,26 @@ class Round:
 
     @property
     def number(self) -> int:
-        """Number of the round, from 1."""
+        """Number of the round, starting from 1."""
         return self.draw.number
 
     @property
     def open_pairs(self) -> list[int]:
-        """Pairs without an answer, in the order of asking."""
+        """Pairs without an answer, in the order of the questions."""
         return [pair for pair, answer in enumerate(self.answers) if answer is None]
 
     def answer(self, pair: int, answer: PersonAnswer | None, *, by: str, version: int | None = None) -> None:
-        """Writes one answer; it is on disk when this returns.
+        """Stores one answer on disk.
 
         Args:
-            pair: position of the pair in the draw.
-            answer: the answer; None takes an earlier one back.
-            by: name of the person.
-            version: the pair's version that this person saw; None answers whatever the version is.
+            pair: Position of the pair in the draw.
+            answer: The answer. None retracts an earlier answer.
+            by: Name of the person.
+            version: Version of the pair that the person saw. None skips the version check.
 
         Raises:
-            AnswerConflict: if the pair has another version by now.
-            ScapoError: if the pair does not exist, or the round is over.
+            AnswerConflict: If the version of the pair has changed.
+            ScapoError: If the pair does not exist, or the round is closed.
         """
         if not 0 <= pair < len(self.answers):
             raise ScapoError(f"pair {pair} not found in round {self.number}")
@@ -164,7 +167,7 @@ class Round:
         self.answer_many([(pair, answer)], by=by)
 
     def answer_many(self, answers: Iterable[tuple[int, PersonAnswer | None]], *, by: str) -> None:
-        """Writes several (pair, answer) at once, without comparing versions."""
+        """Stores several (pair, answer) tuples at once, without a version check."""
         if self.state != "open":
             raise ScapoError(f"round {self.number} is {self.state}: its answers cannot change any more")
         lines = [{"pair": pair, "answer": answer, "by": by, "time": now()} for pair, answer in answers]
@@ -179,7 +182,7 @@ class Round:
         self._take(line)
 
     def close_file(self) -> None:
-        """Closes the file, so that other processes can answer."""
+        """Closes the file, so that other processes can store answers."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -253,19 +256,19 @@ def draw_round(
     at_least: int = DEFAULT_AT_LEAST,
     seed: int = DEFAULT_SEED,
 ) -> Round:
-    """Draws the next round and writes its file; it never asks for a cell that a person has seen.
+    """Draws the next round and writes its file. Cells that a person has seen are never drawn.
 
     Args:
-        store: the run.
-        labels: labels to draw from; None takes all.
-        random: see :func:`draws.draw_pairs`.
-        present: see :func:`draws.draw_pairs`.
-        at_least: see :func:`draws.draw_pairs`.
-        seed: seed of the draw; different rounds draw differently with one seed.
+        store: Annotation run.
+        labels: Labels to draw from. None selects all labels.
+        random: Number of random pairs per label; see :func:`draws.draw_pairs`.
+        present: Number of pairs among all present cells; see :func:`draws.draw_pairs`.
+        at_least: Minimum number of present pairs per label; see :func:`draws.draw_pairs`.
+        seed: Seed of the draw. Different rounds draw different pairs with the same seed.
 
     Raises:
-        ScapoError: if the last round is still open, a label is unknown, or no cell is left to draw.
-        InputError: if the file cannot be written.
+        ScapoError: If the last round is still open, a label is unknown, or no cell is left to draw.
+        InputError: If the file cannot be written.
     """
     earlier = _closed_rounds(store)
     wanted = dict.fromkeys(labels if labels is not None else store.labels)
@@ -293,11 +296,11 @@ def draw_round(
 
 
 def ask_undecided(store: Store) -> Round:
-    """Writes a round that asks for every cell without a verdict; it gives no bounds.
+    """Writes a round that asks about every cell without a verdict. Such a round yields no bounds.
 
     Raises:
-        ScapoError: if the last round is still open, or every cell has a verdict.
-        InputError: if the file cannot be written.
+        ScapoError: If the last round is still open, or every cell has a verdict.
+        InputError: If the file cannot be written.
     """
     earlier = _closed_rounds(store)
     cells = store.open_cells()
@@ -320,16 +323,17 @@ def ask_undecided(store: Store) -> Round:
 
 
 def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAULT_SEED) -> Round:
-    """Draws the share of the last round's pairs that a second person answers, too, and writes its file.
+    """Draws the share of the last round's pairs that a second person also answers, and writes its file.
 
     Args:
-        store: the run.
-        share: of the pairs, above 0 and at most 1; at least one pair.
-        seed: seed of the draw.
+        store: Annotation run.
+        share: Share of the pairs, above 0 and at most 1. At least one pair is drawn.
+        seed: Seed of the draw.
 
     Raises:
-        ScapoError: if no round of random pairs has been drawn, it was given up, or it has its second person already.
-        InputError: if the file cannot be written.
+        ScapoError: If there is no round of random pairs, the last round was abandoned, or it already has a second
+            person.
+        InputError: If the file cannot be written.
     """
     rounds = read_rounds(store)
     last = rounds[-1] if rounds else None
@@ -346,10 +350,10 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
 
 
 def check_person(store: Store, round_: Round, by: str) -> None:
-    """Refuses a second person who answered the round's pairs as the first.
+    """Rejects a second person who already answered pairs of the round as the first person.
 
     Raises:
-        ScapoError: for the same name.
+        ScapoError: If the names are equal.
     """
     if round_.draw.second and by in read_rounds(store)[round_.number - 1].people:
         raise ScapoError(
@@ -358,7 +362,11 @@ def check_person(store: Store, round_: Round, by: str) -> None:
 
 
 def _closed_rounds(store: Store) -> list[Round]:
-    """Returns the rounds so far; raises where the last one is still open."""
+    """Returns all rounds.
+
+    Raises:
+        ScapoError: If the last round is still open.
+    """
     earlier = read_rounds(store)
     if earlier and earlier[-1].state == "open":
         left = len(earlier[-1].open_pairs)
@@ -392,10 +400,10 @@ def _write(store: Store, draw: Draw) -> Round:
 
 
 def read_rounds(store: Store) -> list[Round]:
-    """Returns all rounds of a run, in order.
+    """Returns all rounds of a run in order.
 
     Raises:
-        InputError: if a round is damaged or missing.
+        InputError: If a round is damaged or missing.
     """
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
     for number, round_ in enumerate(rounds, 1):
@@ -407,20 +415,20 @@ def read_rounds(store: Store) -> list[Round]:
 
 
 def read_seconds(store: Store) -> list[Round]:
-    """Returns the answers of second people, in the order of the rounds.
+    """Returns the second people's shares, in the order of the rounds.
 
     Raises:
-        InputError: if a file is damaged.
+        InputError: If a file is damaged.
     """
     return [Round(path, store) for path in sorted((store.folder / FOLDER).glob("second-*.jsonl"))]
 
 
 def open_round(store: Store, *, write: bool = False, second: bool = False) -> Round:
-    """Returns the round (or a second person's share of one) that waits for answers.
+    """Returns the open round, or the open share of a second person.
 
     Raises:
-        ScapoError: if no round is open.
-        InputError: if another process has it open for writing.
+        ScapoError: If no round is open.
+        InputError: If another process has opened the round for writing.
     """
     rounds = read_seconds(store) if second else read_rounds(store)
     if second and (not rounds or rounds[-1].state != "open"):
@@ -432,21 +440,21 @@ def open_round(store: Store, *, write: bool = False, second: bool = False) -> Ro
 
 
 def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[dict[str, Any]]:
-    """Ends a round: people's verdicts go into the store, and what the judge had wrong is listed.
+    """Ends a round: stores people's verdicts in the run and returns the errors of the judge.
 
-    Those of a second person stay beside the first one's: they go into no cell.
+    The verdicts of a second person are not stored in any cell.
 
     Args:
-        store: the run, open for writing.
-        round_: the round, open for writing.
-        abandon: end it although pairs are open; its answers are kept, but it gives no bounds.
+        store: Run, open for writing.
+        round_: Round, open for writing.
+        abandon: True to end the round although pairs are open. Its answers are kept, but it yields no bounds.
 
     Returns:
-        One record per cell in which a person and the judge differ: image_id, label, judge's and person's verdict
+        One record per cell for which person and judge differ: image_id, label, the verdicts of judge and person
         (1 present, 0 absent), the person's name, and the provenance of the judge's verdict (kind, prompt, judge).
 
     Raises:
-        ScapoError: if pairs are open.
+        ScapoError: If pairs are open.
     """
     if round_.open_pairs and not abandon:
         raise ScapoError(f"round {round_.number}: {len(round_.open_pairs):,} pairs have no answer yet")
@@ -482,19 +490,19 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
 
 
 def judged_matrix(store: Store) -> NDArray[np.int8]:
-    """Returns the current verdicts, (images, labels); excluded images are unknown."""
+    """Returns the (images, labels) current verdicts. Excluded images are unknown."""
     matrix: NDArray[np.int8] = np.where(store.included[:, None], store.matrix, np.int8(UNKNOWN))
     return matrix
 
 
 def people_cells(store: Store) -> NDArray[np.bool_]:
-    """Returns (images, labels) bool, true for cells whose verdict is a person's."""
+    """Returns an (images, labels) mask of the cells whose verdict comes from a person."""
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])
     return np.asarray(human[store.provenance_ids])
 
 
 def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
-    """Returns (images, labels) bool, true for cells that a person has seen, answers "unsure" included."""
+    """Returns an (images, labels) mask of the cells that a person has seen, including those answered "unsure"."""
     seen = people_cells(store)
     for round_ in rounds:
         seen_pairs = [k for k, answer in enumerate(round_.answers) if answer is not None and answer != "missing"]
@@ -503,8 +511,9 @@ def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
 
 
 def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
-    """Returns the provenance of the judge's latest verdict: a closing that was killed may have written the person's
-    after it.
+    """Returns the provenance of the judge's latest verdict on a cell.
+
+    The current verdict may already come from the person, if closing the round was interrupted.
     """
     current = store.provenance_of(row, label)
     if current is None or current.kind != "human":
@@ -515,7 +524,7 @@ def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
 
 
 def _matrix_hash(store: Store) -> str:
-    """Returns the hash of the image ids and labels that rows and columns stand for."""
+    """Returns a hash of the image ids and labels that the rows and columns represent."""
     return digest([*store.image_ids, "labels", *store.labels])
 
 
@@ -560,7 +569,11 @@ def _packed(array: NDArray[Any]) -> str:
 
 
 def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
-    """Returns that many bytes; raises ValueError if there are more or fewer, before they are all unpacked."""
+    """Decompresses exactly ``size`` bytes.
+
+    Raises:
+        ValueError: If the data has another size. Larger data is not decompressed completely.
+    """
     data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
     if len(data) != size:
         raise ValueError("a matrix of another size")

@@ -1,9 +1,9 @@
 """The local web page on which a person answers a round.
 
-It listens on 127.0.0.1 only, and three checks keep out other pages in the person's browser: every address begins
-with a random token; the Host header must be a loopback name (against DNS rebinding); requests that change anything must
-come from the page itself (Origin) as JSON. Pictures are served by row number, and only those that the round asks about.
-The judge's verdicts do not reach the page before the round is closed, so that they cannot sway the person.
+The server listens only on 127.0.0.1. Three checks reject requests from other pages in the person's browser. Every URL
+begins with a random token. The Host header must be a loopback name (against DNS rebinding). Requests that change data
+must be JSON and come from the page itself (Origin). Images are served by row number, and only if the round asks about
+them. The judge's verdicts are not sent to the page before the round is closed, so that they cannot bias the person.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _HEADERS = {
 
 
 class Refused(ScapoError):
-    """A request that is refused.
+    """An error for a rejected request.
 
     Args:
         status: HTTP status of the reply.
-        reason: reason, which the page shows.
+        reason: Reason that the page shows.
     """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
@@ -63,12 +63,13 @@ class Refused(ScapoError):
 
 
 def picture(path: str) -> tuple[bytes, str]:
-    """Returns a picture as browsers show it, and its MIME type: the file's own bytes, or a PNG of what they cannot
-    read.
+    """Returns an image in a format that browsers display, with its MIME type.
+
+    The result is the content of the file, or a PNG if browsers cannot read the format.
 
     Raises:
-        ImageFault: if the file is not found, or not a readable image.
-        MissingExtra: if the format needs Pillow and Pillow is not installed.
+        ImageFault: If the file is not found or is not a readable image.
+        MissingExtra: If the format requires Pillow, which is not installed.
     """
     data = images.file_bytes(path)
     for magic, mime in _SHOWN_AS_IS:
@@ -84,22 +85,22 @@ def picture(path: str) -> tuple[bytes, str]:
 
 
 class QcServer(ThreadingHTTPServer):
-    """Serves one round until it is shut down.
+    """A web server for one round, which runs until it is shut down.
 
     Args:
-        store: the run, open for reading; it is opened for writing only to close the round.
-        round_: the round, open for writing.
-        by: name of the person who answers.
-        port: port to listen on, 0 for any free one.
-        confidence: confidence of the bounds.
-        finished: called with the summary when the round has been closed.
+        store: Run, open for reading. The server opens the run for writing only to close the round.
+        round_: Round, open for writing.
+        by: Name of the person who answers.
+        port: Port to listen on. 0 selects a free port.
+        confidence: Confidence level of the bounds.
+        finished: Callback that receives the summary after the round has been closed.
 
     Attributes:
-        token: random part of every address.
-        url: address of the page, with the token.
+        token: Random part of every URL.
+        url: URL of the page, including the token.
 
     Raises:
-        OSError: if the port is taken.
+        OSError: If the port is in use.
     """
 
     daemon_threads = True
@@ -129,10 +130,10 @@ class QcServer(ThreadingHTTPServer):
         self._assets = {name: (folder.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
 
     def get(self, place: str) -> tuple[bytes, str]:
-        """Returns the body and MIME type of an address below the token.
+        """Returns the body and the MIME type of a path below the token.
 
         Raises:
-            Refused: if nothing is found there.
+            Refused: If the path does not exist.
         """
         if place in self._assets:
             body, mime = self._assets[place]
@@ -152,10 +153,10 @@ class QcServer(ThreadingHTTPServer):
         raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     def post(self, place: str, body: Any) -> tuple[bytes, str]:
-        """Carries out a request of the page.
+        """Executes a request of the page.
 
         Raises:
-            Refused: if it cannot be granted; nothing has changed.
+            Refused: If the request is rejected. Nothing is changed.
         """
         with self._turn:
             try:
@@ -202,7 +203,7 @@ class QcServer(ThreadingHTTPServer):
         }
 
     def _state(self) -> dict[str, Any]:
-        """Returns everything that the page shows; the judge's verdicts only once the round is closed."""
+        """Returns the data that the page shows. The judge's verdicts are included only after the round is closed."""
         store, pairs = self._store, self._round.draw.pairs
         used = list(dict.fromkeys(pairs.label_ids.tolist()))
         place = {label: k for k, label in enumerate(used)}
@@ -239,22 +240,22 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Serves an address of the page."""
+        """Answers a GET request."""
         self._respond(lambda place: self._server.get(place))
 
     def do_POST(self) -> None:
-        """Takes an answer, or ends the round."""
+        """Answers a POST request, which stores an answer or ends the round."""
         self._respond(lambda place: self._server.post(place, self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Does nothing: the terminal is the person's."""
+        """Does nothing, so that requests are not logged to the terminal."""
 
     @property
     def _server(self) -> QcServer:
         return cast(QcServer, self.server)
 
     def handle(self) -> None:
-        """Serves all requests of one connection; a browser that goes away is no fault."""
+        """Serves all requests of one connection. A dropped connection is not an error."""
         with suppress(ConnectionError):
             super().handle()
 
@@ -283,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _place(self) -> str:
-        """Returns the path below the token; refuses whoever is not this machine's browser with the token."""
+        """Returns the path below the token. Rejects requests with a wrong Host header or token."""
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
@@ -307,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shows(path: str) -> bool:
-    """Returns whether a picture can be read (to its last byte where Pillow is installed)."""
+    """Returns True if an image can be read, up to the last byte if Pillow is installed."""
     try:
         picture(path)
         images.check(path)

@@ -1,9 +1,9 @@
-"""Estimates from the rounds the errors of the matrix: those found, and bounds on the remaining ones, per label and
-overall.
+"""Estimates of the errors in the matrix: the errors found in rounds, and bounds on the remaining errors.
 
-A bound is about the current matrix, after people's verdicts were written into it: the interval's number of wrong cells
-at the last draw, less the errors that have been found and corrected since. The bounds of a label whose
-cells a judge has changed since its last draw are withheld, and so are the overall ones, until a fresh draw.
+The estimates are given per label and overall. A bound applies to the current matrix, which includes people's verdicts.
+It is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since then. If a
+judge has changed cells of a label since its last draw, the bounds of this label are omitted until a new draw, and so
+are the overall bounds.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from .rounds import (
 DEFAULT_CONFIDENCE = 0.99
 FORMAT = "scapo-qc-summary/1"
 SIDES = {"present": PRESENT, "absent": ABSENT}
-"""What the judge said -> verdict; a wrong ``present`` is a false positive, a wrong ``absent`` a false negative."""
+"""The judge's call -> verdict. A wrong ``present`` is a false positive, and a wrong ``absent`` is a false negative."""
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """The results of a draw, as (images, labels) masks; everything else is sums over them.
+    """The results of a draw as (images, labels) masks, from which all estimates are computed.
 
     Attributes:
-        judged: the verdicts at the time of the draw (1, 0, -1; not a mask).
-        eligible: cells that could be drawn.
-        checked: drawn cells with an answer yes, no or unsure.
-        random: checked cells of the labels' random draws.
-        present: checked cells of the draw among all present cells.
-        wrong: checked cells that the person calls otherwise than the judge.
-        unsure: checked cells with the answer unsure.
-        corrected: eligible cells found wrong, and so corrected, in this draw or since.
-        doubtful: cells outside ``eligible`` that are unsure from earlier rounds and so may be wrong.
+        judged: Verdicts at the time of the draw (1, 0 or -1; not a mask).
+        eligible: Cells that could be drawn.
+        checked: Drawn cells with the answer yes, no or unsure.
+        random: Checked cells in the labels' random draws.
+        present: Checked cells in the draw among all present cells.
+        wrong: Checked cells for which the person's answer differs from the judge's verdict.
+        unsure: Checked cells with the answer unsure.
+        corrected: Eligible cells that were found wrong, and corrected, in this draw or later.
+        doubtful: Cells outside ``eligible`` that may be wrong, because an earlier round answered unsure.
     """
 
     judged: NDArray[np.int8]
@@ -68,20 +68,28 @@ class _Sample:
 
 
 def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
-    """Returns the state of quality control, the content of ``qc/summary.json``.
+    """Returns the state of quality control, which is the content of ``qc/summary.json``.
+
+    Bounds are fractions of the current cells of the matrix.
 
     Args:
-        store: the run.
-        confidence: least probability with which each interval, on its own, holds after any number of rounds.
+        store: Annotation run.
+        confidence: Minimum probability with which each interval is valid after any number of rounds.
 
     Returns:
-        ``rounds``: one record each; ``second``: how far two people agree, by round (pairs on which they differ count
-        as unsure in the round and in all bounds); ``overall``: intervals of all cells (``error``), of the cells
-        called present that are absent (``false_positive``) and of the cells called absent that are present
-        (``false_negative``), or null with ``overall_missing`` saying why; ``labels``: the last two per label;
-        ``stale``: labels that a judge has changed since their last draw; ``refine``: labels with errors in the last
-        round; ``errors``: all cells found wrong; ``judges``: whose verdicts were checked. Bounds are fractions of the
-        cells that the matrix has now.
+        A dictionary with these keys, among others:
+
+        - ``rounds``: one record per round.
+        - ``second``: agreement of two people, per round. Pairs with different answers count as unsure in the round and
+          in all bounds.
+        - ``overall``: intervals for all wrong cells (``error``), for absent cells that are called present
+          (``false_positive``), and for present cells that are called absent (``false_negative``). If null,
+          ``overall_missing`` states the reason.
+        - ``labels``: intervals for false positives and false negatives, per label.
+        - ``stale``: labels that a judge has changed since their last draw.
+        - ``refine``: labels with errors in the last round.
+        - ``errors``: all cells that were found wrong.
+        - ``judges``: names of all judges in the run.
     """
     rounds = read_rounds(store)
     seconds = [agreement(rounds[second.number - 1], second) for second in read_seconds(store)]
@@ -132,17 +140,17 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """Agreement of a second person with the first on the pairs of a round that both have answered yes or no.
+    """Agreement of two people on the pairs of a round that both answered with yes or no.
 
     Attributes:
-        round: number of the round.
-        state: of the second person's share.
-        people: names of the first and of the second people.
-        pairs: number of pairs that were drawn for the second person.
-        both: number of pairs with yes or no from both.
-        agree: number of these with the same answer.
-        kappa: Cohen's kappa (1960); None if both gave one answer only.
-        disputed: pairs of the round with yes from one and no from the other, once the share is closed.
+        round: Number of the round.
+        state: State of the second person's share.
+        people: Names of the people who answered first, and of the people who answered second.
+        pairs: Number of pairs that were drawn for the second person.
+        both: Number of pairs that both people answered with yes or no.
+        agree: Number of pairs with equal answers.
+        kappa: Cohen's kappa (1960). The value is None if both people gave only one and the same answer.
+        disputed: Pairs with one yes and one no. The value is empty until the second person's share is closed.
     """
 
     round: int
@@ -163,8 +171,8 @@ def agreement(first: Round, second: Round) -> PeopleAgreement:
     """Returns the agreement of two people.
 
     Args:
-        first: the round.
-        second: the second person's share of it.
+        first: The round, answered by the first person.
+        second: The share of the round that a second person answered.
     """
     cells = [*zip(first.draw.pairs.rows.tolist(), first.draw.pairs.label_ids.tolist(), strict=True)]
     place = {cell: pair for pair, cell in enumerate(cells)}
@@ -192,7 +200,7 @@ def agreement(first: Round, second: Round) -> PeopleAgreement:
 
 
 def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
-    """Writes ``qc/summary.json``, which the data card copies, and returns it."""
+    """Writes ``qc/summary.json``, whose content the data card includes, and returns the summary."""
     summary = summarize(store, confidence=confidence)
     with atomic_write(summary_path(store)) as stream:
         stream.write(dump_json(summary) + b"\n")
@@ -200,10 +208,10 @@ def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> di
 
 
 def read_summary(store: Store) -> dict[str, Any]:
-    """Reads the file of :func:`write_summary`.
+    """Reads the summary that :func:`write_summary` wrote.
 
     Raises:
-        InputError: if the file cannot be read, or lacks what others rely on.
+        InputError: If the file cannot be read, or lacks required content.
     """
     path = summary_path(store)
     summary = read_json(path)
@@ -214,19 +222,19 @@ def read_summary(store: Store) -> dict[str, Any]:
 
 
 def summary_path(store: Store) -> Path:
-    """Returns the path of :func:`write_summary`."""
+    """Returns the path of ``qc/summary.json``."""
     return store.folder / FOLDER / "summary.json"
 
 
 def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
-    """Returns the command that asks the judge again about labels; None if there are no labels."""
+    """Returns the command that asks the judge about labels again, or None if there are no labels."""
     if not labels:
         return None
     return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"
 
 
 def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
-    """Returns the rounds that are some label's last one, or the last full one."""
+    """Returns the rounds that determine bounds: the last round of each label, and the last round over all labels."""
     latest: dict[int, Round] = {}
     for round_ in closed:
         latest.update(dict.fromkeys(round_.draw.labels, round_))
@@ -235,8 +243,9 @@ def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
 
 
 def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) -> dict[int, NDArray[np.bool_]]:
-    """Returns a mapping: round number -> (labels,) whether any cell but those of people differs from the round's
-    matrix.
+    """Returns, for each round number, a (labels,) mask of the labels with changed cells since the round.
+
+    Changes by people do not count.
     """
     judges = ~people_cells(store)
     return {round_.number: ((matrix != round_.draw.matrix) & judges).any(axis=0) for round_ in rounds}
@@ -276,7 +285,7 @@ def _cells(round_: Round, *answers: str) -> CellIndices:
 
 
 def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
-    """Cells that people call otherwise than a matrix does."""
+    """Returns the rows and columns of the cells for which people's answers differ from a matrix."""
     rows, labels = _cells(round_, "yes")
     absent = matrix[rows, labels] == ABSENT
     others, columns = _cells(round_, "no")
@@ -287,7 +296,7 @@ def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
 def _label_side(
     sample: _Sample, column: int, side: str, matrix: NDArray[np.int8], alpha: float, stale: bool
 ) -> dict[str, Any]:
-    """Returns the counts and bounds of one label's cells that the judge called present, or absent."""
+    """Returns the counts and bounds for the cells of one label that the judge called present, or absent."""
     of_side = sample.judged[:, column] == SIDES[side]
 
     def count(mask: NDArray[np.bool_]) -> int:
@@ -306,14 +315,18 @@ _NOTHING: dict[str, float | None] = {"low": None, "high": None}
 
 
 def _interval(low: float, high: float, corrected: int, cells: int) -> dict[str, float | None]:
-    """Bounds as fractions of the cells there are now; None for no cells."""
+    """Returns bounds as fractions of the current cells. The bounds are None if there are no cells."""
     if not cells:
         return _NOTHING
     return {"low": max(0.0, low - corrected) / cells, "high": min(1.0, max(0.0, high - corrected) / cells)}
 
 
 def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: int) -> dict[str, Any] | None:
-    """Errors and false negatives from the random draws, false positives from the draw among all present cells."""
+    """Returns the overall bounds.
+
+    Errors and false negatives are estimated from the random draws, and false positives from the draw among all present
+    cells.
+    """
     overall: dict[str, Any] = {"round": number, "alpha": alpha}
     sizes = sample.eligible.sum(axis=0), sample.random.sum(axis=0)
     strata = list(zip(*(size.tolist() for size in sizes), strict=True))
@@ -343,7 +356,7 @@ _KINDS = {"error": (PRESENT, ABSENT), "false_positive": (PRESENT,), "false_negat
 
 
 def _finite(wrong: int, unsure: int, checked: int, cells: int, alpha: float) -> tuple[float, float]:
-    """Bounds on wrong cells where unsure ones may be wrong."""
+    """Returns bounds on the number of wrong cells. The upper bound counts unsure cells as wrong."""
     return wrong_cells(wrong, checked, cells, alpha)[0], wrong_cells(wrong + unsure, checked, cells, alpha)[1]
 
 

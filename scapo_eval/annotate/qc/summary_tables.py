@@ -1,4 +1,4 @@
-"""The summary as tables of texts, for the terminal and for the data card."""
+"""The summary of quality control as text tables, for the terminal and the data card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .summary import SIDES
 
 SummaryTable = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Column headings, and rows."""
+"""Column headings and rows of a table."""
 
 KINDS = {
     "error": "cells that are wrong",
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def rounds_table(summary: dict[str, Any]) -> SummaryTable:
-    """Returns the rounds, one row each."""
+    """Returns a table with one row per round."""
     heads = ("round", "labels", "pairs", "answered", "unsure", "skipped", "errors", "state")
     rows = [
         [
@@ -34,9 +34,10 @@ def rounds_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
-    """Returns the bounds over all labels; None if they cannot be given (``overall_missing`` says why).
+    """Returns the table of the bounds over all labels, or None if there are no bounds (``overall_missing`` states the
+    reason).
 
-    Each counts the pairs of its own random draw: an error that another draw has found is in the rounds' errors only.
+    Each row counts only the pairs of its own random draw. Errors from other draws appear only in the table of rounds.
     """
     overall = summary["overall"]
     if overall is None:
@@ -56,7 +57,7 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
 
 
 def people_lines(summary: dict[str, Any]) -> list[str]:
-    """Returns one sentence on who answered each round, and one on the agreement of two people."""
+    """Returns sentences about the people who answered each round, and about the agreement of two people."""
     lines = []
     for round_ in summary["rounds"]:
         if round_["people"]:
@@ -75,7 +76,9 @@ def people_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def labels_table(summary: dict[str, Any]) -> SummaryTable:
-    """Returns the upper bounds of every label that was drawn; a star marks those that have changed since."""
+    """Returns the table of the upper bounds of every drawn label. A star marks labels that have changed since their
+    draw.
+    """
     heads = [head for side in SIDES for head in (f"called {side}", "wrong / checked", "at most")]
     rows = []
     for name, record in summary["labels"].items():
@@ -88,7 +91,7 @@ def labels_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def percent(value: float | None, *, up: bool) -> str:
-    """Returns a bound in percent, rounded outwards, with the digits that small ones need; ``n/a`` for no bound."""
+    """Returns a bound in percent, rounded outward, with more digits for small values. ``n/a`` if there is no bound."""
     if value is None:
         return "n/a"
     digits = 3 if 0 < value < 0.001 else 2
