@@ -749,7 +749,7 @@ BENCHMARK = Benchmark(
         "cap_weighted": "harmonic mean of 1 - hal_rate and cover_weighted",
         "named_rate": "claimed labels that a reference names",
         "named_words": "content words that a reference has, by rarity, mean of captions",
-        "cover_words": "content words of the references that the caption has, by rarity and share of references, mean",
+        "cover_words": "covered of covered and missed content words, by rarity and agreement of references, mean",
         "cap_people": "what people's ratings weigh together, mean of captions (docs/validity.md)",
     },
     frontiers=(

@@ -365,8 +365,8 @@ def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[ShownMetr
     if tests := test_of(rows):
         baselines = " and ".join(dict.fromkeys(row["baseline"] for row in rows))
         yield (
-            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: the best value, "
-            "where it is tested better than the baseline; the baseline itself, where every other is tested worse."
+            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: best and "
+            "significantly better than the baseline. A bold baseline is significantly better than all other systems."
         )
     for key, document in used.items():
         sizes = {system["name"]: system["n_images"] for system in document["systems"]}
