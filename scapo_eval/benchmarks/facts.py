@@ -323,7 +323,7 @@ def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescri
         trials = tuple(JudgeTrial(true, tuple(m[claim] for claim in claims)) for true in verified for m in matches)
     except UNFIT as error:
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
-    flags = tuple(claim in relevant for claim in claims)  # if a repeated claim is descriptive once, all of its occurrences are
+    flags = tuple(claim in relevant for claim in claims)  # repeated claims are descriptive if any occurrence is
     true = trials[0].true if trials else None
     return JudgedDescription(line, image, tuple(claims), flags, true, trials, references, None, Judging("foreign"))
 

@@ -1,15 +1,16 @@
-"""``cap_people``: one number per caption, joined from what is counted anyway as people's ratings suggest.
+"""``cap_people``, a joint score per caption that combines existing counts according to people's ratings.
 
-It is a product of terms, each raised to a fixed power (the card). The powers were fitted to ratings of one half of the
-images of THumB (and of Composite, for the card without references) and are frozen; docs/validity.md has the values on
-the other halves, and what the score is blind to. It is deterministic and needs no model.
+The score is a product of terms, each raised to a fixed power (the card). The powers were fitted to ratings for one half
+of the images of THumB (and of Composite, for the card without references) and are frozen. docs/validity.md reports the
+values for the other halves and the limitations of the score. The score is deterministic and requires no model.
 
-- *overlap*: F-score (recall counts :data:`BETA` times as much) of the content words of the caption and of the
-  references. A word weighs what it is rare among all images' references; in the references' favor also the square root
-  of the share of them that have it. Words that no reference has cost, so a longer caption does not gain by length.
-- *repetition*: ``1 / (1 + words said again / words of a reference)``.
-- *brevity*: 1, below :data:`SHORT` of the references' length falling with the number of words.
-- *faithful*: ``1 - absent labels / (claimed labels + 1)``, where a truth says what is absent.
+- *overlap*: F-score of the content words in the caption and in the references. Recall has :data:`BETA` times the weight
+  of precision. Each word is weighted by its rarity in the references of all images. For recall, the weight is also
+  multiplied by the square root of the share of references with the word. Words without a reference lower the score, so
+  longer captions have no advantage.
+- *repetition*: ``1 / (1 + repeated words / words of a reference)``.
+- *brevity*: 1 from :data:`SHORT` of the references' length, and proportional to the number of words below.
+- *faithful*: ``1 - absent labels / (claimed labels + 1)``, if the ground truth marks absences.
 - *cover*: ``(covered labels + 1) / (present labels + 1)``, if there are no references.
 """
 
@@ -28,24 +29,24 @@ from ..truths.references import ReferenceWords, WordCounts
 Term = Literal["overlap", "repetition", "brevity", "faithful", "cover"]
 
 BETA = 3.0
-"""Weight of the references' words against the caption's in the overlap."""
+"""Weight of recall (words of the references) relative to precision (words of the caption) in the overlap."""
 
 SHORT = 0.6
-"""Share of the references' length below which a caption is too short: it would gain by dropping articles."""
+"""Share of the references' length below which a caption is penalized, so that omitting articles gains nothing."""
 
 UNIT = 1_000_000
-"""Scores are counted in millionths, so that they add up exactly in any order."""
+"""Number of counting units in 1. Scores are counted in millionths, whose sums are exact in any order."""
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Card:
-    """The composition of a joint score.
+    """Composition of a joint score.
 
     Attributes:
-        name: which kinds of truth it needs.
-        powers: term -> exponent.
+        name: Required kinds of ground truth.
+        powers: Term -> exponent.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Card:
 
     @property
     def identity(self) -> str:
-        """For signatures: ``references+truth@1``."""
+        """Name and version for signatures, for example ``references+truth@1``."""
         return f"{self.name}@{VERSION}"
 
 
@@ -65,7 +66,7 @@ CARDS = {
         Card("truth", {"cover": 0.25, "faithful": 2.0}),
     )
 }
-"""The cards, by what there is to hold a caption against."""
+"""Cards by the available kinds of ground truth."""
 
 
 def card_of(*, references: bool, truth: bool) -> Card:
@@ -74,13 +75,14 @@ def card_of(*, references: bool, truth: bool) -> Card:
 
 
 class WordScores(NamedTuple):
-    """A caption against the words of its image's references, fractions in [0, 1].
+    """Comparison of a caption with the words of its image's references, as fractions in [0, 1].
 
     Attributes:
-        named: of the caption's content words, by rarity: the share that a reference has.
-        covered: of the references' content words, by rarity and share of references: the share that the caption has.
-        repetition: 1 if no word is said again, towards 0 the more are.
-        brevity: 1 for a caption that is not much shorter than the references, towards 0 the shorter it is.
+        named: Share of the caption's content words that occur in a reference, weighted by rarity.
+        covered: Share of the references' content words that occur in the caption, weighted by rarity and by the share
+            of references.
+        repetition: 1 if no word is repeated, decreasing toward 0 with more repetitions.
+        brevity: 1 unless the caption is much shorter than the references, decreasing toward 0 for shorter captions.
     """
 
     named: float
@@ -90,18 +92,20 @@ class WordScores(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """F-score of the two, recall counting BETA times as much; 0 if one is 0."""
+        """F-score of ``named`` and ``covered``, in which ``covered`` has BETA times the weight. The value is 0 if one
+        of them is 0.
+        """
         total = BETA**2 * self.named + self.covered
         return (1 + BETA**2) * self.named * self.covered / total if total else 0.0
 
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """Returns a caption against the references of its image; None if these have no content word.
+    """Compares a caption with the references of its image. Returns None if the references contain no content words.
 
     Args:
-        words: of all images' references.
-        image: canonical id; it must have references.
-        caption: the text.
+        words: Words of all images' references.
+        image: Canonical image id with references.
+        caption: Text of the caption.
     """
     counts: WordCounts = words.of(image, caption)
     if not counts.named:
@@ -110,7 +114,7 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
     content = content_words(caption_words)
     rarity = {word: words.rarity(word) for word in (*counts.named, *content)}
     weight = {word: rarity[word] * (n / counts.n) ** 0.5 for word, n in counts.named.items()}
-    shared = sorted(content & counts.named.keys())  # sorted: sums of fractions depend on their order
+    shared = sorted(content & counts.named.keys())  # sorted, since float sums depend on the order
     content_rarity = sum(rarity[word] for word in sorted(content))
     return WordScores(
         named=sum(rarity[word] for word in shared) / content_rarity if content_rarity else 0.0,
@@ -121,8 +125,9 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions; NaN if their references have no
-    word.
+    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions.
+
+    The values are NaN if the references contain no content words.
     """
     terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):
@@ -132,14 +137,14 @@ def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequen
 
 
 def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns the product of the terms, each to its power.
+    """Returns the product of the terms, each raised to its power.
 
     Args:
-        card: the powers.
-        terms: (n,) fractions of every term of the card.
+        card: Powers of the terms.
+        terms: (n,) fractions for every term of the card.
 
     Returns:
-        (n,) scores in [0, 1]; NaN if a term has no value.
+        (n,) scores in [0, 1], with NaN if a term has no value.
     """
     product = np.ones(())
     for term, power in card.powers.items():
