@@ -119,7 +119,8 @@ class GeneralPolicy(Policy):
 
 
 class _Decoding:
-    """Implementation of :class:`scapo_train.families.policy.Decoding` that reads the prompt once and needs no padding.
+    """Implementation of :class:`scapo_train.families.policy.Decoding` that reads the prompt once and needs no
+    padding.
     """
 
     def __init__(self, policy: GeneralPolicy, prompt: Prompt, group: int, device: torch.device) -> None:

@@ -152,7 +152,8 @@ class SharedPolicy(Policy):
 
 
 class _Decoding:
-    """Implementation of :class:`~scapo_train.families.policy.Decoding` with left-padded prompts, shared within a group.
+    """Implementation of :class:`~scapo_train.families.policy.Decoding` with left-padded prompts, shared within a
+    group.
     """
 
     def __init__(

@@ -76,7 +76,8 @@ class Pass:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in the forward pass. The last token of each response is omitted because it predicts nothing.
+        """Number of tokens in the forward pass. The last token of each response is omitted because it predicts
+        nothing.
         """
         return self.prompts * self.prompt + self.responses * (self.length - 1)
 
@@ -111,7 +112,8 @@ class Pass:
 
     @staticmethod
     def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
-        """Returns the largest pass of :class:`scapo_train.preference.trainer.PreferenceTrainer`, which has whole pairs.
+        """Returns the largest pass of :class:`scapo_train.preference.trainer.PreferenceTrainer`, which has whole
+        pairs.
         """
         count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
         return Pass(count * read[0], count * read[1], prompt, length)

@@ -198,7 +198,8 @@ class Memory(GpuShare):
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
     def _forward(self) -> dict[str, float]:
-        """Returns the largest memory of a forward pass without gradients: a layer's MLP, its attention, or the logits.
+        """Returns the largest memory of a forward pass without gradients: a layer's MLP, its attention, or the
+        logits.
         """
         kinds = []
         for batch in self.passes:

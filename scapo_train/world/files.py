@@ -59,7 +59,8 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
 
 def settings(world: World, folder: Path) -> Config:
-    """Returns the common settings of all runs in a world: the settings of the paper, adapted to the size of the world.
+    """Returns the common settings of all runs in a world: the settings of the paper, adapted to the size of the
+    world.
     """
     return Config(
         run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),

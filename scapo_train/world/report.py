@@ -212,7 +212,8 @@ def _spread(grid: NDArray[np.float64]) -> str:
 
 
 def write(world: World, folder: Path) -> str:
-    """Writes ``table.md``, ``results.json`` and ``dynamics.png`` for all trials in the folder, and returns the tables.
+    """Writes ``table.md``, ``results.json`` and ``dynamics.png`` for all trials in the folder, and returns the
+    tables.
     """
     entries = outcomes(folder)
     text = "\n\n".join(filter(None, (table(entries), differences(entries), kernels_table(entries))))

@@ -195,7 +195,8 @@ class Gradients:
         }
 
     def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns the (schemes, parts, parameters) gradients of a batch, which depends only on the seed and its number.
+        """Returns the (schemes, parts, parameters) gradients of a batch, which depends only on the seed and its
+        number.
         """
         trainer = self.trainer
         config, trainer.step = trainer.config, number
