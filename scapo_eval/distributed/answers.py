@@ -81,7 +81,7 @@ class Replies(Counted[Run]):
         try:
             return pa.concat_tables([self.part(source, kind), self.table(_count_rows(source))])
         except InputErrors as error:
-            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one error may represent several faults
+            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may represent several
             faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
             return self.table([("total", b"faults", error.total), *faults])
         except InputError as error:
