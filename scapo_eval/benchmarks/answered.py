@@ -50,12 +50,12 @@ class AnsweredQuestion:
 
 
 READING: Mapping[str, Option] = {
-    "parser": Option(choices=tuple(PARSERS), help="Whose rule reads yes or no out of an answer."),
-    "yes": Option(repeated=True, metavar="WORD", help="A further word for yes (oui, ja...)."),
-    "no": Option(repeated=True, metavar="WORD", help="A further word for no (non, nein...)."),
-    "model": Option(metavar="NAME", help="The model to score where a file mixes several."),
+    "parser": Option(choices=tuple(PARSERS), help="Rule for parsing yes or no."),
+    "yes": Option(repeated=True, metavar="WORD", help="Additional word for yes (oui, ja...)."),
+    "no": Option(repeated=True, metavar="WORD", help="Additional word for no (non, nein...)."),
+    "model": Option(metavar="NAME", help="Model to score if a file contains several."),
     "per_answer": Option(
-        file="written", metavar="FILE", help="Write what each answer says as JSON Lines (one file only)."
+        file="written", metavar="FILE", help="Write the parsed answers as JSON Lines (one file only)."
     ),
 }
 """Options for parsing answers."""

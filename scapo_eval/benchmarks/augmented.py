@@ -107,18 +107,18 @@ BENCHMARK = Benchmark(
 
     The first file is the baseline, for example: base.jsonl base_described.jsonl ours_described.jsonl. AMBER's positive
     class is "no", that of the others "yes". The published discriminative values of SCAPO are description-augmented:
-    set your own beside them only if they are.
+    compare only description-augmented values with them.
     """,
     score=_score,
     files="answers",
     metavar="PLAIN AUGMENTED...",
     options={
-        "benchmark": Option(choices=KNOWN, help="What was asked."),
-        "data": Option(file="read", metavar="PATH", help="The benchmark's data, where its verb takes --data."),
+        "benchmark": Option(choices=KNOWN, help="Benchmark of the questions."),
+        "data": Option(file="read", metavar="PATH", help="Data of the benchmark, if its verb has --data."),
         "questions": Option(
-            file="read", repeated=True, metavar="FILE", help="Files of questions, where its verb takes --questions."
+            file="read", repeated=True, metavar="FILE", help="Question files, if its verb has --questions."
         ),
-        "parser": Option(metavar="NAME", help="Whose rule reads yes or no.  [default: the benchmark's]"),
+        "parser": Option(metavar="NAME", help="Rule for parsing yes or no.  [default: the benchmark's]"),
     },
     one_process="two files of answers side by side are",
 )

@@ -735,10 +735,10 @@ def score(
 BENCHMARK = Benchmark(
     name="capscore",
     title="Captions",
-    help="""Scores caption files; several are compared with the first.
+    help="""Scores caption files. Several files are compared with the first.
 
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
-    (docs/data.md), plain, .gz or .zst; - is standard input. Captions of a billion: docs/scale.md.
+    (docs/data.md), plain, .gz or .zst; - is standard input. For a billion captions, see docs/scale.md.
     """,
     headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: capscore_metrics(
@@ -782,7 +782,7 @@ BENCHMARK = Benchmark(
         "truth": Option(
             file="read",
             metavar="FILE",
-            help="What is in the images; without it (and --references) every record needs 'objects'.",
+            help="Ground truth. Without it and --references, every record needs 'objects'.",
         ),
         "vocabulary": Option(
             file="read",
@@ -792,18 +792,18 @@ BENCHMARK = Benchmark(
         "references": Option(
             file="read",
             metavar="FILE",
-            help="Reference captions, as truth (or beside --truth) and as weights: adds cover_weighted, cover_words and"
-            " cap_people.",
+            help="Reference captions, used as ground truth (alone or with --truth) and as weights. Adds"
+            " cover_weighted, cover_words and cap_people.",
         ),
-        "leave_out_self": Option(help="Hold a caption that is one of the references against the others."),
-        "unnamed": Option(choices=UNNAMED, help="What a label is that no reference names.  [default: unknown]"),
+        "leave_out_self": Option(help="Compare a caption that is one of the references only with the others."),
+        "unnamed": Option(choices=UNNAMED, help="State of labels that no reference names.  [default: unknown]"),
         "weights": Option(
             file="read",
             metavar="FILE",
             help="Weights of labels for cover_weighted: COCO's instances (by area), or image_id and weights per line.",
         ),
-        "people": Option(help="Also cap_people (docs/validity.md); --references always bring it."),
-        "dopa": Option(file="read", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."),
+        "people": Option(help="Add cap_people (docs/validity.md). --references always adds it."),
+        "dopa": Option(file="read", metavar="MATRIX", help="DOPA matrix, which adds the *_dagger metrics."),
         "dopa_vocabulary": Option(file="read", metavar="NAME|FILE", help="Vocabulary of --dopa."),
         "per_caption": Option(
             file="written",

@@ -287,10 +287,10 @@ def _score(
 BENCHMARK = Benchmark(
     name="claimscore",
     title="Claims",
-    help="""Scores claims of presence, count, attribute, relation and text; several files are compared with the first.
+    help="""Scores claims of presence, count, attribute, relation and text. Several files are compared with the first.
 
-    CAPTIONS are what scapo-eval score reads. --scenes says what is in the images: COCO's instances or a scene
-    graph (docs/claims.md); --truth what is present, where another file says that.
+    CAPTIONS are files that scapo-eval score reads. --scenes is the ground truth: COCO's instances or a scene graph
+    (docs/claims.md). --truth is the ground truth of presence, if it is in another file.
     """,
     headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: claim_metrics(_kinds_in(columns)),
@@ -313,12 +313,12 @@ BENCHMARK = Benchmark(
     captions=True,
     scoring=True,
     options={
-        "truth": Option(file="read", metavar="FILE", help="What is present in the images.  [default: by --scenes]"),
+        "truth": Option(file="read", metavar="FILE", help="Ground truth of presence.  [default: from --scenes]"),
         "scenes": Option(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="What is in the images: COCO's instances, Visual Genome, a scene graph; the first that knows decides.",
+            help="Ground truth: COCO's instances, Visual Genome, or scene graphs, in the order of lookup.",
         ),
         "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),

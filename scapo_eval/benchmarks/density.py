@@ -224,7 +224,7 @@ BENCHMARK = Benchmark(
     title="Density",
     help="""Objects per response (all, supported, hallucinated) and subsentences (all, and with such objects).
 
-    ROLLOUTS are what scapo-eval reward reads. Several annotations side by side:
+    ROLLOUTS are files that scapo-eval reward reads. To compare several annotations:
 
     scapo-eval density rollouts.jsonl --truth instances.json --vocabulary coco80 --truth dopa.npz --vocabulary dopa160
     """,
@@ -245,15 +245,15 @@ BENCHMARK = Benchmark(
     takes=("rollouts", "captions"),
     scoring=True,
     options={
-        "truth": Option(file="read", repeated=True, metavar="FILE", help="What is in the images; once per vocabulary."),
+        "truth": Option(file="read", repeated=True, metavar="FILE", help="Ground truth, once per vocabulary."),
         "vocabulary": Option(
             file="read",
             repeated=True,
             metavar="NAME|FILE",
-            help=f"Labels and their aliases, in the order of the truths.  [default: {DEFAULT_VOCABULARY}]",
+            help=f"Labels and their aliases, in the order of --truth.  [default: {DEFAULT_VOCABULARY}]",
         ),
-        "rule": Option(choices=RULES, help="How responses are cut."),
-        "calibrate": Option(help="Show every rule, to choose one by your own responses."),
+        "rule": Option(choices=RULES, help="Segmentation rule for responses."),
+        "calibrate": Option(help="Show every rule, to select one for your responses."),
     },
     one_process="a sample of responses, under every rule side by side, is",
 )

@@ -443,8 +443,8 @@ BENCHMARK = Benchmark(
     title="Claims",
     help="""Scores the claims of descriptions: precision, recall, F1, DCScore, CAPEval's C and P.
 
-    VERDICTS are what scapo-eval judge facts wrote (claims, verified, matched, references, answers), files of facts
-    (facts, verified), or DeCapBench's output (a file, or its folder); several are compared with the first.
+    VERDICTS are files from scapo-eval judge facts (claims, verified, matched, references, answers), files of facts
+    (facts, verified), or DeCapBench's output (a file, or its folder). Several files are compared with the first.
     """,
     metric_set=lambda columns: of_version(METRICS, columns, former=COLUMNS_0_2),
     metric_names={

@@ -270,7 +270,7 @@ def _score(systems: Systems) -> list[Run]:
 BENCHMARK = Benchmark(
     name="faithscore",
     title="FaithScore",
-    help="""Scores verified atomic facts; several systems are compared with the first.
+    help="""Scores verified atomic facts. Several systems are compared with the first.
 
     FILEs are records with facts and verified (lists or counts) and optionally id, image_id and setting, or
     FaithScore's own atomic_facts and fact_scores. Files under one SYSTEM are one system, for example

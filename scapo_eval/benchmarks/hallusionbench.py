@@ -576,7 +576,7 @@ def _metrics_of(columns: Sequence[str]) -> MetricSet:
 BENCHMARK = AnsweredBenchmark(
     name="hallusionbench",
     title="HallusionBench",
-    help="""Scores HallusionBench answers per question, figure and pair; several files are compared with the first.
+    help="""Scores HallusionBench answers per question, figure and pair. Several files are compared with the first.
 
     ANSWERS are the official result file (model_prediction), VLMEvalKit's or lmms-eval's predictions, or own JSON
     Lines with ids such as VD/illusion/1/0/0/0.
@@ -622,11 +622,11 @@ BENCHMARK = AnsweredBenchmark(
     score=_score,
     options={
         "questions": Option(
-            file="read", repeated=True, metavar="FILE", help="HallusionBench.json; without it the answers' own labels."
+            file="read", repeated=True, metavar="FILE", help="HallusionBench.json.  [default: labels in the answers]"
         ),
         "text_only": Option(
             choices=get_args(TextOnly),
-            help="Questions asked without a figure: in (1,129 questions), out (951), or in if any is answered.",
+            help="Questions without a figure: in (1,129 questions), out (951 questions), or in if any is answered.",
         ),
         **READING,
     },

@@ -308,7 +308,7 @@ def _score(systems: Systems) -> list[Run]:
 BENCHMARK = Benchmark(
     name="mmhal",
     title="MMHal-Bench",
-    help="""Scores MMHal-Bench ratings; several files are compared with the first.
+    help="""Scores MMHal-Bench ratings. Several files are compared with the first.
 
     RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.

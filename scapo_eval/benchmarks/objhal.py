@@ -464,9 +464,9 @@ def _score(
 BENCHMARK = Benchmark(
     name="objhal",
     title="Object HalBench",
-    help="""Scores Object HalBench: CHAIR per response and per mention, and recall; several files are compared.
+    help="""Scores Object HalBench: CHAIR per response and per mention, and recall. Several files are compared.
 
-    CAPTIONS are what scapo-eval judge objhal wrote, or captions in any layout, whose objects the profile then finds.
+    CAPTIONS are files from scapo-eval judge objhal, or captions in any layout, whose objects the profile finds.
     The benchmark's synonym list is synonyms_refine.txt of its repository (--profile reference --synonyms FILE).
     """,
     metric_set=lambda columns: METRICS,
@@ -487,13 +487,13 @@ BENCHMARK = Benchmark(
     options={
         "objects": Option(
             choices=get_args(ObjectSource),
-            help="Who says which words are objects: the judge (judge objhal), or the profile; auto: the judge where it "
-            "did.",
+            help="Source of the object words: the judge (judge objhal) or the profile. auto uses the judge's lists if "
+            "there are any.",
         ),
         "names": Option(
             choices=get_args(NameRule),
-            help="How a listed name becomes objects: as the profile reads a caption, or in runs of nouns, as the "
-            "benchmark's script does (--profile opera).",
+            help="Conversion of listed names to objects: as the profile reads captions, or in runs of nouns like the "
+            "benchmark's script (--profile opera).",
         ),
         **OBJECTS,
     },

@@ -374,7 +374,7 @@ def _name_of(metric: str) -> str | None:
 BENCHMARK = YesNoBenchmark(
     name="phd",
     title="PhD",
-    help="""Scores answers to PhD; several files are compared with the first.
+    help="""Scores answers to PhD. Several files are compared with the first.
 
     ANSWERS are own JSON Lines with ids as --prompts writes them (phd/MODE/IMAGE/yes), or with mode, image and
     question.
@@ -394,7 +394,7 @@ BENCHMARK = YesNoBenchmark(
     listed="",
     options={
         "data": Option(
-            file="read", metavar="FILE", help="PhD's data.json; without it the answers' own labels, modes and tasks."
+            file="read", metavar="FILE", help="PhD's data.json.  [default: labels, modes and tasks in the answers]"
         ),
         "prompts": Option(
             file="written",

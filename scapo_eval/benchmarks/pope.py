@@ -247,7 +247,7 @@ def pope(
 BENCHMARK = YesNoBenchmark(
     name="pope",
     title="POPE",
-    help="""Scores POPE answers; several files are compared with the first.
+    help="""Scores POPE answers. Several files are compared with the first.
 
     ANSWERS are own JSON Lines, POPE's own answers, or files of LLaVA, lmms-eval, VLMEvalKit.
     """,
@@ -264,7 +264,7 @@ BENCHMARK = YesNoBenchmark(
             file="read",
             repeated=True,
             metavar="FILE...",
-            help="POPE's question files, one per category; without them the answers' own labels.",
+            help="POPE's question files, one per category.  [default: labels in the answers]",
         ),
         **READING,
         **UNPARSED,

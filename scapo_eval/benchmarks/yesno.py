@@ -509,14 +509,15 @@ def yesno(
 
 UNPARSED = {
     "unparsed": Option(
-        choices=get_args(Unparsed), help="An answer that says neither is wrong, or omitted from every metric."
+        choices=get_args(Unparsed),
+        help="Answers that are neither yes nor no: count as wrong, or omit from all metrics.",
     )
 }
 
 BENCHMARK = YesNoBenchmark(
     name="yesno",
     title="Yes/no",
-    help="""Scores yes/no answers by the labels of their questions; several files are compared with the first.
+    help="""Scores yes/no answers by the labels of their questions. Several files are compared with the first.
 
     ANSWERS are own JSON Lines (id, response) or files of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
     """,
@@ -533,7 +534,7 @@ BENCHMARK = YesNoBenchmark(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="Ids and labels; without it the answers' own labels.",
+            help="File of ids and labels.  [default: labels in the answers]",
         ),
         **READING,
         **UNPARSED,

@@ -74,9 +74,7 @@ def _prices(command: Command) -> Command:
         click.option(
             "--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million completion tokens."
         ),
-        click.option(
-            "--forecast", is_flag=True, help="Make only the first few calls, to say what all of them would cost."
-        ),
+        click.option("--forecast", is_flag=True, help="Make only the first few calls, and forecast the total cost."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -92,11 +90,15 @@ def _prices(command: Command) -> Command:
     type=OUTPUT,
     required=True,
     metavar="FILE.jsonl",
-    help="The list of images; FILE.card.json beside.",
+    help="List of images, with FILE.card.json.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
 @click.option(
-    "--exclude", type=INPUT, multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders."
+    "--exclude",
+    type=INPUT,
+    multiple=True,
+    metavar="EVAL",
+    help="Exclude its images: ground truth, captions, lists, folders.",
 )
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 def sample_command(
@@ -116,22 +118,24 @@ _prompts = click.option(
     type=click.Choice(["own", "paper"]),
     default="own",
     show_default=True,
-    help="This project's texts, or the SCAPO paper's word by word (coarse; refine: book; chair,bench).",
+    help="The project's prompts, or those of the SCAPO paper (coarse; refine: book; chair,bench).",
 )
 
 
 @command.command("coarse")
 @click.argument("images", type=INPUT, nargs=-1, required=True)
-@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if need be.")
+@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if necessary.")
 @click.option("--vocabulary", type=INPUT, default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
-@click.option("--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Cheaper, less exact.")
-@click.option("--prompt", metavar="FILE", help="Your own text ({object} is the label).")
+@click.option(
+    "--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Higher: cheaper, less exact."
+)
+@click.option("--prompt", metavar="FILE", help="Custom prompt ({object} is the label).")
 @_prompts
 @shard_option
 @click.option(
-    "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers as fast as this one."
+    "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers with the same speed."
 )
 @click.option("--price-hour", type=click.FloatRange(0), metavar="X", help="Price of an hour of one server.")
 @_prices
@@ -194,25 +198,29 @@ def coarse_command(
 
 @command.command("refine")
 @click.argument("run")
-@click.option("--labels", metavar="A,B,...", default="", help="Ask these again, by the general label prompt.")
-@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Ask a label again, by your own prompt.")
+@click.option(
+    "--labels", metavar="A,B,...", default="", help="Ask about these labels again, with the general label prompt."
+)
+@click.option(
+    "--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Ask about a label again, with a custom prompt."
+)
 @click.option(
     "--joint",
     multiple=True,
     metavar="A,B[=FILE]",
-    help="Ask labels that get mixed up together, in one call: by the general joint prompt, or by your own.",
+    help="Ask about confused labels in one call, with the general joint prompt or a custom one.",
 )
 @click.option(
-    "--cells", type=INPUT, metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels."
+    "--cells", type=INPUT, metavar="FILE", help="Ask only about the cells in this list (from `annotate mine`)."
 )
 @click.option(
     "--vocabulary",
     type=INPUT,
     metavar="FILE",
-    help="Take definitions from this file (with the run's labels and aliases).",
+    help="Use definitions from this file (with the labels and aliases of the run).",
 )
-@click.option("--reason", default="", help="Why they are asked again, for the history.")
-@click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: the last one]")
+@click.option("--reason", default="", help="Reason for asking again, for the history.")
+@click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: last round]")
 @_prompts
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
@@ -431,7 +439,7 @@ def _round(store: Store, given: int | None) -> int:
 @command.command("finalize")
 @click.argument("run")
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
-@click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of refusing.")
+@click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of raising an error.")
 @click.option(
     "--license", "--licence", "license_", default="", metavar="TEXT",
     help="License of the matrix, for the card, for example CC-BY-4.0.",

@@ -34,7 +34,7 @@ CONFIDENCE = click.option(
 )  # fmt: skip
 BY = click.option("--by", metavar="NAME", help="Name of the person who answers.  [default: your user name]")
 
-SECOND = click.option("--second", is_flag=True, help="The second person's share (draw --second).")
+SECOND = click.option("--second", is_flag=True, help="Use the second person's share (draw --second).")
 
 
 @click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,20 +51,22 @@ def command() -> None:
 @click.option("--random", type=click.IntRange(1), default=DEFAULT_RANDOM, show_default=True, help="Pairs per label.")
 @click.option(
     "--present", type=click.IntRange(1), metavar="N",
-    help=f"Pairs among all that the judge calls present.  [default: {PRESENT_PER_LABEL} for each label]",
+    help=f"Number of pairs among all present cells.  [default: {PRESENT_PER_LABEL} for each label]",
 )  # fmt: skip
 @click.option(
     "--at-least", type=click.IntRange(0), default=DEFAULT_AT_LEAST, show_default=True,
-    help="Pairs of each label that the judge calls present; what the other draws lack is added.",
+    help="Minimum number of present pairs per label, including the other draws.",
 )  # fmt: skip
-@click.option("--labels", metavar="A,B", help="Only these: checks a refinement; the overall bounds need all labels.")
-@click.option("--failing", is_flag=True, help="Only the labels with errors in the last finished round.")
-@click.option("--undecided", is_flag=True, help="Ask instead for every cell without a readable verdict.")
+@click.option(
+    "--labels", metavar="A,B", help="Draw only these labels, to check a refinement. Overall bounds require all labels."
+)
+@click.option("--failing", is_flag=True, help="Draw only the labels with errors in the last finished round.")
+@click.option("--undecided", is_flag=True, help="Draw instead every cell without a readable verdict.")
 @click.option(
     "--second", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
-    help="Instead: a share of the last round's pairs, for a second person (serve --second).",
+    help="Draw instead a share of the last round's pairs, for a second person (serve --second).",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Recorded in the round.")
+@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of the draw.")
 def draw(
     run: str,
     random: int,
@@ -150,8 +152,8 @@ def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confi
 
 @command.command()
 @click.argument("run")
-@click.option("--json", "as_json", is_flag=True, help="Print qc/summary.json as it would be written now.")
-@click.option("--errors", "list_errors", is_flag=True, help="List every cell found wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print the current content of qc/summary.json.")
+@click.option("--errors", "list_errors", is_flag=True, help="List all errors.")
 @CONFIDENCE
 def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> None:
     """Lists the rounds, the errors, and bounds on the remaining errors.
@@ -207,7 +209,7 @@ def import_(run: str, answers: str, by: str | None, second: bool) -> None:
 
 @command.command()
 @click.argument("run")
-@click.option("--abandon", is_flag=True, help="End the round with pairs still open: answers are kept, no bounds.")
+@click.option("--abandon", is_flag=True, help="End the round with open pairs. Answers are kept, without bounds.")
 @SECOND
 @CONFIDENCE
 def close(run: str, abandon: bool, second: bool, confidence: float) -> None:

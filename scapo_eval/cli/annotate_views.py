@@ -42,10 +42,12 @@ from .screen import SafeConsole
     type=click.IntRange(1),
     default=2,
     show_default=True,
-    help="Least number of rollouts that must contradict.",
+    help="Minimum number of contradicting rollouts.",
 )
-@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Cells, labels, phrases to show.")
-@click.option("--words/--no-words", default=True, help="Look for mentions that the vocabulary does not have.")
+@click.option(
+    "--top", type=click.IntRange(0), default=15, show_default=True, help="Number of cells, labels and phrases to show."
+)
+@click.option("--words/--no-words", default=True, help="Search for mentions outside the vocabulary.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def mine_command(
     run: str, rollouts: tuple[str, ...], output: str | None, min_rollouts: int, top: int, words: bool, as_json: bool
@@ -147,10 +149,12 @@ def _percent(share: float | None) -> str:
 
 @click.command("lint")
 @click.argument("run", required=False)
-@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="The labels, without a RUN.  [default: dopa160]")
-@click.option("--coarse", "coarse_file", metavar="FILE", help="A coarse prompt of your own.")
-@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="A label-specific prompt.")
-@click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="A joint prompt.")
+@click.option(
+    "--vocabulary", type=INPUT, metavar="NAME|FILE", help="Vocabulary, if there is no RUN.  [default: dopa160]"
+)
+@click.option("--coarse", "coarse_file", metavar="FILE", help="Custom coarse prompt.")
+@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Label-specific prompt.")
+@click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="Joint prompt.")
 def lint_command(
     run: str | None, vocabulary: str | None, coarse_file: str | None, own: tuple[str, ...], joint: tuple[str, ...]
 ) -> int:
@@ -196,7 +200,7 @@ def lint_command(
 @click.argument("run")
 @click.argument("reference")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Labels to show.")
+@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Number of labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
     """Compares RUN with REFERENCE on the cells judged in both (several labels per call and one, or two judges)."""
     comparison = compare(Store.open(run), Store.open(reference))

@@ -32,9 +32,17 @@ compare them with those of --describe only.
 @click.argument("questions", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Answers as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
-@click.option("--describe", "self_describe", is_flag=True, help="Describe each image first, and answer with that.")
 @click.option(
-    "--descriptions", type=INPUT, metavar="FILE", help="Answer with these descriptions (captions JSON Lines)."
+    "--describe",
+    "self_describe",
+    is_flag=True,
+    help="Describe each image first, and include the description in the prompt.",
+)
+@click.option(
+    "--descriptions",
+    type=INPUT,
+    metavar="FILE",
+    help="Include these descriptions in the prompts (captions as JSON Lines).",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions.")
 @shard_option

@@ -92,13 +92,12 @@ def cluster_options(command: Command) -> Command:
         click.option(
             "--address",
             metavar="ADDRESS",
-            help="With --engine: the cluster (auto, ray://HOST:10001).  [default: one here]",
+            help="With --engine: address of the cluster (auto, ray://HOST:10001).  [default: local cluster]",
         ),
         click.option(
             "--on-bad-file",
             type=click.Choice(["fail", "skip"]),
-            help="With --engine: files that cannot be read are an error, or are omitted, counted and named."
-            "  [default: fail]",
+            help="With --engine: unreadable files are an error, or are omitted and reported.  [default: fail]",
         ),
     ]
     return with_options(command, options, "cluster", Cluster)

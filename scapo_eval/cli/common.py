@@ -38,13 +38,13 @@ def add_common_options(command: click.Command) -> None:
             click.Option(
                 ["--max-decoded"], type=_Size(), metavar="SIZE", expose_value=False, is_eager=True,
                 callback=_setting(limit_decoded),
-                help="What a file may hold when it is read whole, or unpacked.  [default: 4GiB; compressed files 50 "
-                "times their size, or 32MiB]",
+                help="Size limit for files that are read as a whole, after decompression.  [default: 4GiB; for "
+                "compressed files 50 times their size, or 32MiB]",
             ),
             click.Option(
                 ["--guard-cells/--plain-cells"], default=True, expose_value=False, is_eager=True,
                 callback=_setting(guard_cells),
-                help="In CSV and TSV, put ' before a text that a spreadsheet would take for a formula.  [default: "
+                help="In CSV and TSV, put ' before texts that a spreadsheet would treat as formulas.  [default: "
                 "guard]",
             ),
         ]  # fmt: skip

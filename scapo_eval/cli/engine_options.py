@@ -93,7 +93,7 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
     """
     option = partial(click.option, show_default=True)
     options: list[Callable[[Any], Any]] = [
-        option("--engine", type=click.Choice(ENGINES), default="openai", help="What runs the model."),
+        option("--engine", type=click.Choice(ENGINES), default="openai", help="Engine that runs the model."),
         option(
             "--model", required=True, metavar="NAME", help="Name of the model on the server or the hub, or its folder."
         ),
@@ -107,23 +107,28 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             "--api-key-env",
             default="OPENAI_API_KEY",
             metavar="NAME",
-            help="openai: environment variable that holds the key.",
+            help="openai: environment variable with the key.",
         ),
-        option("--concurrency", type=click.IntRange(1), default=64, help="openai: requests in flight."),
-        option("--rate", type=click.FloatRange(0, min_open=True), help="openai: requests a second at most."),
+        option("--concurrency", type=click.IntRange(1), default=64, help="openai: number of concurrent requests."),
         option(
-            "--timeout", type=click.FloatRange(0, min_open=True), default=600.0, help="openai: seconds for one try."
+            "--rate", type=click.FloatRange(0, min_open=True), help="openai: maximum number of requests per second."
         ),
-        option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
+        option(
+            "--timeout",
+            type=click.FloatRange(0, min_open=True),
+            default=600.0,
+            help="openai: timeout of one attempt, in seconds.",
+        ),
+        option("--tries", type=click.IntRange(1), default=8, help="openai: number of attempts per request."),
         option(
             "--wait-server",
             type=click.FloatRange(0),
             metavar="SECONDS",
-            help="openai: wait so long for a server that is away, also at the start; else up to 300 once it answered.",
+            help="openai: maximum wait for an unavailable server.  [default: 300 after its first answer, 0 before]",
         ),
         option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
         option("--replicas", type=click.IntRange(1), default=1, help="ray: copies of the model on the cluster."),
-        option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a hub's model."),
+        option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a model on the hub."),
         option(
             "--dtype",
             type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
@@ -131,33 +136,45 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             help="vllm, ray, transformers: type of the weights.",
         ),
         option("--device", default="auto", help="transformers: cpu, cuda, cuda:1..."),
-        option("--max-pixels", type=click.IntRange(1), help="transformers: shrink larger pictures (Qwen)."),
+        option(
+            "--max-pixels",
+            type=click.IntRange(1),
+            help="transformers: maximum number of pixels; larger images are shrunk (Qwen).",
+        ),
         option(
             "--engine-option",
             multiple=True,
             metavar="KEY=JSON",
-            help="openai: a further field of every request (null removes one); vllm, ray: an argument of vLLM.",
+            help="openai: additional field of every request (null removes a field); vllm, ray: argument of vLLM.",
         ),
         option("--temperature", type=click.FloatRange(0), help="0, the default, is greedy."),
         option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Share of the mass to sample from; default 1."
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Probability mass to sample from; default 1."
         ),
         option("--top-k", type=click.IntRange(0), help="Number of tokens to sample from; default 0, all."),
-        option("--min-p", type=click.FloatRange(0, 1), help="Least share of the best token's probability; default 0."),
+        option(
+            "--min-p", type=click.FloatRange(0, 1), help="Minimum probability relative to the best token; default 0."
+        ),
         option(
             "--repetition-penalty",
             type=click.FloatRange(0, min_open=True),
-            help="Of tokens in prompt or completion; default 1, none.",
+            help="Penalty for tokens in prompt or completion; default 1, none.",
         ),
-        option("--presence-penalty", type=click.FloatRange(-2, 2), help="Of tokens in the completion; default 0."),
-        option("--frequency-penalty", type=click.FloatRange(-2, 2), help="The same, for each occurrence; default 0."),
+        option(
+            "--presence-penalty", type=click.FloatRange(-2, 2), help="Penalty for tokens in the completion; default 0."
+        ),
+        option(
+            "--frequency-penalty",
+            type=click.FloatRange(-2, 2),
+            help="Penalty for each occurrence in the completion; default 0.",
+        ),
         option(
             "--generation-config",
             type=click.Choice(["neutral", "model"]),
             default="neutral",
-            help="Settings not given: neutral ones, or the checkpoint's own (generation_config.json).",
+            help="Defaults of sampling: neutral, or from the checkpoint (generation_config.json).",
         ),
-        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Greatest length of a completion."),
+        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Maximum length of a completion."),
         option("--seed", type=click.IntRange(0), default=0, help="Seed of the sampling."),
         option("--restart", is_flag=True, help="Discard the completions of an earlier run for this output."),
         option("-q", "--quiet", is_flag=True, help="No progress, no warnings, no summary."),
@@ -184,7 +201,7 @@ shard_option = click.option(
     "--shard",
     type=_ShardType(),
     metavar="I/N",
-    help="Only this part of the work, into FILE with .I-of-N in its name; scapo-eval merge puts the parts together.",
+    help="Process only this part, and insert .I-of-N into the output name. scapo-eval merge combines the parts.",
 )
 """Option such as ``--shard 3/64``. The command receives ``shard: Shard | None``."""
 

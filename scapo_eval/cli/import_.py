@@ -30,17 +30,20 @@ from .files import INPUT, OUTPUT, source_of
     type=OUTPUT,
     default=STDIN,
     metavar="FILE",
-    help="Where to write; .gz and .zst compress. [default: stdout]",
+    help="Output file, compressed for .gz and .zst. [default: stdout]",
 )
 @click.option(
-    "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
+    "--as",
+    "kind",
+    type=click.Choice(["captions", "answers"]),
+    help="Kind of records to read, if the file is ambiguous.",
 )
-@click.option("--image-key", metavar="KEY", help="The key of the image ids, where none of the usual ones.")
-@click.option("--caption-key", metavar="KEY", help="The key of the captions, likewise.")
+@click.option("--image-key", metavar="KEY", help="Key of the image ids, if it is unusual.")
+@click.option("--caption-key", metavar="KEY", help="Key of the captions, if it is unusual.")
 @click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (a benchmark's files), joined by id.")
-@click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
-@click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")
+@click.option("--model", metavar="NAME", help="Model to import if a file contains several.")
+@click.option("--name", metavar="NAME", help="Name of the system whose final results are imported.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the recognized formats.")
 def command(
     files: tuple[str, ...],
     output: str,

@@ -46,11 +46,11 @@ def command() -> None:
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
 
 retry_option = click.option(
-    "--retry", is_flag=True, help="Ask again for the verdicts that an earlier run for this output could not read."
+    "--retry", is_flag=True, help="Repeat requests whose verdicts could not be read in an earlier run."
 )
 
 _VERIFIER = (
-    click.option("--verifier-model", metavar="NAME", help="Model that says what is true.  [default: --model]"),
+    click.option("--verifier-model", metavar="NAME", help="Model that verifies.  [default: --model]"),
     click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]"),
     click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]"),
 )
@@ -89,7 +89,7 @@ def two_engines(
 )
 @click.option(
     "--prompt-file", type=PLAIN, metavar="FILE",
-    help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
+    help="Custom instruction, or a complete prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
 @retry_option
 @shard_option
@@ -178,9 +178,11 @@ def faithscore(
 )
 @click.option(
     "--prompt-file", type=PLAIN, metavar="FILE",
-    help="Another instruction, or a whole prompt with {question} and {answer}.",
+    help="Custom instruction, or a complete prompt with {question} and {answer}.",
 )  # fmt: skip
-@click.option("--drop-unfinished", is_flag=True, help="Drop a caption's last sentence first where it has no end.")
+@click.option(
+    "--drop-unfinished", is_flag=True, help="First remove the last sentence of a caption if it is unfinished."
+)
 @retry_option
 @shard_option
 @engine_options(max_tokens=512)
@@ -227,11 +229,11 @@ def objhal(
 )
 @click.option(
     "--against", type=click.Choice(get_args(Against)),
-    help="What claims are verified against.  [default: whichever of --images-root and --references are given]",
+    help="Source of verification.  [default: all given sources of --images-root and --references]",
 )  # fmt: skip
 @click.option(
     "--prompts", metavar="DIR",
-    help="Prompts of your own: decompose.txt, verify.txt, match.txt, answer.txt, any of them.",
+    help="Folder of custom prompts: any of decompose.txt, verify.txt, match.txt, answer.txt.",
 )  # fmt: skip
 @verifier_options
 @retry_option
@@ -310,7 +312,7 @@ def facts(
 @click.option(
     "--claims", "reading", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count."
 )
-@click.option("--prompt-file", type=PLAIN, metavar="FILE", help="Another prompt, with {question}.")
+@click.option("--prompt-file", type=PLAIN, metavar="FILE", help="Custom prompt with {question}.")
 @retry_option
 @shard_option
 @engine_options(max_tokens=64)

@@ -32,11 +32,13 @@ TSV_COLUMNS = (
 
 @click.command("labels")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
-@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images; without it records need 'objects'.")
+@click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth. Without it, records need 'objects'.")
 @click.option(
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Labels and pairs of each table.")
+@click.option(
+    "--top", type=click.IntRange(1), default=10, show_default=True, help="Number of labels and pairs per table."
+)
 @scoring_options
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the tables in characters.")

@@ -63,14 +63,14 @@ def format_options(command: Command) -> Command:
     """Adds ``--format`` and ``--json``, excluding the formats that are specific to tables of metrics."""
     options = [
         click.option("--format", "form", type=click.Choice(["table", "tsv", "json"]), help=_FORMAT_HELP),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+        click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-_FORMAT_HELP = "How results are printed.  [default: a table on a terminal, tsv elsewhere]"
+_FORMAT_HELP = "Output format.  [default: table on a terminal, otherwise tsv]"
 
 
 def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[str]], tuple[Gate, ...]]:
@@ -104,8 +104,8 @@ def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: st
 bootstrap_option = click.option(
     "--bootstrap",
     type=click.Choice([*get_args(Bootstrap), "streams"]),
-    help="How images are resampled for --interval percentile.  [default: multinomial, above 200,000 images and with"
-    " --engine poisson; streams, of 0.2.0, is now multinomial]",
+    help="Resampling method for --interval percentile. streams (0.2.0) means multinomial.  [default: multinomial,"
+    " poisson above 200,000 images and with --engine]",
 )
 
 interval_option = click.option(
@@ -113,7 +113,7 @@ interval_option = click.option(
     type=click.Choice(get_args(IntervalMethod)),
     default="wilson",
     show_default=True,
-    help="Intervals: Wilson's with effective sample sizes, or the bootstrap's percentiles (the only ones of 0.2.0).",
+    help="Intervals: Wilson with effective sample sizes, or bootstrap percentiles (as in 0.2.0).",
 )
 
 
@@ -121,15 +121,17 @@ def output_options(command: Command) -> Command:
     """Adds the options of all scoring verbs. The command receives them as ``output: Output``."""
     options = [
         click.option("--format", "form", type=click.Choice(get_args(OutputFormat)), help=_FORMAT_HELP),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json: one object, unrounded."),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Same as --format json: one object with unrounded values."
+        ),
         click.option(
             "--metrics",
             metavar="A,B",
             callback=metric_names,
             shell_complete=_complete_metrics,
-            help="Show these metrics only, in this order.",
+            help="Show only these metrics, in this order.",
         ),
-        click.option("--intervals", is_flag=True, help="With markdown and latex: intervals beside the values."),
+        click.option("--intervals", is_flag=True, help="With markdown and latex: include intervals."),
         click.option(
             "-o",
             "--output",
@@ -142,7 +144,7 @@ def output_options(command: Command) -> Command:
             type=click.IntRange(0, 1_000_000),
             default=DEFAULT_RESAMPLES,
             show_default=True,
-            help="Resamples of tests and percentiles; 0 for no tests and no intervals.",
+            help="Number of resamples for tests and percentiles. 0 disables tests and intervals.",
         ),
         click.option(
             "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
@@ -154,33 +156,35 @@ def output_options(command: Command) -> Command:
             type=click.Choice(get_args(Test)),
             default="studentized_permutation",
             show_default=True,
-            help="Test of differences to the first system (approximate_randomization: the one of 0.2.0).",
+            help="Test of differences to the first system (approximate_randomization: as in 0.2.0).",
         ),
         click.option(
             "--equivalence",
             type=click.FloatRange(0, min_open=True),
             metavar="POINTS",
-            help="Also test that a system is equal to the first within so many points (two one-sided tests).",
+            help="Also test equivalence with the first system within this margin (two one-sided tests).",
         ),
         click.option(
             "--by",
             metavar="COLUMN",
-            help="Also by the values of a column of the records (prompt, scene...), or by length; captions only.",
+            help="Also report results by a column of the records (prompt, scene...), or by length. Captions only.",
         ),
         click.option(
             "--allow-different",
             is_flag=True,
-            help="Compare systems that were scored differently (truth, vocabulary, claims...), and mark it.",
+            help="Compare systems that were scored differently (ground truth, vocabulary, claims...), and mark them.",
         ),
         click.option(
             "--protocol",
             type=INPUT,
             metavar="NAME|FILE",
-            help="Check images, prompt and limit against a protocol, name it, and take its truth and its reading where"
-            " none is given (scapo-eval protocol list).",
+            help="Check images, prompt and limit against a protocol, and use its ground truth and reading by default"
+            " (scapo-eval protocol list).",
         ),
-        click.option("--beside", is_flag=True, help="Also print published rows of --protocol, yours among them."),
-        click.option("--off-protocol", is_flag=True, help="Go on where a run differs from --protocol, and mark it."),
+        click.option(
+            "--beside", is_flag=True, help="Also print the published rows of --protocol together with your rows."
+        ),
+        click.option("--off-protocol", is_flag=True, help="Continue if a run deviates from --protocol, and mark it."),
         click.option(
             "--fail-under",
             multiple=True,
@@ -218,8 +222,8 @@ def scoring_options(command: Command) -> Command:
             type=click.Choice(READINGS),
             default="all",
             show_default=True,
-            help="Mentions that count: all (the paper); asserted: none negated; certain: nor hedged; visual: none"
-            " that claims nothing of the image (negated, quoted, a purpose, generic, likened, a modifier).",
+            help="Mentions that count: all (the paper); asserted: not negated; certain: neither negated nor hedged;"
+            " visual: only claims about the image (not negated, quoted, generic, a purpose, comparison or modifier).",
         ),
         click.option(
             "--on-bad-record",
@@ -238,28 +242,28 @@ def scoring_options(command: Command) -> Command:
             type=click.Choice(["error", "skip"]),
             default="error",
             show_default=True,
-            help="Captions of images that the truth does not have.",
+            help="Treatment of captions whose image has no ground truth.",
         ),
         click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary."),
         click.option(
             "--workers",
             type=click.IntRange(1),
-            help="Processes that parse and match.  [default: 1; CHAIR's 'opera' one each]",
+            help="Number of parsing and matching processes.  [default: 1; one per processor with --profile opera]",
         ),
         click.option(
             "--drop-unfinished",
             is_flag=True,
-            help="Drop the last sentence of a text where it has no end (cut off by a token limit).",
+            help="Remove the last sentence of a text if it is unfinished (cut off by a token limit).",
         ),
         click.option(
             "--strict",
             is_flag=True,
-            help="Refuse files with repeated, empty or cut off captions, or more of some images than of others.",
+            help="Reject files with repeated, empty or cut off captions, or unequal numbers of captions per image.",
         ),
         click.option(
             "--any-ids",
             is_flag=True,
-            help="Score captions that seem to belong to other images than their ids say.",
+            help="Score captions even if they seem to belong to other images.",
         ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)

@@ -55,7 +55,9 @@ def command() -> None:
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
 )
-@click.option("--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+@click.option(
+    "--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep only the labels of this vocabulary, in its order."
+)
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
     """Writes TRUTH in another format. The content, and therefore its fingerprint, is unchanged."""
     oracle = PresenceOracle.load(truth)
@@ -86,7 +88,7 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
     type=click.Choice(PROFILES),
     default="reference",
     show_default=True,
-    help="How captions are read, as in scapo-eval chair.",
+    help="Method of reading captions, as in scapo-eval chair.",
 )
 @click.option("--synonyms", type=PLAIN, metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
 @click.option(
@@ -117,7 +119,7 @@ def chair_truth(
     default=REFERENCE_VOCABULARY,
     show_default=True,
     metavar="NAME|FILE",
-    help="Its labels.",
+    help="Labels of the ground truth.",
 )
 @click.option("--claims", type=click.Choice(READINGS), default="visual", show_default=True, help="Mentions that count.")
 @click.option(
@@ -125,10 +127,10 @@ def chair_truth(
     type=click.Choice(UNNAMED),
     default="unknown",
     show_default=True,
-    help="What a label is that no reference names.",
+    help="State of labels that no reference names.",
 )
 @click.option(
-    "--weights", type=OUTPUT, metavar="FILE", help="Also write the weights: the shares of references (JSONL)."
+    "--weights", type=OUTPUT, metavar="FILE", help="Also write the weights, the shares of references (JSONL)."
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def reference_matrix(
@@ -149,12 +151,14 @@ def reference_matrix(
 
 @command.command("open-images")
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
-@click.option("--classes", type=PLAIN, required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
+@click.option(
+    "--classes", type=PLAIN, required=True, metavar="FILE", help="Class descriptions with rows of code and name."
+)
 @click.option(
     "--vocabulary",
     type=PLAIN,
     metavar="NAME|FILE",
-    help="Keep this vocabulary's labels only, found by their aliases.",
+    help="Keep only the labels of this vocabulary, found by their aliases.",
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, output: str) -> None:
@@ -179,19 +183,19 @@ def _warn(text: str) -> None:
 @command.command()
 @click.argument("truth", type=PLAIN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
+@click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Number of labels to list.")
 @click.option(
     "--vocabulary",
     type=PLAIN,
     metavar="NAME|FILE",
-    help="Count its aliases, find it in --captions.  [default: the one a matrix was made for; captions: coco80]",
+    help="Vocabulary for counting aliases and for --captions.  [default: that of the matrix; for captions coco80]",
 )
 @click.option(
     "--captions",
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="Captions of a system; may be repeated. Lists the labels that they claim where TRUTH says absent.",
+    help="Captions of a system; may be repeated. Lists claimed labels that TRUTH marks as absent.",
 )
 def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions: tuple[str, ...]) -> None:
     """Lists images, labels, aliases, positives per image, and label frequencies (the paper's Tables 5 and 6).
@@ -319,13 +323,13 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
-    help="The labels to be scored.",
+    help="Labels to score.",
 )
 @click.option(
-    "--captions", type=PLAIN, multiple=True, metavar="FILE", help="Caption files whose images the truth must have."
+    "--captions", type=PLAIN, multiple=True, metavar="FILE", help="Caption files whose images must have ground truth."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option("--any-ids", is_flag=True, help="Accept captions that seem to belong to other images than their ids say.")
+@click.option("--any-ids", is_flag=True, help="Accept captions even if they seem to belong to other images.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
     """Checks if TRUTH fits a vocabulary and the images and claims of caption files. Exits with 2 if it does not."""
     labels = Vocabulary.load(vocabulary)

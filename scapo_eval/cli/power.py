@@ -35,10 +35,12 @@ COLUMNS = (
 @click.command("power")
 @click.argument("results", type=PLAIN, nargs=-1, required=True)
 @click.option(
-    "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="A true difference, in points."
+    "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="True difference, in points."
 )
-@click.option("--images", type=click.IntRange(1), metavar="N", help="Images planned for.  [default: the pilot's]")
-@click.option("--metrics", metavar="A,B", callback=metric_names, help="Show these metrics only.")
+@click.option(
+    "--images", type=click.IntRange(1), metavar="N", help="Planned number of images.  [default: as in the pilot]"
+)
+@click.option("--metrics", metavar="A,B", callback=metric_names, help="Show only these metrics.")
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the table in characters.")
 @click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")

@@ -66,7 +66,7 @@ def list_(as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", type=PLAIN, metavar="NAME|FILE")
-@click.option("--ids", is_flag=True, help="Print the image ids only, one a line.")
+@click.option("--ids", is_flag=True, help="Print only the image ids, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which is also a protocol file.")
 def show(name: str, ids: bool, as_json: bool) -> None:
     """Shows all conditions of a protocol."""
@@ -100,7 +100,7 @@ def _shown(value: Any) -> str:
 
 @command.command()
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
-@click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="What they should follow.")
+@click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="Protocol to check against.")
 def check(files: tuple[str, ...], name: str) -> int:
     """Checks if captions or answers follow a protocol, without scoring them. Exits with 2 if a file deviates."""
     protocol = Protocol.load(name)

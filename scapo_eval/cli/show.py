@@ -83,9 +83,9 @@ class Show(click.Command):
 
 @click.command("show", cls=Show)
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
-@click.option("--image", metavar="ID", help="One image, in any spelling of its id, in place of the worst captions.")
-@click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="How many captions of each file.")
-@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images; without it records need 'objects'.")
+@click.option("--image", metavar="ID", help="Show one image, in any spelling of its id, instead of the worst captions.")
+@click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="Number of captions per file.")
+@click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth. Without it, records need 'objects'.")
 @click.option(
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
@@ -93,7 +93,7 @@ class Show(click.Command):
 @click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
-@click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")
+@click.option("--no-color", is_flag=True, help="No colors; verdicts are still marked.")
 def command(
     captions: tuple[str, ...],
     image: str | None,

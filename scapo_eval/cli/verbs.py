@@ -77,7 +77,7 @@ def command_of(record: Benchmark) -> click.Command:
     if record.scoring:
         decorated = scoring_options(decorated)
     elif "strict" not in record.options:
-        strict = click.option("--strict", is_flag=True, help="Refuse files of which there is anything to warn.")
+        strict = click.option("--strict", is_flag=True, help="Reject files with any warning.")
         decorated = strict(decorated)
     if record.engine is not None:
         decorated = cluster_options(decorated)

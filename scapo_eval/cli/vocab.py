@@ -35,7 +35,7 @@ def command() -> None:
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="Show what each ignore rule matched in these captions (may be repeated).",
+    help="Show the matches of each ignore rule in these captions (may be repeated).",
 )
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, ...]) -> int:
@@ -140,10 +140,12 @@ def diff(old: str, new: str) -> None:
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
-    help="The vocabulary whose labels are covered already.",
+    help="Vocabulary of the labels that are already covered.",
 )
-@click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Leave rarer phrases out.")
-@click.option("--spacy", "spacy_model", metavar="MODEL", help="Use this spaCy pipeline's noun chunks, not the rules.")
+@click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Omit rarer phrases.")
+@click.option(
+    "--spacy", "spacy_model", metavar="MODEL", help="Use the noun chunks of this spaCy pipeline instead of the rules."
+)
 @click.option("-o", "--output", metavar="FILE", default="-", type=OUTPUT, help="JSON Lines that `vocab build` reads.")
 def mine_command(
     rollouts: tuple[str, ...], vocabulary: str, min_captions: int, spacy_model: str | None, output: str
@@ -197,14 +199,14 @@ class _Candidate(msgspec.Struct):
 @command.command()
 @click.argument("candidates", type=PLAIN)
 @click.option("--name", default="draft", show_default=True, help="Name of the new vocabulary.")
-@click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Leave rarer labels out.")
+@click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Omit rarer labels.")
 @click.option(
     "-o",
     "--output",
     type=OUTPUT,
     required=True,
     metavar="FILE.yaml",
-    help="A vocabulary to be read and cut by a person.",
+    help="Draft vocabulary for review by a person.",
 )
 def build(candidates: str, name: str, min_captions: int, output: str) -> None:
     """Clusters mined CANDIDATES into a draft vocabulary, in which each label lists example captions."""

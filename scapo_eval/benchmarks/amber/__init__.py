@@ -473,7 +473,7 @@ def amber(
 BENCHMARK = Benchmark(
     name="amber",
     title="AMBER",
-    help="""Scores AMBER responses; several files are compared with the first.
+    help="""Scores AMBER responses. Several files are compared with the first.
 
     RESPONSES are JSON arrays or JSON Lines of {"id", "response"}, plain, .gz or .zst. A task that is not in the
     file has no value; precision and recall have "no" as their positive class.
@@ -504,14 +504,14 @@ BENCHMARK = Benchmark(
         "similarity": Option(
             file="read",
             metavar="none|spacy:MODEL|FILE",
-            help="Which words count as the same: a spaCy model's (computed once, kept), or a JSON file of pairs.",
+            help="Words that count as equal: from a spaCy model (computed once and cached), or a JSON file of pairs.",
         ),
         "parser": Option(
             flags=("--answers",),
             choices=tuple(ANSWERS),
-            help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
+            help="Rule for yes/no answers.  [default: first-word, or exact with --mode parity]",
         ),
-        "drop_unfinished": Option(help="Drop a description's last sentence where it has no end."),
+        "drop_unfinished": Option(help="Remove the last sentence of a description if it is unfinished."),
         "skip_bad": Option(help="Omit faulty records and count them in the signature."),
         "per_answer": Option(
             file="written",
@@ -521,9 +521,11 @@ BENCHMARK = Benchmark(
         "noun_cache": Option(
             file="written",
             metavar="FILE",
-            help="Keep NLTK's nouns in a file, for the next run with --mode parity.",
+            help="Cache NLTK's nouns in a file for the next run with --mode parity.",
         ),
-        "workers": Option(at_least=1, help="Processes that tag in --mode parity.  [default: one per processor]"),
+        "workers": Option(
+            at_least=1, help="Number of tagging processes with --mode parity.  [default: one per processor]"
+        ),
     },
     engine=OnEngine(function="amber", refuses=("per_answer", "noun_cache")),
     asked="AMBER's query files",

@@ -31,13 +31,13 @@ OBJECTS: Mapping[str, Option] = {
     "truth": Option(
         file="read",
         metavar="FILE",
-        help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}."
-        "  [default: the truth that --protocol carries]",
+        help="Ground truth. The scripts' own values require CHAIR's ground truth as {id: [objects]}."
+        "  [default: from --protocol]",
     ),
     "profile": Option(
         choices=PROFILES,
-        help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's "
-        "(extra 'nltk').  [default: the protocol's, else native]",
+        help="Method of reading captions: the project's matcher, the standalone CHAIR script, or OPERA's script "
+        "(extra 'nltk').  [default: from --protocol, else native]",
     ),
     "synonyms": Option(
         file="read",
@@ -190,9 +190,9 @@ def _advice(options: Mapping[str, Any]) -> str | None:
 BENCHMARK = Benchmark(
     name="chair",
     title="CHAIR",
-    help="""CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of caption files; several are compared with the first.
+    help="""CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of caption files. Several files are compared with the first.
 
-    With --protocol chair-opera nothing else is needed: truth, words and OPERA's reading come with it.
+    --protocol chair-opera requires no other option. It includes the ground truth, the words and OPERA's reading.
 
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
@@ -218,7 +218,9 @@ BENCHMARK = Benchmark(
     scoring=True,
     options={
         **OBJECTS,
-        "native": Option(help="The project's own reading beside a script's (chair_s_native...); on with --protocol."),
+        "native": Option(
+            help="Add the project's own reading to a script's (chair_s_native...). Enabled by --protocol."
+        ),
     },
     engine=OnEngine(function="chair", needs=("truth",), refuses=("per_caption", "native")),
     advice=_advice,
