@@ -143,8 +143,8 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
         truth: Ground truth.
 
     Returns:
-        The agreement. None for fewer than LEAST images with a mention, or if all images have the same states of the
-        mentioned labels.
+        The agreement. The result is None for fewer than LEAST images with a mention, or if all images have the same
+        states of the mentioned labels.
     """
     columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
     captions, mentions, wrong = columns

@@ -24,13 +24,13 @@ class AnsweredQuestion:
 
     Attributes:
         key: Key for joining the answers of several systems.
-        image: Id of the image. None if the file contains none.
+        image: Id of the image. The value is None if the file contains none.
         part: Category of the question, or empty.
-        question: Text of the question. Empty if the file does not contain it.
+        question: Text of the question. The value is empty if the file does not contain it.
         truth: Correct answer.
         content: Content of the image, as presented to a judge.
         verdict: Verdict on the answer, in words.
-        right: True if the answer is correct. None if this is unknown.
+        right: True if the answer is correct. The value is None if this is unknown.
         response: Text of the answer.
         description: Description in the prompt, or empty.
         judgment: Text of the judgment.

@@ -253,7 +253,7 @@ class CaptionScorer(Scorer):
 
     Attributes:
         claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
-        card: Terms and powers of ``cap_people``. None to omit this metric.
+        card: Terms and powers of ``cap_people``. None omits this metric.
     """
 
     claims: Reading = "all"

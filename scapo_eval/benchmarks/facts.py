@@ -60,14 +60,15 @@ class JudgedDescription:
 
     Attributes:
         line: Source line, array element or file, starting at 1.
-        image: Name of the image, otherwise the id of the description. None if both are missing.
-        claims: Atomic claims. None if they could not be read.
+        image: Name of the image, otherwise the id of the description. The value is None if both are missing.
+        claims: Atomic claims. The value is None if they could not be read.
         descriptive: For each claim, True if it describes the image, False if it is an inference or a comment.
-        true: For each claim, True if it is true. None if the verdicts could not be read.
-        trials: Verdicts with matches. Empty if there are no reference claims, or if verdicts or matches could not be
-            read.
-        references: Reference claims. None if there are none.
-        answers: For each reference claim, yes, no or unsaid. None if they were not requested or could not be read.
+        true: For each claim, True if it is true. The value is None if the verdicts could not be read.
+        trials: Verdicts with matches. The value is empty if there are no reference claims, or if verdicts or matches
+            could not be read.
+        references: Reference claims. The value is None if there are none.
+        answers: For each reference claim, yes, no or unsaid. The value is None if they were not requested or could not
+            be read.
         judging: Judge, verifier, prompts, and source of verification, as far as known.
         unread: True if a verdict could not be read.
     """

@@ -48,7 +48,7 @@ class Facts:
 
     Attributes:
         line: Line or array element of the file, starting at 1.
-        image: Name of the image, otherwise the id of the answer. None if the file contains neither.
+        image: Name of the image, otherwise the id of the answer. The value is None if the file contains neither.
         facts: Number of facts that the judge found.
         verified: Number of verified facts.
         setting: Generation setting of the answer (``conversation``, ``detailed``...), or None.

@@ -94,7 +94,7 @@ class Matches:
             question of its id.
         n_strangers: Number of answers to unknown questions.
         strangers: First answers to unknown questions, or all of them.
-        answers: Matched answers. Empty if only counts are needed.
+        answers: Matched answers. The value is empty if only counts are needed.
     """
 
     question: list[int] = field(default_factory=list)

@@ -23,7 +23,7 @@ class Judging:
     """Origin of verdicts. All fields affect the verdicts, so runs with different origins are not compared.
 
     Attributes:
-        judge: Name of the judge model. None if a file does not contain it.
+        judge: Name of the judge model. The value is None if a file does not contain it.
         verifier: Name of the model that checks the statements listed by the judge, if there is one.
         prompt: Hash of the prompts.
         sampling: Sampling settings that differ from the defaults, or ``default``.

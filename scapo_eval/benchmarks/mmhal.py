@@ -50,9 +50,9 @@ class Rating:
 
     Attributes:
         line: Line or array element of the file, starting at 1.
-        image: Name of the image. None if the file contains none.
-        rating: Rating from 0 to 6. None if the judge's text does not contain exactly one rating.
-        question_type: Question type, one of TYPES. None if the file does not contain it.
+        image: Name of the image. The value is None if the file contains none.
+        rating: Rating from 0 to 6. The value is None if the judge's text does not contain exactly one rating.
+        question_type: Question type, one of TYPES. The value is None if the file does not contain it.
         judging: Judge and settings, as far as the file contains them.
     """
 

@@ -43,7 +43,7 @@ UNIT = 1_000_000
 
 @dataclass(frozen=True)
 class Card:
-    """The composition of a joint score.
+    """Composition of a joint score.
 
     Attributes:
         name: Required inputs.
@@ -98,7 +98,7 @@ class WordScores(NamedTuple):
 
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """Returns the comparison of a caption with the references of its image; None if these have no content word.
+    """Compares a caption with the references of its image. Returns None if they contain no content words.
 
     Args:
         words: Words of all images' references.

@@ -151,8 +151,8 @@ _NAMES = ("pope", "adversarial", "popular", "random")
 
 
 def _number(identifier: str) -> int | None:
-    """Returns the number in an id, which is the id itself or follows the name of POPE or of a category. None without
-    one.
+    """Returns the number in an id, which is the id itself or follows the name of POPE or of a category. The value is
+    None without one.
     """
     text = plain_id(identifier)
     name = text.rstrip(_DIGITS)

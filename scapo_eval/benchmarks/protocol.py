@@ -77,7 +77,7 @@ class ProtocolFacts:
     """Properties of a file or a run that are compared with a protocol.
 
     Attributes:
-        image_ids: Canonical ids of the images. None if they are unknown.
+        image_ids: Canonical ids of the images. The value is None if they are unknown.
         records: Number of captions or answers.
         prompts: Prompts, if known.
         max_new_tokens: Length limit of the texts, if known.
@@ -116,10 +116,10 @@ class Protocol:
         name: Name of the protocol.
         title: Description in one line.
         benchmarks: Metric sets that can follow the protocol.
-        records: Allowed numbers of captions or answers. None if unknown.
-        image_ids: Canonical ids of the images, sorted. None if unknown.
+        records: Allowed numbers of captions or answers. The value is None if unknown.
+        image_ids: Canonical ids of the images, sorted. The value is None if unknown.
         counted: Name of the run's count that is compared with ``records``. None selects all records.
-        prompts: Prompts of the published runs. Empty if they are unknown or differ between images.
+        prompts: Prompts of the published runs. The value is empty if they are unknown or differ between images.
         decoding: ``max_new_tokens``, if published.
         post_processing: Processing of the texts before scoring.
         truth: Description of the ground truth.
@@ -132,7 +132,7 @@ class Protocol:
             protocol.
         needs: Requirements of the benchmark in addition to the captions or answers.
         published: Rows of public tables for these images, whose captions are not available.
-        path: Path of the protocol file, for messages. None for a shipped protocol.
+        path: Path of the protocol file, for messages. The value is None for a shipped protocol.
 
     Example:
         >>> import scapo_eval
@@ -214,7 +214,7 @@ class Protocol:
 
     @property
     def images_hash(self) -> str | None:
-        """Hash of the image ids, the same as ``ids`` in a signature. None if they are unknown."""
+        """Hash of the image ids, the same as ``ids`` in a signature. The value is None if they are unknown."""
         return None if self.image_ids is None else digest(self.image_ids)
 
     @property
@@ -278,7 +278,7 @@ class Protocol:
 
     @property
     def profile(self) -> str | None:
-        """CHAIR profile of the published values. None if it is not fixed."""
+        """CHAIR profile of the published values. The value is None if it is not fixed."""
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class Protocol:
 
         Args:
             run: Run of one of the protocol's benchmarks.
-            given: Scored captions, to check prompt and limit. None if they are not available.
+            given: Scored captions, to check prompt and limit. The value is None if they are not available.
             off_protocol: True to continue if the run deviates. Its signature then contains ``NAME@HASH,off``.
 
         Raises:

@@ -23,7 +23,7 @@ def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) 
     Args:
         run: Run that was checked against the protocol.
         protocol: Protocol of the run.
-        sample: Properties of the captions. None if they are not available.
+        sample: Properties of the captions. The value is None if they are not available.
     """
     return "; ".join(_parts(run, protocol, sample or ProtocolFacts(None, 0))) + "."
 
@@ -71,7 +71,7 @@ class PublishedRow:
     Attributes:
         system: Model and method.
         values: Metric -> value as a fraction, or as an unscaled number if the metric is not a fraction.
-        source: Paper and year. Empty for own values.
+        source: Paper and year. The value is empty for own values.
     """
 
     system: str

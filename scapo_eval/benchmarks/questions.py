@@ -24,7 +24,7 @@ class Question:
     Attributes:
         id: Unique id, which joins answers with the question.
         label: Correct answer.
-        image: File name or id. None if the source contains none.
+        image: File name or id. The value is None if the source contains none.
         text: Text of the question alone.
         prompt: Prompt for the model, if it differs from ``text``.
         category: ``adversarial``, ``popular``, ``random``...

@@ -110,7 +110,7 @@ class BlockAccount:
         empty: Number of captions without text.
         cut: Number of captions that were cut off by a limit.
         rows: (captions,) row of each caption's image in the first ground truth.
-        claims: Claims of the first captions. None if the scorer does not count labels.
+        claims: Claims of the first captions. The value is None if the scorer does not count labels.
         contradicting: Number of captions whose record contains an object that is absent in the first ground truth.
     """
 
@@ -181,10 +181,10 @@ class ScoredBlock:
         unfinished: Number of captions whose last sentence was removed.
         images: (captions,) row of each caption's image in the first ground truth.
         n_captions: Number of captions.
-        said: Account of the captions. None if it was not requested.
+        said: Account of the captions. The value is None if it was not requested.
         by_image: True if there is one summed row per image instead of one row per caption.
-        claims: (mentions,) caption and label of each mention of the first ground truth's labels. None if labels do not
-            count.
+        claims: (mentions,) caption and label of each mention of the first ground truth's labels. The value is None if
+            labels do not count.
     """
 
     captions: Captions
@@ -277,7 +277,7 @@ class Tally:
         skipped: Number of omitted faulty records.
         unknown_images: Number of omitted captions whose image has no ground truth.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
-        unfinished: Number of captions whose last sentence was removed. None if removal was not requested.
+        unfinished: Number of captions whose last sentence was removed. The value is None if removal was not requested.
         bad_files: Errors of omitted files that could not be read.
         account: Account of all records.
         prompts: Prompts that the captions contain.
@@ -392,7 +392,7 @@ class Sums:
 
     @property
     def on_error(self) -> ErrorHandler | None:
-        """Handler for records that the reader cannot read. None to raise the error."""
+        """Handler for records that the reader cannot read. None raises the error."""
         return self.add_fault if self._options.skip_bad else None
 
     def add(self, outcome: BlockOutcome) -> None:
@@ -459,7 +459,7 @@ class Sums:
 
     @property
     def strangers(self) -> str | None:
-        """Sentence about unknown images. None if most captions have known images."""
+        """Sentence about unknown images. The value is None if most captions have known images."""
         if not self._strange or self._n_strange <= self.totals["scored"]:
             return None
         known, hint = self._truth.oracle, likely_ids(self._strange, self._truth.oracle.image_ids)
@@ -582,7 +582,7 @@ class Work:
         scorer: Scorer that defines the counts.
         drop_unfinished: True to remove an unfinished last sentence.
         evidence: True to return texts and mentions from other processes.
-        number: Hash function for texts, for the account. None if no account is needed.
+        number: Hash function for texts, for the account. The value is None if no account is needed.
     """
 
     scorer: Scorer

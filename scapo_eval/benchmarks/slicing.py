@@ -45,7 +45,7 @@ class Slicer:
 
     @property
     def values(self) -> list[Any]:
-        """Value of every caption. None if the record has none."""
+        """Value of every caption. The value is None if the record has none."""
         return [value for _, values, _ in self._rows for value in values]
 
     def parts(self) -> Parts:

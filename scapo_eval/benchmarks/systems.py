@@ -55,7 +55,8 @@ class Systems:
         resampling: Settings for the intervals.
         warn: Callback for warnings about damage that does not prevent reading.
         reading: Context for scoring one system, which displays the progress.
-        by: Column of the captions' records (or their length) whose values define slices. None for no slices.
+        by: Column of the captions' records (or their length) whose values define slices. The value is None for no
+            slices.
         slicers: Slicers of the systems that :meth:`each` has scored, if there is a column.
     """
 
@@ -227,8 +228,8 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
     """Returns a benchmark's Python function for scoring one system, which is its own or derived from its options.
 
     Returns:
-        The function, which returns a Run, or a list of runs if the benchmark reads one file in several ways. None for
-        benchmarks that only compare files.
+        The function, which returns a Run, or a list of runs if the benchmark reads one file in several ways. The result
+        is None for benchmarks that only compare files.
     """
     if record.function is not None:
         return record.function
@@ -291,7 +292,7 @@ def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None =
     Args:
         run: Run on the records.
         counts: Counts of the records.
-        size: Size of the file in bytes. 0 for records in memory or on a cluster.
+        size: Size of the file in bytes. The value is 0 for records in memory or on a cluster.
         crc32: CRC-32 of the file.
     """
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))

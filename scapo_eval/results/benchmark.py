@@ -122,7 +122,7 @@ class Benchmark:
         summary: One line of help. If empty, the line in :data:`SUMMARIES` is used.
         help: Help text of the verb, which describes its function and its FILES.
         metric_set: Function from the columns of a count table to the metric set. Runs may differ in the parts that they
-            cover. None if the runs of the verb have the metrics of other benchmarks.
+            cover. The value is None if the runs of the verb have the metrics of other benchmarks.
         metric_names: Metric -> display name, for metrics that only this benchmark has.
         name_of: Function from a metric to its display name, for names that follow a rule. It returns None for unknown
             metrics.
@@ -130,9 +130,10 @@ class Benchmark:
             otherwise.
         canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. The id of all other metrics is
             ``scapo.NAME.METRIC``.
-        dataset: Source of the published data, in the schema of Every Eval Ever. Empty if users score their own data.
+        dataset: Source of the published data, in the schema of Every Eval Ever. The value is empty if users score their
+            own data.
         dataset_by_protocol: True if ``dataset`` applies only to runs that follow a protocol.
-        headline: Main metrics, for tables of several benchmarks. Empty for all metrics.
+        headline: Main metrics, for tables of several benchmarks. The value is empty for all metrics.
         frontiers: ``(x metric, y metric, title)`` of plots of faithfulness against coverage.
         score: Function that returns one run for each system in the files
             (:class:`~scapo_eval.benchmarks.systems.Systems`). Its keyword parameters are the options. If it returns no
@@ -150,11 +151,12 @@ class Benchmark:
         own_files: Function from the options to the benchmark's own data files, which no output may overwrite.
         verb: Name of the verb.
         several: True if the verb accepts several systems and compares them with the first system.
-        function: Python function that scores one system. None to derive it from ``score``.
-        engine: Engine function for clusters. None if the benchmark runs only in one process.
+        function: Python function that scores one system. None derives it from ``score``.
+        engine: Engine function for clusters. The value is None if the benchmark runs only in one process.
         one_process: Description of the work that runs in one process, for a message.
         advice: Function from the options to a remark that is printed with the results, or None.
-        asked: Description of the question files, for messages. Empty if the benchmark has no questions for models.
+        asked: Description of the question files, for messages. The value is empty if the benchmark has no questions for
+            models.
         recognizes: Function that returns True if an answer without a benchmark name belongs to this benchmark,
             according to its mode or question.
         recognizes_file: Function that describes a file of answers, for messages. It returns None if the file does not
@@ -163,11 +165,11 @@ class Benchmark:
             contains ``id``, ``prompt`` (or ``question``), ``image`` and the fields to copy into the answer. The
             function returns None if the file does not belong to this benchmark.
         augmented: Function that scores plain and description-augmented answers alike, see
-            :mod:`scapo_eval.benchmarks.augmented`. None if unsupported.
+            :mod:`scapo_eval.benchmarks.augmented`. The value is None if unsupported.
         view: Function that returns a run for each system and its
             :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report displays side by side. Its
-            arguments are the systems' files by name, the resampling settings and a callback for damaged records. None
-            if the report displays only values.
+            arguments are the systems' files by name, the resampling settings and a callback for damaged records. The
+            value is None if the report displays only values.
         protocols: Folder of the protocols of a benchmark from another package.
     """
 

@@ -22,8 +22,8 @@ class CountTable:
         image_ids: Canonical image ids, sorted.
         rows: (images, columns) int64 counts.
         cells: (images,) uint64 fingerprint of each image's ground-truth cells, see
-            :meth:`scapo_eval.truths.oracle.Truth.prints`. None if the images have no ground truth, or if no
-            fingerprints were recorded.
+            :meth:`scapo_eval.truths.oracle.Truth.prints`. The value is None if the images have no ground truth, or if
+            no fingerprints were recorded.
     """
 
     columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class CountTable:
 
     @property
     def per_image(self) -> int | None:
-        """Most frequent number of captions per image. None if captions are not counted."""
+        """Most frequent number of captions per image. The value is None if captions are not counted."""
         if "captions" not in self.columns or not len(self.rows):
             return None
         numbers, images = np.unique(self.rows[:, self.columns.index("captions")], return_counts=True)

@@ -62,7 +62,7 @@ class HarnessValue:
         value: Value as a fraction, or on the scale of the harness if ``plain`` is True.
         printed: Original number of the harness.
         plain: True if the value is not a fraction.
-        stderr: Standard error on the scale of ``value``. None if the file contains none.
+        stderr: Standard error on the scale of ``value``. The value is None if the file contains none.
     """
 
     value: float
@@ -89,9 +89,9 @@ class HandedOver:
     Attributes:
         path: Path of the file.
         tool: ``lmms-eval`` or ``vlmevalkit``.
-        model: Name of the evaluated model. None if the file does not contain the name.
+        model: Name of the evaluated model. The value is None if the file does not contain the name.
         values: Metric -> value. Metrics of unknown benchmarks are named ``task/metric``.
-        n: Number of evaluated answers. None if the file does not contain the number.
+        n: Number of evaluated answers. The value is None if the file does not contain the number.
         details: Additional fields for the signature.
     """
 

@@ -40,7 +40,7 @@ class Linear:
         names: Names of the M metrics.
         values: (M,) values. NaN marks a missing value.
         numerators, volumes: (n, M) arrays. The ratio of their sums is the value.
-        trials: (M,) independent trials per unit of volume without clustering. 0 if undefined.
+        trials: (M,) independent trials per unit of volume without clustering. The value is 0 if undefined.
         fraction: (M,) True if the value is a share in [0, 1].
     """
 

@@ -26,7 +26,7 @@ class Parts:
     Attributes:
         column: Name of the column.
         image_ids: Image of each row.
-        values: Text, number or Boolean value of each row. None if the record has no value.
+        values: Text, number or Boolean value of each row. The value is None if the record has no value.
         rows: (rows, columns) counts.
     """
 

@@ -34,7 +34,7 @@ class Power:
         pilot_images: Number of images in the pilot.
         images: Planned number of images.
         standard_error: Standard error of the difference for the planned number of images.
-        detectable: Smallest difference that is detected with a power of 80 %. None if there is none.
+        detectable: Smallest difference that is detected with a power of 80 %. The value is None if there is none.
         difference: Requested true difference, or None.
         power: Probability of detecting a true difference of the requested size.
         images_needed: Number of images that detect the requested difference with a power of 80 %.

@@ -53,7 +53,7 @@ class Resampling:
         bootstrap: Bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums add up over
             machines (:mod:`scapo_eval.results.poisson`). None selects ``poisson`` above 200,000 images.
         interval: ``wilson``, or ``percentile`` for bootstrap intervals, see :mod:`scapo_eval.results.stats`.
-        test: Test of the comparison that contains the run. None for a single run.
+        test: Test of the comparison that contains the run. The value is None for a single run.
     """
 
     resamples: int = DEFAULT_RESAMPLES
@@ -97,9 +97,9 @@ class MetricValue:
     """One metric of a run.
 
     Attributes:
-        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. None if there is no
-            value.
-        low, high: Bounds of the confidence interval by image. None if there are none.
+        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. The value is None if
+            there is no value.
+        low, high: Bounds of the confidence interval by image. The value is None if there are none.
         printed: Digits as printed by the official script, in parity mode.
     """
 
@@ -124,9 +124,9 @@ class Run:
         printed: Digits as printed by the official script, in parity mode.
         notes: Remarks for readers of the values, one sentence each.
         resampling: Settings for the intervals.
-        account: Numbers of read, scored and skipped records of the file. None if they were not recorded.
+        account: Numbers of read, scored and skipped records of the file. The value is None if they were not recorded.
         finished: Values that another harness computed. Such a run has no counts, and nothing is resampled or tested.
-        parts: Counts by the values of a column. None if no column was requested.
+        parts: Counts by the values of a column. The value is None if no column was requested.
 
     Example:
         >>> import scapo_eval
@@ -296,7 +296,8 @@ class Results:
         runs: Runs of the systems.
         comparisons: One mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
         verdicts: One mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
-        sliced: Results by the values of a column, see :class:`scapo_eval.results.slices.Sliced`. None if not requested.
+        sliced: Results by the values of a column, see :class:`scapo_eval.results.slices.Sliced`. The value is None if
+            not requested.
 
     Example:
         >>> import scapo_eval

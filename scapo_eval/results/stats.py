@@ -72,17 +72,18 @@ class Comparison:
 
     Attributes:
         metric: Name of the metric.
-        system_value: Value of the system on the shared images. None if there is no value.
-        baseline_value: Value of the baseline on the shared images. None if there is no value.
-        difference: System minus baseline. None if a value is missing.
+        system_value: Value of the system on the shared images. The value is None if there is no value.
+        baseline_value: Value of the baseline on the shared images. The value is None if there is no value.
+        difference: System minus baseline. The value is None if a value is missing.
         interval: Interval of the difference.
-        p_value: Two-sided p-value. None below MIN_SHARED_IMAGES shared images.
+        p_value: Two-sided p-value. The value is None below MIN_SHARED_IMAGES shared images.
         test: Test behind the p-value, or None if there is none.
         n_images: Number of shared images.
         standard_error: Standard error of the difference under the hypothesis of equal values.
-        detectable: Smallest difference that a similar sample detects with a power of 80 %. None if there is none.
+        detectable: Smallest difference that a similar sample detects with a power of 80 %. The value is None if there
+            is none.
         p_equivalence: p-value of the hypothesis that the values differ by at least the margin, from two one-sided
-            tests. None without a margin.
+            tests. The value is None without a margin.
         n_differing: Number of shared images with different counts for the metric.
     """
 

@@ -53,8 +53,8 @@ def joint_verdict(
         margin: Largest loss that does not count as worse. None selects MARGIN.
 
     Returns:
-        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (the larger of the two p-values). None if
-        a judged metric was not tested.
+        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (the larger of the two p-values). The
+        result is None if a judged metric was not tested.
     """
     margin = MARGIN if margin is None else margin
     by_metric = {row["metric"]: row for row in rows}

@@ -79,7 +79,7 @@ class AmberData:
         items: Items. The item with id k is at position k - 1.
         words: Closed vocabulary, sorted.
         safe: Words that never count as hallucinated.
-        images: Canonical image id of each item. None if the query files are missing.
+        images: Canonical image id of each item. The value is None if the query files are missing.
         fingerprint: Hash of annotations, associations and safe words.
     """
 

@@ -42,7 +42,7 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
         item: Annotated image.
         mentions: Mentioned words of the vocabulary.
         safe: Words that are never hallucinated and credit nothing.
-        near: Similar words. Empty to disable similarity.
+        near: Similar words. An empty mapping disables similarity.
     """
     flags: list[int] = []
     cover = [0] * len(item.truth)

@@ -49,7 +49,7 @@ class AmberResponse:
         line: Line or array element in the file, starting at 1.
         number: Id of the item.
         item: Item that is answered.
-        text: Text of the answer. Empty for a null, which the official script scores as a wrong answer.
+        text: Text of the answer. The value is empty for a null, which the official script scores as a wrong answer.
     """
 
     line: int
@@ -71,8 +71,8 @@ class Responses:
             Python's negative indexing.
         skipped: Number of omitted faulty records.
         notes: Remarks for readers of the values.
-        unfinished: Number of descriptions whose unfinished last sentence was removed. None if removal was not
-            requested.
+        unfinished: Number of descriptions whose unfinished last sentence was removed. The value is None if removal was
+            not requested.
         model: Name of the model, if the records contain it.
     """
 

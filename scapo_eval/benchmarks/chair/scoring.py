@@ -104,7 +104,7 @@ class ChairScorer(Scorer):
 
     Attributes:
         profile: Profile that reads captions. Its objects are the labels of the first ground truth.
-        native: Additional native reading, whose labels are those of the second ground truth. None to omit it.
+        native: Additional native reading, whose labels are those of the second ground truth. None omits it.
     """
 
     profile: Profile = field(kw_only=True)
