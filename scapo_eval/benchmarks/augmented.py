@@ -55,7 +55,7 @@ def augmented_runs(
     if described[0] and not all(described):
         warn(f"{runs[0].name} is the baseline, and it is the augmented one: put the answers without descriptions first")
     elif not any(described[1:]):
-        warn("no file after the first says that its answers had a description (field 'description')")
+        warn("no file after the first contains answers with a description (field 'description')")
     return [
         replace(_reduced(run), notes=(*run.notes, AUGMENTED) if augmented else run.notes)
         for run, augmented in zip(runs, described, strict=True)

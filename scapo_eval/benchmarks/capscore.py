@@ -574,7 +574,7 @@ def scores_of(
     notes = (*damage, *tally.notes, *truth_notes(first, tally.mentioned), *further)
     among = tally.table.counts().get("among_references", 0)
     if among and scorer.words is not None and not scorer.words.leave_out_self:
-        remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
+        remedy = "compare each with the others by --leave-out-self (leave_out_self=True in Python)"
         notes += (f"{among:,} captions are among their own references, which they agree with by themselves; {remedy}",)
     return CaptionScores(
         name=name,

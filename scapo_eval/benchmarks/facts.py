@@ -391,7 +391,7 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
     if unread:
         notes.append(f"{unread:,} descriptions with a verdict that could not be read, omitted where it is needed")
     if 0 < alone < len(descriptions):
-        notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore leave them out")
+        notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore omit them")
     if empty:
         notes.append(f"{empty:,} descriptions without a claim: no precision, recall and F1 of 0")
     return Run(

@@ -230,7 +230,7 @@ def faithscore_run(
     judgings = [facts.judging for facts in run]
     notes = Judging.notes(judgings)
     if empty:
-        notes.append(f"{empty} answers without facts; the official script takes their share as 0")
+        notes.append(f"{empty} answers without facts; the official script uses 0 as their share")
     return Run(
         name=name,
         signature=Signature.of(

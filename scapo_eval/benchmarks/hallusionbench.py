@@ -398,14 +398,14 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
     notes = list(answers.notes)
     unparsed = answers.counts["unparsed"]
     if unparsed:
-        told = f"; {unclear:,} of them to questions without a figure, where that is right" if unclear else ""
+        told = f"; {unclear:,} of them to questions without a figure, for which this is correct" if unclear else ""
         notes.append(
             f"{unparsed:,} of {len(answers.graded):,} answers say neither yes nor no to the parser '{parser}'{told}"
         )
     if not _asks_originals(answers.questions):
         notes.append("LH, VI and Mixed need the questions about every original, also those without a figure")
     elif any(item.answer.agrees is None for item in answers.graded):
-        notes.append("LH, VI and Mixed: answers agree where both say yes or no (published values have a judge compare)")
+        notes.append("LH, VI and Mixed: answers agree if both are yes or both are no (published values use a judge)")
     if any(incomplete.values()):
         listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
         notes.append(f"omitted, because some of their questions are not answered: {listed}")

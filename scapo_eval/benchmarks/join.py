@@ -412,7 +412,7 @@ def _other_questions(
     return InputError(
         f"{differing:,} of {total:,} answers{f' of {part}' if part else ''} carry another {what} than their id names "
         f"({answer.id!r}: {_short(ours)} against {_short(theirs)}): the ids count something else, or the questions are "
-        f"another version; if only the wording differs, leave the {what} out of the answers",
+        f"another version; if only the wording differs, remove the {what} from the answers",
         path=source,
         line=answer.line or None,
     )
@@ -420,7 +420,7 @@ def _other_questions(
 
 def _other_benchmark(source: str, matches: Matches, total: int, benchmark: str | None) -> InputError:
     strangers = matches.strangers
-    own_labels = "; to score by the answers' own labels, leave the questions out"
+    own_labels = "; to score by the labels in the answers, omit the questions"
     return InputError(
         f"{matches.n_strangers:,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
         + hint(strangers, benchmark)

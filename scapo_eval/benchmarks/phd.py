@@ -302,7 +302,7 @@ def _score(
 ) -> list[Run]:
     if prompts:
         if data is None or systems.given:
-            raise OptionError("--prompts takes --data and no answers")
+            raise OptionError("--prompts requires --data and no answers")
         with atomic_write(prompts) as stream:
             for question in BENCHMARK.read_questions(sources_of(data)):
                 record = prompt_record(question)

@@ -236,7 +236,7 @@ class Protocol:
         for folder in (Path(self.path).parent, shipped) if self.path else (shipped,):
             if (path := folder / self.facts).is_file():
                 return path
-        raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
+        raise InputError(f"the protocol '{self.name}' refers to a missing ground truth: {self.facts}", path=self.path)
 
     def questions(self) -> Records:
         """Returns the protocol's questions about objects with their correct answers.

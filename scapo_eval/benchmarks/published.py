@@ -48,10 +48,10 @@ def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]
     yield f"{truth} ({fields['oracle']})" if "oracle" in fields else truth
     if protocol.prompts:
         asked = " or ".join(f'"{prompt}"' for prompt in protocol.prompts)
-        yield f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (the captions tell none)"
+        yield f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (not in the captions)"
     if limit := protocol.decoding.get("max_new_tokens"):
         checked = sample.max_new_tokens is not None
-        yield f"at most {limit:,} new tokens" + ("" if checked else " by the protocol (the captions tell no limit)")
+        yield f"at most {limit:,} new tokens" + ("" if checked else " by the protocol (not in the captions)")
     if fields.get("unfinished") == "dropped":
         yield "unfinished last sentences dropped"
     elif run.metric_set.name in ("chair", "capscore", "objhal"):
@@ -80,8 +80,8 @@ class PublishedRow:
 
 
 CAVEAT = (
-    "Published rows are of the same images as far as their sources tell, but not of the same run: prompts, limits of "
-    "length and checkpoints may differ, and nothing is tested against them."
+    "As far as known, published rows refer to the same images, but to other runs: prompts, length limits and "
+    "checkpoints may differ, and nothing is tested against them."
 )
 
 

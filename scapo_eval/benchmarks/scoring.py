@@ -484,7 +484,7 @@ class Sums:
         few = self.strangers
         if few and self._n_strange == self.faults.total:  # there are no other faults
             first = self.faults.errors[0].line
-            raise InputError(f"{few}; --on-unknown-image skip leaves the others out", path=self._source, line=first)
+            raise InputError(f"{few}; --on-unknown-image skip omits the others", path=self._source, line=first)
         self.faults.raise_if_any(SKIP if self.totals["scored"] and self.faults.total > self._n_strange else "")
         self.checks.check()
         if not self.totals["scored"] or self.mentioned is None:

@@ -164,7 +164,7 @@ def coarse_command(
     labels = Vocabulary.load(vocabulary)
     pictures = find_images(images, images_root, limit)
     if texts == "paper" and (prompt or labels_per_call > 1):
-        raise click.UsageError("--prompts paper asks about one label a call, and takes no --prompt")
+        raise click.UsageError("--prompts paper asks about one label per call and excludes --prompt")
     template = Template.read(prompt, "coarse") if prompt else None
     template = Template.published("coarse") if texts == "paper" else template
     coarse_prompts(labels, labels_per_call, template)  # an invalid prompt must not create a run

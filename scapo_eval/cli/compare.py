@@ -51,7 +51,7 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
         if option == "--benchmark":
             value = value if equals else "".join(args[k + 1 : k + 2])
             if value not in VERBS:
-                raise click.UsageError(f"unknown benchmark '{value}'; --benchmark takes one of {', '.join(VERBS)}")
+                raise click.UsageError(f"unknown benchmark '{value}'; --benchmark accepts {', '.join(VERBS)}")
             return value, [*args[:k], *args[k + (1 if equals else 2) :]]
     return None, list(args)
 

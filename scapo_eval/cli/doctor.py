@@ -118,7 +118,7 @@ def command(extras: Sequence[str]) -> int:
     try:
         wanted = list(_requirements())
     except PackageNotFoundError:
-        echo("not installed with pip (imported from its folder), so nothing says what it needs")
+        echo("not installed with pip (imported from its folder), so its requirements are unknown")
         return BAD_INPUT
     parts = {name: _Part() for name in ("", *FOR)}
     for extra, package, bounds in wanted:

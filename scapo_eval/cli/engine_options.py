@@ -274,7 +274,7 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
         key, equals, value = option.partition("=")
         if not equals or not key:
             shown = key if equals else "an option without ="  # the value may be a secret
-            raise click.UsageError(f"--engine-option takes KEY=JSON, for example max_model_len=8192, got {shown!r}")
+            raise click.UsageError(f"expected --engine-option KEY=JSON, for example max_model_len=8192, got {shown!r}")
         try:
             arguments[key] = json.loads(value)
         except (ValueError, RecursionError):

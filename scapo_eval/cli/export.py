@@ -83,7 +83,7 @@ def command(
     records: bytes | None = None
     if evidence:
         if len(exported) != 1 or output == STDIN:
-            raise click.UsageError("--instances takes one system and a file to write")
+            raise click.UsageError("--instances requires one system and an output file")
         lines = [
             dump_json(record) + b"\n" for record in instances(exported[0], (row for _, row in iter_records(evidence)))
         ]

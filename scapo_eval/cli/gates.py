@@ -80,7 +80,7 @@ def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, teste
     if names and systems < 2:
         raise click.UsageError("--fail-worse compares with the first system; give the baseline before it")
     if names and not tested:
-        raise click.UsageError("--fail-worse needs a test; leave --resamples above 0")
+        raise click.UsageError("--fail-worse needs a test; --resamples must be above 0")
 
 
 def _check_known(option: str, metric: str, metrics: MetricSet) -> None:

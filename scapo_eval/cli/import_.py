@@ -88,7 +88,7 @@ def command(
         return 0
     if name:
         other = next(path for path, source in zip(files, sources, strict=True) if not is_results(source))
-        raise click.UsageError(f"--name is for finished results; {_shown(other)} holds captions or answers")
+        raise click.UsageError(f"--name is for finished results; {_shown(other)} contains captions or answers")
     if len(files) > 1:
         raise click.UsageError("one file of captions or answers at a time")
     source = sources[0]

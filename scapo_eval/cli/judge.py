@@ -260,7 +260,7 @@ def facts(
     both.
     """
     if not images_root and not references:
-        raise click.UsageError("what is true? give --images-root, --references, or both")
+        raise click.UsageError("no source of verification: give --images-root, --references, or both")
     against = against or ("both" if images_root and references else "image" if images_root else "references")
     if against != "image" and not references:
         raise click.UsageError(f"--against {against} needs --references")

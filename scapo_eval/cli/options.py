@@ -83,7 +83,7 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise click.UsageError("--metrics takes names separated by commas, for example hal_rate,chair_s")
+        raise click.UsageError("--metrics accepts names separated by commas, for example hal_rate,chair_s")
     return names
 
 

@@ -50,7 +50,7 @@ class Inputs:
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
         """Reads all inputs, ``NAME=FILE`` or FILE, with progress and warnings on standard error."""
         if not self.scenes and self.kinds != _ALL_KINDS:
-            raise click.UsageError("--kinds are of the claims that --scenes check: give --scenes FILE")
+            raise click.UsageError("--kinds requires --scenes FILE")
         split = [split_name(argument) for argument in inputs]
         settings = Settings(
             truth=self.truth,
@@ -205,11 +205,11 @@ def command(
         if form != "html" or output != STDIN or images:
             raise click.UsageError("--watch serves a page: without -o, --format and --images")
         if any(path == STDIN for _, path in map(split_name, inputs)):
-            raise click.UsageError("--watch reads its inputs again: give files and folders")
+            raise click.UsageError("--watch reads its inputs repeatedly: give files and folders")
         _watch(inputs, how, scoring, title, port)
         return
     if form == "html" and output == STDIN and sys.stdout.isatty():
-        raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
+        raise click.UsageError("a page cannot be shown on a terminal: write it with -o report.html")
     folders = [path for _, path in map(split_name, inputs)]
     refuse_replacing([output], [Path(folder, name) for folder in folders for name in (METRICS_FILE, SAMPLES_FILE)])
     report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)

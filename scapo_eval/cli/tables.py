@@ -245,7 +245,7 @@ class _Table:
                 "several systems get several chances, so the bound is stricter."
             )
         elif resamples and not apart:
-            yield "No test: it takes 30 shared images."
+            yield "No test: at least 30 shared images are required."
         yield from self._power(rows)
         differing = {row["system"]: ", ".join(row["differing"]) for row in rows if row.get("differing")}
         for system, fields in differing.items():

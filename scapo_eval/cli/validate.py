@@ -154,7 +154,7 @@ def command(
 def _named(argument: str) -> tuple[str, str]:
     name, path = split_name(argument)
     if name is None:
-        raise InputError(f"--scores takes NAME=FILE, got {argument!r}")
+        raise InputError(f"expected --scores NAME=FILE, got {argument!r}")
     return name, path
 
 

@@ -165,7 +165,7 @@ def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) ->
         raise ValueError(f"id {entry['id']} is at position {number}")
     if entry["type"] != "generative":
         if entry["truth"] not in ("yes", "no"):
-            raise ValueError(f"the truth must be yes or no, not {entry['truth']!r}")
+            raise ValueError(f"'truth' must be yes or no, not {entry['truth']!r}")
         return Query(_KIND_OF_TYPE[entry["type"]], entry["truth"])
     truth, imagined = tuple(entry["truth"]), tuple(entry["hallu"])
     return Description(truth, imagined, _slots(truth, associations), _slots(imagined, associations))
