@@ -101,7 +101,7 @@ def expected_credit(
 
 
 def unreadable(tokenizer: Any) -> list[int]:
-    """Returns all ids except those of words, the full stop and the end."""
+    """Returns all ids except the ids of words, the full stop and the end."""
     words = {tokenizer.convert_tokens_to_ids(piece) for piece in (*(f"\u0120{word}" for word in WORDS), ".")}
     return [k for k in range(len(tokenizer)) if k not in {*words, tokenizer.eos_token_id}]
 

@@ -26,7 +26,7 @@ from .spans import SPAN_METRICS, SPAN_SHARE, span_claims, span_counts
 from .values import Measures, Texts, read_scores
 
 DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cover_words", "cap_people", "length")
-"""Default metrics, of which those with the required data are shown."""
+"""Default metrics. A metric is shown only if the data that it needs is available."""
 
 
 @dataclass(frozen=True)
