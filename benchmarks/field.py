@@ -1,9 +1,9 @@
-"""The field table: every public output in ../shared/data under every metric and profile that applies (docs/lab/field.md).
+"""Field table: all public outputs in ../shared/data under every applicable metric and profile (docs/lab/field.md).
 
     NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md [--data ../shared/data]
 
-Values with 95 % intervals, paired tests of every pair of systems on the same images, and beside
-them what was published and how far it is. No caption text is printed. Under two minutes of processor time.
+The tables contain values with 95 % intervals, paired tests of all pairs of systems on the same images, and the
+differences from published values. No caption text is printed. The run needs less than two minutes of processor time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class CaptionSet(NamedTuple):
     """Systems that described the same images.
 
     Attributes:
-        title: heading.
-        truth: truth file, relative to the data.
-        systems: name -> captions file, relative to the data; the first is the baseline.
-        note: what must be said of it.
+        title: Heading.
+        truth: Ground truth file, relative to the data folder.
+        systems: Name -> captions file, relative to the data folder. The first system is the baseline.
+        note: Note on the set.
     """
 
     title: str
@@ -49,13 +49,13 @@ class CaptionSet(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A published value.
+    """Published value.
 
     Attributes:
-        set_, system, metric: which.
-        value: as printed: percent, or points.
-        source: where.
-        cause: of its distance from ours, where there is one.
+        set_, system, metric: Set, system and metric of the value.
+        value: Value as printed, in percent or points.
+        source: Source of the value.
+        cause: Known cause of its difference from this project's value.
     """
 
     set_: str
@@ -118,7 +118,7 @@ CAPTIONS_PUBLISHED = (
           ("LLaVA-1.5-7B", (50.0, 15.4, 77.1)), ("+ VCD", (48.6, 14.9, 77.3)), ("+ OPERA", (47.8, 14.6, 76.8)))
       for metric, value in zip(("chair_s", "chair_i", "recall"), values, strict=True)),
 )  # fmt: skip
-"""Read in transcriptions of the papers' tables in public repositories, not in the papers themselves."""
+"""Published values from transcriptions of the papers' tables in public repositories, not from the papers themselves."""
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def page(data: Path, resamples: int) -> Iterable[str]:
-    """The page, block by block."""
+    """Yields the page block by block."""
     yield "# The field table\n"
     yield (
         "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md` from the public outputs that the tests "
@@ -158,7 +158,7 @@ def page(data: Path, resamples: int) -> Iterable[str]:
 
 
 def caption_set(each: CaptionSet, data: Path, resamples: int) -> Iterable[str]:
-    """One set of captions under Cap. Score and the three CHAIR profiles."""
+    """Yields one set of captions with Cap. Score and the three CHAIR profiles."""
     yield f"## {each.title}\n\n{each.note}\n"
     truth = scapo_eval.PresenceOracle.load(data / each.truth)
     synonyms = shared_synonyms()
@@ -206,7 +206,7 @@ half too. Length also does, although it agrees with nobody caption by caption.
 
 
 def orders(data: Path, resamples: int) -> Iterable[str]:
-    """Which systems change places with the reading and with the weighting, and which order people support."""
+    """Yields the systems whose order depends on the reading or the weighting, and the order that people support."""
     yield ORDERS
     yield "| Captions | Metric | `all` | `visual` |\n| --- | --- | --- | --- |"
     for each in CAPTIONS:
@@ -226,7 +226,9 @@ def orders(data: Path, resamples: int) -> Iterable[str]:
 
 
 def order(runs: Sequence[Run], metric: str) -> str:
-    """The systems, best first, joined by ``>`` where neighbors are told apart and by ``=`` where they are not."""
+    """Returns the systems from best to worst, joined by ``>`` between significantly different neighbors and by ``=``
+    otherwise.
+    """
     sign = 1 if runs[0].metric_set.higher_is_better[metric] else -1
     ranked = sorted(runs, key=lambda run: -sign * (run.values[metric] or 0))
     tests = [
@@ -238,7 +240,7 @@ def order(runs: Sequence[Run], metric: str) -> str:
 
 
 def thumb_places(human: Path) -> Iterable[str]:
-    """Means of THumB's systems by people and by metrics, with their places."""
+    """Yields the means of THumB's systems according to people and metrics, with their ranks."""
     metrics = ("cap_people", "cover_words", "cover_weighted", "cover_rate", "cap_score", "cap_weighted", "length")
     found = scapo_eval.validate(
         human / "thumb.jsonl.gz", ratings=["total"], metrics=metrics, resamples=0,
@@ -260,7 +262,9 @@ def thumb_places(human: Path) -> Iterable[str]:
 
 
 def amber(data: Path, resamples: int) -> Iterable[str]:
-    """The two public files of AMBER's descriptions, as the project reads them and as the official script does."""
+    """Yields the scores of AMBER's two public files of descriptions, by this project's reading and by that of the
+    official script.
+    """
     yield "## AMBER, descriptions\n\nAnswers of github.com/RachalHys/CV-AGLA-Captioning to all 1,004 images.\n"
     files = {"LLaVA-1.5": "gen_llava_base", "InstructBLIP + AGLA": "gen_instructblip_agla_small"}
     sets = json.loads((data / "amber" / "expected.json").read_bytes())["sets"]
@@ -289,7 +293,7 @@ def amber(data: Path, resamples: int) -> Iterable[str]:
 
 
 def yes_no(data: Path, resamples: int) -> Iterable[str]:
-    """POPE of LLaVA-1.5-13B, and HallusionBench's sample answers under every parser."""
+    """Yields the scores of POPE answers by LLaVA-1.5-13B, and of HallusionBench's sample answers under every parser."""
     yield "## POPE\n\n8,910 answers of LLaVA-1.5-13B from github.com/haotian-liu/LLaVA (pull request 1199).\n"
     questions = [data / "pope" / f"coco_pope_{split}.json" for split in ("random", "popular", "adversarial")]
     run = scapo_eval.pope(
@@ -325,7 +329,7 @@ def yes_no(data: Path, resamples: int) -> Iterable[str]:
 
 
 def phd(data: Path, resamples: int) -> Iterable[str]:
-    """PhD's counter-common-sense questions in Arabic, answered by GPT-4o mini."""
+    """Yields the scores of Arabic answers by GPT-4o mini to PhD's counter-common-sense questions."""
     yield (
         "## PhD\n\n30 answers of GPT-4o mini to counter-common-sense questions in Arabic (Sarab 2026, CC BY 4.0). "
         "PhD's own answers could not be had.\n"
@@ -343,7 +347,7 @@ def phd(data: Path, resamples: int) -> Iterable[str]:
 
 
 def mmhal(data: Path, resamples: int) -> Iterable[str]:
-    """MMHal-Bench answers of Qwen3-VL-4B with their judge's ratings."""
+    """Yields the scores of MMHal-Bench answers by Qwen3-VL-4B with a judge's ratings."""
     yield (
         "## MMHal-Bench\n\nQwen3-VL-4B-Instruct, answers and ratings of "
         "github.com/HilariusJeremy/fyp-multimodal-hallucination, which states no score.\n"
@@ -359,7 +363,7 @@ def mmhal(data: Path, resamples: int) -> Iterable[str]:
 
 
 def shown(runs: Sequence[Run], *, metrics: Sequence[str] | None = None, pairs_of: Sequence[str] = ()) -> Iterable[str]:
-    """The runs side by side, then the differences of every pair in some metrics."""
+    """Yields a table of the runs, and the differences of all pairs in some metrics."""
     results: Results = scapo_eval.compare(runs, allow_different=True)
     yield results.to_markdown(metrics, intervals=True)
     if len(runs) > 1 and pairs_of:
@@ -367,7 +371,7 @@ def shown(runs: Sequence[Run], *, metrics: Sequence[str] | None = None, pairs_of
 
 
 def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
-    """Every pair of systems: difference, interval, test, corrected over the pairs."""
+    """Yields all pairs of systems with difference, interval and test, corrected over the pairs."""
     found = []
     for first, second in combinations(runs, 2):
         rows = {row["metric"]: row for row in scapo_eval.compare([first, second], allow_different=True).comparisons}
@@ -386,7 +390,9 @@ def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
 
 
 def published(known: Sequence[Published], runs: Sequence[Run], how: str) -> Iterable[str]:
-    """Published values beside ours, with the distance in the last printed digit and its cause."""
+    """Yields published values and this project's values, with their difference in the last printed digit and its
+    cause.
+    """
     if not known:
         yield "No published value.\n"
         return

@@ -1,10 +1,10 @@
-"""The parity matrix: every figure that an original script prints, beside what this project makes of the same inputs.
+"""Parity matrix: all figures that an original script prints, and this project's figures for the same inputs.
 
     python benchmarks/parity.py ../shared [-o docs/lab/parity.md]
 
-``../shared/data`` holds the inputs and the originals' OWN output; nothing here is computed by a copy of an original.
-A cell is ``equal`` (to its tolerance), ``different`` (and then it says why) or ``not checked``; the state is computed,
-the reason is written down. tests/golden/test_parity.py makes the page anew and refuses a difference without a reason.
+``../shared/data`` contains the inputs and the originals' OWN output. No value is computed by a copy of an original. A
+cell is ``equal`` (within its tolerance), ``different`` (with a reason) or ``not checked``. The state is computed, and
+the reason is written manually. tests/golden/test_parity.py rebuilds the page and rejects differences without a reason.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ NO_INTERVALS = Resampling(0)
 EXACT = 1e-12
 FILES = [f"{model}_{decoder}" for model in ("llava-1.5", "instructblip") for decoder in ("greedy", "beam5", "ours")]
 REFINED = {"pedestrian": "person", "coffee table": "dining table"}
-"""Words of Object HalBench's ``synonyms_refine.txt`` that occur in its inputs here and are not among CHAIR's."""
+"""Words in Object HalBench's ``synonyms_refine.txt`` that occur in these inputs and are not in CHAIR's list."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of one original.
+    """Figure of an original script.
 
     Attributes:
-        figure: by the original's own name.
-        here: the metric's name here.
+        figure: Name of the figure in the original.
+        here: Name of the metric in this project.
         state: ``equal``, ``different`` or ``not checked``.
-        inputs: what both were given.
-        note: the tolerance of what is equal, the reason of what is not.
+        inputs: Common inputs of both.
+        note: Tolerance of equal figures, or reason for other states.
     """
 
     figure: str
@@ -64,7 +64,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """One original script."""
+    """Original script with its figures."""
 
     title: str
     script: str
@@ -77,14 +77,14 @@ Pairs = Iterable[tuple[Any, Any]]
 def cell(
     figure: str, here: str, pairs: Pairs, inputs: str, *, within: float = 0, reason: str = "", note: str = ""
 ) -> Cell:
-    """A figure of several inputs, compared.
+    """Compares a figure for several inputs.
 
     Args:
-        figure, here, inputs: see :class:`Cell`.
-        pairs: ours and the original's; numbers, or anything that is equal or not.
-        within: greatest difference of equal numbers.
-        reason: why they differ, where they do.
-        note: what else should be known.
+        figure, here, inputs: See :class:`Cell`.
+        pairs: Pairs of this project's value and the original value. Values are numbers, or are compared for equality.
+        within: Maximum difference between equal numbers.
+        reason: Reason for a difference.
+        note: Additional note.
     """
     compared = list(pairs)
     assert compared, f"{figure}: nothing to compare"
@@ -102,17 +102,19 @@ def _same(ours: Any, theirs: Any, within: float) -> bool:
 
 
 def unchecked(figure: str, here: str, reason: str) -> Cell:
-    """A figure that no output of the original is at hand for, or that is not offered."""
+    """Returns a cell for a figure without available output from the original, or without an equivalent in this
+    project.
+    """
     return Cell(figure, here, "not checked", "", reason)
 
 
 def read(path: Path) -> Any:
-    """A JSON file, compressed or not."""
+    """Reads a JSON file, compressed or uncompressed."""
     return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """A compressed JSON Lines file."""
+    """Reads a compressed JSON Lines file."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -121,21 +123,21 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def synonyms(data: Path) -> Synonyms:
-    """CHAIR's words, as the reference scripts read them."""
+    """Reads CHAIR's words in the same way as the reference scripts."""
     aliases = read(data / "coco_chair" / "vocabulary.json")["aliases"]
     return Synonyms("synonyms.txt", {word: node for node, words in aliases.items() for word in words})
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One file: the run, and the object lists of every caption."""
+    """Run of one file, with the object lists of every caption."""
 
     run: Run
     lists: list[list[Any]]
 
 
 def scored(path: Path, profile: Profile, truth: PresenceOracle) -> Scored:
-    """CHAIR of a file with its evidence."""
+    """Scores a file with CHAIR, and keeps the evidence."""
     lists: list[list[Any]] = []
 
     def keep(scorer: ChairScorer, block: ScoredBlock) -> None:
@@ -154,7 +156,9 @@ CHAIR_COUNTS = {
 
 
 def chair(data: Path) -> Iterator[Table]:
-    """The standalone script, OPERA's, and PAI's, which adds precision and F1 to OPERA's."""
+    """Yields the tables of the standalone script, of OPERA's script, and of PAI's script, which adds precision and
+    F1.
+    """
     folder = data / "coco_chair"
     truth = PresenceOracle.load(folder / "ground_truth.json.gz")
     words = synonyms(data)
@@ -199,7 +203,7 @@ def chair(data: Path) -> Iterator[Table]:
 
 
 def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
-    """PAI's script on the same captions."""
+    """Returns the table of PAI's script for the same captions."""
     folder = data / "parity" / "pai_chair"
     expected = read(folder / "expected.json")
     names = {"CHAIRs": "chair_s", "CHAIRi": "chair_i", "Recall": "recall", "Precision": "precision", "F1": "f1"}
@@ -234,7 +238,7 @@ def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
 
 
 class Reduced:
-    """A profile that reads each caption as the script's own reduced list of objects."""
+    """Profile that reads each caption as the reduced list of objects from the script."""
 
     name = "opera"
 
@@ -244,12 +248,12 @@ class Reduced:
         self._runs, self._answers = runs, answers
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """The objects of each caption."""
+        """Returns the objects of each caption."""
         return ObjectColumns.of_words([(self._runs.labels(self._answers[text]["objects"]), 0) for text in texts])
 
 
 def object_halbench(data: Path) -> Iterator[Table]:
-    """Its judge's lists, reduced to objects by its name rule."""
+    """Yields the table of the judge's lists, reduced to objects by the script's name rule."""
     folder = data / "parity" / "objhal"
     files = ("llava-1.5_greedy", "instructblip_greedy")
     base = synonyms(data)
@@ -336,7 +340,7 @@ HALLUSIONBENCH = {
 
 
 def hallusionbench(data: Path) -> Iterator[Table]:
-    """Its two last tables, and the integers behind them for everything, VD and VS."""
+    """Yields the table of the script's last two tables, and of the counts behind them for all questions, VD and VS."""
     folder = data / "parity" / "hallusionbench"
     questions = rows(folder / "questions.jsonl.gz")
     asked = read_questions([readable([{**row, "question": ""} for row in questions])])
@@ -392,7 +396,7 @@ def _behind(run: Run, prefix: str, wanted: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def dcscore(data: Path) -> Iterator[Table]:
-    """DeCapBench's figures from its verdicts."""
+    """Yields the table of DeCapBench's figures, from its verdicts."""
     folder = data / "parity" / "dcscore"
     expected = read(folder / "expected.json")
     runs = {}
@@ -425,7 +429,7 @@ def dcscore(data: Path) -> Iterator[Table]:
 
 
 def _decapbench(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the inputs as DeCapBench writes it."""
+    """Returns a row of the inputs in DeCapBench's format."""
     texts = [claim["fact"] for claim in row["claims"]]
     return {
         "image_name": row["image"],
@@ -443,7 +447,7 @@ def _decapbench(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def faithscore(data: Path) -> Iterator[Table]:
-    """FaithScore's mean share."""
+    """Yields the table of FaithScore's mean share."""
     folder = data / "parity" / "faithscore"
     expected = read(folder / "expected.json")
     facts = [
@@ -469,7 +473,7 @@ def faithscore(data: Path) -> Iterator[Table]:
 
 
 def mmhal(data: Path) -> Iterator[Table]:
-    """MMHal-Bench's rating, hallucination rate, informativeness and question types."""
+    """Yields the table of MMHal-Bench's rating, hallucination rate, informativeness and question types."""
     folder = data / "parity" / "mmhal"
     expected = read(folder / "expected.json")
     whole = {}
@@ -522,14 +526,14 @@ POPE = {
 
 
 def pope_run(answers: Sequence[Mapping[str, Any]]) -> Run:
-    """POPE's figures of answers with their labels, by the official parser."""
+    """Computes POPE's figures from answers with labels, with the official parser."""
     joined = pope_.read_pope(readable(list(answers)), None, PARSERS["pope"])
     [run] = pope_.BENCHMARK.runs({"x": joined}, parser="pope", resampling=NO_INTERVALS)
     return run
 
 
 def pope(data: Path) -> Iterator[Table]:
-    """POPE's ``evaluate.py`` on real, odd and faulty files."""
+    """Yields the table of POPE's ``evaluate.py``, for real, unusual and faulty files."""
     folder = data / "parity" / "pope"
     expected = read(folder / "expected.json")
     odd = rows(folder / "odd_answers.jsonl.gz")
@@ -587,7 +591,7 @@ AMBER_TASKS = {
 
 
 class Tagged:
-    """Nouns that NLTK has found before, by text."""
+    """Noun tagger that returns NLTK's stored nouns by text."""
 
     version = "3.10.4"
 
@@ -601,12 +605,12 @@ class Tagged:
         }
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """The nouns of each text."""
+        """Returns the nouns of each text."""
         return [self._nouns[text] for text in texts]
 
 
 def amber(data: Path) -> Iterator[Table]:
-    """AMBER's ``inference.py`` in parity mode."""
+    """Yields the table of AMBER's ``inference.py`` in parity mode."""
     folder = data / "amber"
     benchmark = AmberData.load(folder)
     expected = read(folder / "expected.json")["sets"]
@@ -692,7 +696,7 @@ ORIGINALS = (chair, object_halbench, hallusionbench, dcscore, faithscore, mmhal,
 
 
 def tables(shared: Path) -> list[Table]:
-    """The whole matrix."""
+    """Returns the whole matrix."""
     return [table for original in ORIGINALS for table in original(shared / "data")]
 
 
@@ -710,7 +714,7 @@ how good a model is.
 
 
 def page(found: Sequence[Table]) -> str:
-    """docs/lab/parity.md."""
+    """Returns the text of docs/lab/parity.md."""
     every = [each for table in found for each in table.cells]
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
     parts = [

@@ -1,9 +1,10 @@
-"""Metrics against people on public sets of human judgments (docs/lab/validity.md).
+"""Agreement of metrics with people on public sets of human judgments (docs/lab/validity.md).
 
     PYTHONPATH=... python benchmarks/people.py -o docs/lab/validity.md [--data ../shared/data/human]
 
-Needs the extra ``ngrams``. Tables with 95 % bootstrap intervals by image; no caption is printed. What was chosen was
-chosen on the half 'fit' of a set's images, and is reported on the half 'report' (``scapo_eval/validation/halves.py``).
+Requires the extra ``ngrams``. The tables contain 95 % bootstrap intervals by image, and no caption is printed. Choices
+were made on the half 'fit' of the images in a set, and values are reported on the half 'report'
+(``scapo_eval/validation/halves.py``).
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def main() -> None:
 
 
 def page(data: Path) -> Iterator[str]:
-    """The page, block by block."""
+    """Yields the page block by block."""
     yield from (INTRODUCTION, METHOD)
     yield from thumb(data)
     yield from composite(data)
@@ -154,7 +155,7 @@ def page(data: Path) -> Iterator[str]:
 
 
 def thumb(data: Path) -> Iterator[str]:
-    """Agreement with THumB, and the places of its systems."""
+    """Yields the agreement with THumB, and the ranks of its systems."""
     files: dict[str, Any] = {"references": data / "thumb_references.jsonl.gz"}
     truth = {"truth": data / "truth_coco.json.gz"}
     own = ("cap_people", "cover_words", "cover_weighted", "named_words", "named_rate", "length")
@@ -203,7 +204,7 @@ def _thumb(data: Path, **how: Any) -> Validation:
 
 
 def composite(data: Path) -> Iterator[str]:
-    """Agreement with Composite's relevance."""
+    """Yields the agreement with Composite's relevance."""
     metrics = ["cap_people", "cap_score", "hal_rate", "cover_rate", "length"]
     found = validate(
         data / "composite_coco.jsonl.gz", half="report", metrics=metrics, truth=data / "truth_coco.json.gz"
@@ -219,7 +220,7 @@ def composite(data: Path) -> Iterator[str]:
 
 
 def facts(data: Path) -> Iterator[str]:
-    """Agreement with FAITHSCORE's facts."""
+    """Yields the agreement with FAITHSCORE's facts."""
     yield FACTS
     yield _head(["Half", "Facts", "Images", "Agreement, percent", "kappa"], 1)
     for half in ("fit", "report", None):
@@ -233,7 +234,7 @@ def facts(data: Path) -> Iterator[str]:
 
 
 def long_descriptions(data: Path) -> Iterator[str]:
-    """HaELM and IIW-400."""
+    """Yields the agreement with HaELM and IIW-400."""
     metrics = ["cap_people", "cover_words", "named_words", "named_rate", *NGRAMS, "length"]
     haelm = validate(data / "haelm.jsonl.gz", metrics=metrics)
     iiw = validate(data / "iiw400.jsonl.gz", metrics=["length"], ratings=["Comprehensiveness", "Hallucination"])
@@ -247,7 +248,7 @@ def long_descriptions(data: Path) -> Iterator[str]:
 
 
 def choices(data: Path) -> Iterator[str]:
-    """Reading, vocabulary and weighting, on the half 'fit'."""
+    """Yields the choices of reading, vocabulary and weighting on the half 'fit'."""
     yield CHOICES.rstrip() + "\n"
     yield "**Reading.** r of 1 - Hal. Rate with people, `visual` minus `all`, both halves (nothing is fitted):\n"
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
@@ -321,7 +322,7 @@ TERMS = {
 
 
 def card(data: Path) -> Iterator[str]:
-    """The powers, and what length does."""
+    """Yields the powers of the card, and the effect of length."""
     names = ("references", "references+truth", "truth")
     rows = []
     for term, meaning in TERMS.items():
@@ -335,7 +336,7 @@ def card(data: Path) -> Iterator[str]:
 
 
 def lengths(data: Path) -> Iterator[tuple[str, float, float]]:
-    """How captions were changed, mean score, mean number of words."""
+    """Yields the change of the captions, the mean score, and the mean number of words."""
     references = References.load(data / "thumb_references.jsonl.gz")
     words = ReferenceWords(references)
     items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
@@ -367,14 +368,14 @@ def lengths(data: Path) -> Iterator[tuple[str, float, float]]:
 
 
 def scores(words: ReferenceWords, images: Sequence[str], captions: Sequence[str]) -> Any:
-    """(n,) ``cap_people`` by references alone."""
+    """Returns (n,) ``cap_people`` scores, computed only from references."""
     found = word_terms(words, images, captions)
     terms = {"overlap": found[:, 2], "repetition": found[:, 3], "brevity": found[:, 4]}
     return joint_score(CARDS["references"], terms)  # type: ignore[arg-type]
 
 
 def _once(text: str) -> Iterator[str]:
-    """The words without function words that were said before."""
+    """Yields the words of a text, without function words and without repetitions."""
     said = set()
     for word in tokens(text):
         if content_words([word]) or word not in said:
@@ -383,7 +384,9 @@ def _once(text: str) -> Iterator[str]:
 
 
 def leads(data: Path) -> Iterator[tuple[str, str]]:
-    """By how much people's captions lead each system, in points of ``cap_people`` by references alone."""
+    """Yields the lead of people's captions over each system, in points of ``cap_people`` computed only from
+    references.
+    """
     references = References.load(data / "thumb_references.jsonl.gz")
     items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
     found = scores(ReferenceWords(references), [i.image for i in items], [i.caption for i in items])

@@ -1,9 +1,9 @@
-"""What a closed vocabulary misses, and how far values move with what they are measured by.
+"""Limits of a closed vocabulary, and the dependence of values on the choices in their measurement.
 
     NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md [--truth NAME=FILE ...]
 
-Tables with 95 % bootstrap intervals by caption or image, on the public data of ../shared; no caption text is printed.
-``--truth instances=instances_val2014.json`` adds rows for truths that are not in that data.
+The tables contain 95 % bootstrap intervals by caption or image, on the public data of ../shared. No caption text is
+printed. ``--truth instances=instances_val2014.json`` adds rows for ground truths that are not in this data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CAPTIONS = {
     "GPT-4o": "captions_modern/comprecap_gpt4o.jsonl",
     "LLaVA-NeXT-34B": "captions_modern/comprecap_llava_next_34b.jsonl",
 }
-"""Two systems on one list of images, two recent models on another."""
+"""Two systems with the same list of images, and two recent models with another list."""
 
 THINNED = (0.05, 0.1, 0.2)
 SPLITS = ("random", "popular", "adversarial")
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def page(data: Path, truths: Mapping[str, str]) -> Iterator[str]:
-    """The page, block by block."""
+    """Yields the page block by block."""
     oracle, gold = PresenceOracle.load(data / TRUTH), read_gold(data=data)
     yield INTRODUCTION
     yield "## Coverage: what a vocabulary can see at all\n\n" + COVERAGE
@@ -91,12 +91,12 @@ BY_KIND = MetricSet("kind", ("mentions", "seen"), {"seen": ratio("seen", "mentio
 
 
 def source_of(caption: GoldCaption) -> str:
-    """Folder and file of an annotated caption, in short."""
+    """Returns the folder and file of an annotated caption in short form."""
     return caption.where.rpartition("[")[0].removesuffix(".jsonl").removesuffix(".json.gz")
 
 
 def coverage(gold: Sequence[GoldCaption]) -> Iterator[str]:
-    """Claims that a label covers, by source and by kind."""
+    """Yields the claims that a label covers, by source and by kind."""
     vocabularies = [Vocabulary.load(name) for name in ("coco80", "dopa160")]
     judged = {
         vocabulary.name: [judge(caption, AliasMatcher(vocabulary, "visual")) for caption in gold]
@@ -154,7 +154,9 @@ BOTH = MetricSet(
 
 
 def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -> Iterator[str]:
-    """Hal., Cover and CHAIR_s of the same captions from the readers' mentions and from the matcher's."""
+    """Yields Hal. Rate, Cover Rate and CHAIR_s of the same captions, for annotated mentions and for the matcher's
+    mentions.
+    """
     vocabulary = Vocabulary.load("coco80")
     images = [image_of(caption, data) for caption in gold]
     known = [k for k, image in enumerate(images) if image in oracle.index]
@@ -191,7 +193,7 @@ def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -
 
 
 def image_of(caption: GoldCaption, data: Path) -> str:
-    """The image of an annotated caption; empty where its file names none of COCO."""
+    """Returns the image of an annotated caption. Empty if its file contains no COCO id."""
     file, _, place = caption.where.rpartition("[")
     if file.endswith(".gz"):
         return ""
@@ -203,7 +205,7 @@ def image_of(caption: GoldCaption, data: Path) -> str:
 
 
 def profiles(data: Path, oracle: PresenceOracle) -> Iterator[str]:
-    """The same captions and truth, read by other lists of words."""
+    """Yields the values of the same captions and ground truth for different word lists."""
     coco, synonyms = Vocabulary.load("coco80"), shared_synonyms()
     options = {
         "native, coco80": {"profile": "native"},
@@ -220,7 +222,7 @@ def profiles(data: Path, oracle: PresenceOracle) -> Iterator[str]:
 
 
 def readings(data: Path, oracle: PresenceOracle) -> Iterator[str]:
-    """The same captions, truth and vocabulary under every reading of claims."""
+    """Yields the values of the same captions, ground truth and vocabulary for all readings of claims."""
     yield from run_head("`--claims`")
     for system, path in CAPTIONS.items():
         for claims in READINGS:
@@ -233,7 +235,7 @@ def readings(data: Path, oracle: PresenceOracle) -> Iterator[str]:
 
 
 def thinned(data: Path, oracle: PresenceOracle, truths: Mapping[str, str]) -> Iterator[str]:
-    """The joined truth, with present objects taken out at random, and the user's own truths."""
+    """Yields values for the joint ground truth with randomly removed objects, and for the user's own ground truths."""
     yield from run_head("Truth")
     objects = oracle.objects()
     for system, path in CAPTIONS.items():
@@ -252,7 +254,7 @@ def thinned(data: Path, oracle: PresenceOracle, truths: Mapping[str, str]) -> It
 
 
 def pope_cells(data: Path, oracle: PresenceOracle) -> Iterator[str]:
-    """What the joined truth says of the cells that POPE asks about, whose labels come from instances alone."""
+    """Yields the joint ground truth of the cells in POPE's questions, whose labels are based only on instances."""
     coco = Vocabulary.load("coco80")
     states = scapo_eval.truths.oracle.Truth.of(oracle, coco).states
     matcher = AliasMatcher(coco)
@@ -287,13 +289,13 @@ def pope_cells(data: Path, oracle: PresenceOracle) -> Iterator[str]:
 
 
 def table_head(corner: str, columns: Sequence[str], number: str) -> Iterator[str]:
-    """The head of a table whose last column counts."""
+    """Yields the header of a table whose last column contains counts."""
     yield f"| {corner} | {' | '.join(columns)} | {number} |"
     yield f"| --- |{' ---: |' * (len(columns) + 1)}"
 
 
 def run_head(how: str) -> Iterator[str]:
-    """The head of a table of runs."""
+    """Yields the header of a table of runs."""
     yield f"| Captions | {how} | Hal. Rate | Cover Rate | CHAIR_s | CHAIR_i | Images |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
 
@@ -301,19 +303,19 @@ def run_head(how: str) -> Iterator[str]:
 def run_row(
     system: str, how: str, run: Run, metrics: Sequence[str] = ("hal_rate", "cover_rate", "chair_s", "chair_i")
 ) -> str:
-    """One run."""
+    """Returns the row of one run."""
     found = [run.metrics[name] for name in metrics]
     cells = [percent(Figure(each.value or 0.0, each.low, each.high)) for each in found]
     return row(system, [how, *cells, str(run.n_images)])
 
 
 def row(name: str, cells: Iterable[str]) -> str:
-    """One line of a table."""
+    """Returns one line of a table."""
     return f"| {name} | {' | '.join(cells)} |"
 
 
 def percent(figure: Figure) -> str:
-    """In percent with its interval."""
+    """Returns a figure in percent with its interval."""
     if np.isnan(figure.value):
         return "--"
     spread = "" if figure.ci_low is None or figure.ci_high is None else (

@@ -277,7 +277,7 @@ def _write(tensors: dict[str, Tensor], part: Path) -> None:
     """Writes the part of each rank.
 
     Raises:
-        OSError: On every rank, if one of them cannot write.
+        OSError: If a rank cannot write. The error is raised on every rank.
     """
     try:
         with _quiet():

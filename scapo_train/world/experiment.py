@@ -99,7 +99,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
     "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
 }
-"""Schemes by name, first those of the chart. In settings, ``{world}`` represents the folder of the world's files."""
+"""Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
 """Schemes in the chart. All other schemes run only on request."""
