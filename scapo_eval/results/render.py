@@ -1,7 +1,7 @@
 """Results as tables for papers and notebooks: LaTeX, Markdown, HTML, CSV.
 
 What may be read out of a table is decided here, once: stars where the test says so, bold only for a best value that is
-tested better than the baseline, and both values on the shared images where systems were scored on different ones.
+significantly better than the baseline, and both values on the shared images if systems were scored on different ones.
 """
 
 from __future__ import annotations
@@ -365,8 +365,8 @@ def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[ShownMetr
     if tests := test_of(rows):
         baselines = " and ".join(dict.fromkeys(row["baseline"] for row in rows))
         yield (
-            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: the best value, "
-            "where it is tested better than the baseline; the baseline itself, where every other is tested worse."
+            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: the best value "
+            "if it is significantly better than the baseline, or the baseline if all others are significantly worse."
         )
     for key, document in used.items():
         sizes = {system["name"]: system["n_images"] for system in document["systems"]}
