@@ -19,7 +19,7 @@ import numpy as np
 
 from scapo_eval import validate
 from scapo_eval.base.errors import ScapoError
-from scapo_eval.benchmarks.people import BETA, CARDS, SHORT, joint_score, word_terms
+from scapo_eval.benchmarks.people import CARDS, SHORT, SMOOTHING, UNNAMED, joint_score, word_terms
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.files.files import atomic_write
 from scapo_eval.matching.vocabulary import Vocabulary
@@ -56,9 +56,13 @@ Composite (Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](http
 2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is that of CHAIR: instances, and the objects in
 all five reference captions.
 
-The score without references was changed once after the report half of THumB had been inspected: one is now added to
-numerator and denominator of its cover term, which was chosen on the fit halves of THumB and Composite. Its THumB
-figure is therefore not blind, but its Composite figure is.
+Two changes were made after the report half of THumB had been inspected with earlier definitions. Both were chosen
+only on fit halves:
+
+- The score without references adds one to numerator and denominator of its cover term (fit halves of THumB and
+  Composite). Its THumB figure is therefore not blind, but its Composite figure is.
+- `cover_words` and the term *overlap* (version 2 of the scores with references) were redefined, and then compared
+  with the report half once. Nothing was changed after this comparison.
 """
 
 THUMB = """## Rated COCO captions (THumB)
@@ -111,10 +115,13 @@ captions. It uses no model and no random numbers.
 | --- | --- | ---: | ---: | ---: |
 {rows}
 
-The powers were fitted on the half `fit` with all five systems. The power of repetition is higher than the best
-correlation requires (1, not 0.6): this ranks people's captions first and costs .01 of r. Rarity is
-`log(1 + N / (n + 1))` over the images of the given references, so a value depends on its references, and the
-signature contains them. The page on [people](people.md) describes how this definition was found.
+Covered words are the content words that the caption shares with a reference. Missed words are the other words of the
+references, each weighted by the share of references that contain it. Unnamed words are the caption's words that no
+reference contains. Definitions and powers were chosen on the half `fit` with all five systems, so that people's
+captions rank first and longer captions do not score higher. Without these two conditions, r on the half `fit` would
+be up to 0.02 higher. Rarity is `log(1 + N / (n + 1))` over the images of the given references, so a value depends on
+its references, and the signature contains them. The page on [people](people.md) describes how this definition was
+found.
 
 ### Longer captions do not score higher
 
@@ -307,9 +314,9 @@ def _readings(judged: Judgements, oracle: PresenceOracle, rating: str) -> list[s
 
 
 TERMS = {
-    "overlap": f"F-score of content words of caption and references, by rarity, recall counting {BETA:g} times",
-    "repetition": "1 / (1 + words said again / words of a reference)",
-    "brevity": f"1; below {SHORT:g} of the references' length falling with it",
+    "overlap": f"covered / (covered + missed + {UNNAMED:g} unnamed + {SMOOTHING:g}), content words by rarity",
+    "repetition": "1 / (1 + repeated words / words of a reference)",
+    "brevity": f"1 from {SHORT:g} of the references' length on, proportional to the length below",
     "faithful": "1 - absent labels / (claimed labels + 1)",
     "cover": "(covered labels + 1) / (present labels + 1)",
 }

@@ -1,4 +1,4 @@
-"""Makes what accompanies a run in a paper: a footnote that states how it was made, and published rows."""
+"""Additions to a run for a paper: a footnote with its conditions, and rows of published values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _READERS = {
 
 
 def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) -> str:
-    """Returns everything that must be said of a run's values, in one line.
+    """Returns the conditions of a run in one line.
 
     Args:
-        run: that was checked against the protocol.
-        protocol: whose images it has.
-        sample: what the captions tell of themselves; None if they are not at hand.
+        run: Run that was checked against the protocol.
+        protocol: Protocol of the run.
+        sample: Properties of the captions. None if they are not available.
     """
     return "; ".join(_parts(run, protocol, sample or ProtocolFacts(None, 0))) + "."
 
@@ -66,12 +66,12 @@ def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """A published row, or one's own.
+    """Row of published or own values.
 
     Attributes:
-        system: model and method.
-        values: metric -> value: a fraction, or a plain number where the metric is none.
-        source: paper and year; empty for one's own.
+        system: Model and method.
+        values: Metric -> value as a fraction, or as an unscaled number if the metric is not a fraction.
+        source: Paper and year. Empty for own values.
     """
 
     system: str
@@ -86,14 +86,14 @@ CAVEAT = (
 
 
 def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[PublishedRow]]:
-    """Returns the published rows with one's own among them.
+    """Returns the published rows together with own rows.
 
     Args:
-        protocol: that the runs follow.
-        runs: of one benchmark.
+        protocol: Protocol that the runs follow.
+        runs: Runs of one benchmark.
 
     Returns:
-        The metrics that both have, and the rows, ordered by the first of them, the best first.
+        The common metrics, and the rows sorted by the first metric, best first.
     """
     metric_set = runs[0].metric_set
     told = {name for row in protocol.published for name in row.metrics}
@@ -119,11 +119,11 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Pub
 
 
 def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, str]) -> Table:
-    """Returns the same as a table for papers; sources are numbered below it.
+    """Returns the rows of :func:`beside` as a table for papers, with numbered sources as notes.
 
     Args:
-        protocol, runs: see :func:`beside`.
-        names: metric -> its heading.
+        protocol, runs: Same as in :func:`beside`.
+        names: Metric -> heading.
     """
     metrics, rows = beside(protocol, runs)
     metric_set = runs[0].metric_set
@@ -142,6 +142,6 @@ def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, st
 
 
 def beside_records(protocol: Protocol, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Returns the same for JSON: fractions, as everywhere."""
+    """Returns the rows of :func:`beside` for JSON, with values as fractions."""
     _, rows = beside(protocol, runs)
     return [{"system": row.system, "values": dict(row.values), "source": row.source or None} for row in rows]

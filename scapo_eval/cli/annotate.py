@@ -1,4 +1,4 @@
-"""``scapo-eval annotate``: build a presence/absence matrix of one's own images with a judge (the DOPA pipeline)."""
+"""``scapo-eval annotate``: builds a presence/absence matrix of your own images with a judge (the DOPA pipeline)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .engine_options import EngineSettings, completion_progress, engine_options,
 from .files import INPUT, OUTPUT
 from .groups import Group
 
-_FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
+_FORECAST_EVERY = 60.0  # seconds between forecasts during a pass
 _MAX_TOKENS = 256
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ _ELSEWHERE = {
     "qc": ("annotate_qc", "command"),
     **{name: ("annotate_views", f"{name}_command") for name in ("mine", "lint", "compare", "status", "history")},
 }
-"""Command -> (module of this package, name in it); imported when the command is used."""
+"""Command -> (module of this package, attribute). The module is imported when the command is used."""
 
 
 class _Group(Group):
@@ -51,7 +51,7 @@ class _Group(Group):
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Returns the command, from its module."""
+        """Returns a command, importing its module if necessary."""
         if name not in _ELSEWHERE:
             return super().get_command(ctx, name)
         module, attribute = _ELSEWHERE[name]
@@ -61,10 +61,10 @@ class _Group(Group):
 
 @click.group("annotate", cls=_Group)
 def command() -> None:
-    """Builds a presence/absence matrix of your own images with a judge; a person checks it.
+    """Builds a presence/absence matrix of your own images with a judge, verified by a person.
 
-    The way: sample, coarse, mine, refine, qc, finalize; lint, compare, status and history look at it. RUN is the folder
-    of the run. A killed command resumes when it is run again.
+    The steps are sample, coarse, mine, refine, qc and finalize. The commands lint, compare, status and history inspect
+    a run. RUN is the folder of the run. If a command was killed, run it again to resume.
     """
 
 
@@ -102,7 +102,7 @@ def _prices(command: Command) -> Command:
 def sample_command(
     pool: tuple[str, ...], n: int, output: str, seed: int, exclude: tuple[str, ...], images_root: str | None
 ) -> None:
-    """Draws images from POOL (folders, lists, COCO annotations), disjoint by id from what is evaluated on."""
+    """Draws images from POOL (folders, lists, COCO annotations), excluding the images of evaluation sets by id."""
     from ..annotate.sample import write_sample
 
     card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
@@ -153,7 +153,7 @@ def coarse_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks a judge about every label on every image of IMAGES (folders, globs, lists, COCO annotations)."""
+    """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations)."""
     from ..annotate.sample import card_of
 
     _no_restart(settings)
@@ -163,7 +163,7 @@ def coarse_command(
         raise click.UsageError("--prompts paper asks about one label a call, and takes no --prompt")
     template = Template.read(prompt, "coarse") if prompt else None
     template = Template.published("coarse") if texts == "paper" else template
-    coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
+    coarse_prompts(labels, labels_per_call, template)  # an invalid prompt must not create a run
     run = shard.path(run) if shard else run
     with open_or_create(run, pictures, labels) as store:
         keep_shard(store, shard)
@@ -231,7 +231,7 @@ def refine_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks the affected cells of RUN again; what people decided and every earlier verdict is kept."""
+    """Asks the affected cells of RUN again. Decisions of people and all earlier verdicts are kept."""
     from ..annotate.refine import Refinement, all_cells, listed_cells, needed_calls, prompts_for, refine
 
     _no_restart(settings)
@@ -269,7 +269,7 @@ def _pass(
     only_forecast: bool,
     work: Callable[[Session, Callable[[Forecast], None]], PassOutcome],
 ) -> int:
-    """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
+    """Runs one pass of an engine over cells, with forecasts. Returns the exit code."""
     told_at = 0.0
 
     def report(forecast: Forecast) -> None:
@@ -299,12 +299,12 @@ def _pass(
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The price of a pass, and how the calls share it.
+    """Prices for the cost forecast of a pass.
 
     Attributes:
-        tokens_in, tokens_out: price of a million prompt tokens, and of a million completion tokens.
-        hour: price of an hour of one server.
-        servers: number of servers that share the work.
+        tokens_in, tokens_out: Prices of a million prompt tokens and of a million completion tokens.
+        hour: Price of one server per hour.
+        servers: Number of servers that share the work.
     """
 
     tokens_in: float | None = None
@@ -397,7 +397,7 @@ def _names(text: str) -> list[str]:
 
 
 def own_prompts(options: Sequence[str]) -> dict[str, str]:
-    """Reads ``--prompt LABEL=FILE`` options: label -> file."""
+    """Parses ``--prompt LABEL=FILE`` options into a mapping from label to file."""
     paths: dict[str, str] = {}
     for option in options:
         label, equals, path = option.partition("=")
@@ -408,7 +408,9 @@ def own_prompts(options: Sequence[str]) -> dict[str, str]:
 
 
 def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
-    """Reads ``--joint A,B[=FILE]`` options: labels -> file, None for the project's own prompt."""
+    """Parses ``--joint A,B[=FILE]`` options into a mapping from labels to file, or None for the project's own
+    prompt.
+    """
     paths: dict[tuple[str, ...], str | None] = {}
     for option in options:
         names, _, path = option.partition("=")
@@ -420,7 +422,7 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 
 def _round(store: Store, given: int | None) -> int:
-    """Returns the number of the round of quality control that a refinement follows."""
+    """Returns the number of the quality-control round that precedes a refinement."""
     if given is not None or not summary_path(store).is_file():
         return given or 0
     return len(read_summary(store)["rounds"])
@@ -439,7 +441,7 @@ def _round(store: Store, given: int | None) -> int:
     "--prompts", metavar="FILE", help="Also write training prompts (JSON Lines) for the images of the matrix."
 )
 def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str, prompts: str | None) -> None:
-    """Writes the matrix of RUN for every scorer and reward, with FILE.card.json and FILE.card.md."""
+    """Writes the matrix of RUN for all scorers and rewards, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):

@@ -1,4 +1,4 @@
-"""``scapo-eval annotate qc``: a person checks random cells, and bounds say what is still wrong."""
+"""``scapo-eval annotate qc``: a person checks random cells, and confidence bounds limit the remaining errors."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ SECOND = click.option("--second", is_flag=True, help="The second person's share 
 
 @click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Lets a person check random cells in a local web page; bounds state how much is still wrong.
+    """Lets a person check random cells in a local web page, and computes bounds on the remaining errors.
 
-    First `draw RUN`, then `serve RUN`: answer the pairs in the browser and finish the round. It names the labels with
-    errors; `annotate refine` them, and draw again until a round over all labels is free of errors.
+    First `draw RUN`, then `serve RUN`. Answer the pairs in the browser and finish the round, which lists the labels
+    with errors. `annotate refine` these labels and draw again, until a round over all labels contains no errors.
     """
 
 
@@ -76,7 +76,7 @@ def draw(
     second: float | None,
     seed: int,
 ) -> None:
-    """Draws the next round, without pairs that a person has seen."""
+    """Draws the next round, excluding pairs that a person has already seen."""
     if sum(map(bool, (labels, failing, undecided, second))) > 1:
         raise click.UsageError("--labels, --failing, --undecided and --second exclude each other")
     store = Store.open(run)
@@ -115,7 +115,7 @@ def draw(
 def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confidence: float) -> None:
     """Serves the page for the open round.
 
-    On this machine only, until Ctrl-C; every answer is on disk at the key press.
+    The page is accessible only from this machine, until Ctrl-C. Every answer is saved immediately.
 
     From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000 here.
     """
@@ -154,9 +154,9 @@ def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confi
 @click.option("--errors", "list_errors", is_flag=True, help="List every cell found wrong.")
 @CONFIDENCE
 def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> None:
-    """Rounds, errors found, bounds on what is left.
+    """Lists the rounds, the errors, and bounds on the remaining errors.
 
-    Per label and overall; a star marks labels that were changed after their last draw.
+    Bounds are listed per label and overall. A star marks labels that were changed after their last draw.
     """
     summary = summarize(Store.open(run), confidence=confidence)
     if as_json:
@@ -175,9 +175,9 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="CSV, or - for standard output.")
 @SECOND
 def export(run: str, output: str, second: bool) -> None:
-    """Writes the open round's pairs as CSV.
+    """Writes the pairs of the open round as CSV.
 
-    For answering them with another tool; the judge's verdicts stay hidden.
+    The pairs can then be answered with another tool. The judge's verdicts remain hidden.
     """
     store = Store.open(run)
     with atomic_write(output) as stream:
@@ -190,9 +190,9 @@ def export(run: str, output: str, second: bool) -> None:
 @BY
 @SECOND
 def import_(run: str, answers: str, by: str | None, second: bool) -> None:
-    """Takes answers from CSV or JSON Lines.
+    """Imports answers to the open round from CSV or JSON Lines.
 
-    Of the open round: image_id, label, verdict (yes, no, unsure, missing). Lines without a verdict are passed over.
+    The fields are image_id, label and verdict (yes, no, unsure, missing). Lines without a verdict are skipped.
     """
     store = Store.open(run)
     with open_round(store, write=True, second=second) as current:
@@ -213,7 +213,7 @@ def import_(run: str, answers: str, by: str | None, second: bool) -> None:
 def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
     """Finishes the open round.
 
-    As the page's button does: writes people's verdicts into the run and lists the errors.
+    Like the button on the page, this command writes the verdicts into the run and lists the errors.
     """
     with Store.open(run, write=True) as store, open_round(store, write=True, second=second) as current:
         close_round(store, current, abandon=abandon)
@@ -222,7 +222,7 @@ def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
 
 
 def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
-    """Prints the summary for people: rounds, bounds, and what to do next."""
+    """Prints the summary: rounds, bounds, and the next step."""
     console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
@@ -243,7 +243,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
 
 
 def _table(console: SafeConsole, content: Content) -> None:
-    """Prints a table on a terminal, tab-separated values elsewhere."""
+    """Prints a table on a terminal, otherwise tab-separated values."""
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):

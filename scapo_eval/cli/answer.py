@@ -1,4 +1,4 @@
-"""``scapo-eval answer QUESTIONS -o answers.jsonl``: have a model answer a benchmark's questions."""
+"""``scapo-eval answer QUESTIONS -o answers.jsonl``: has a model answer the questions of a benchmark."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Answers the questions of benchmarks; its help page is :data:`HELP`."""
+    """Answers the questions of benchmarks. The help page is :data:`HELP`."""
     if self_describe and descriptions:
         raise click.UsageError("--describe and --descriptions exclude each other")
     every = read_questions(questions, ImageFolder(images_root))[:limit]
-    # by image: its description is made once, and a server finds the image's prefix in its cache
+    # shared by image: each description is generated once, and servers can cache the prefix of an image
     output, asked, share = shared(shard, output, every, lambda question: question.image_id or str(question.id))
     known = read_descriptions(descriptions) if descriptions else None
     code = 0

@@ -1,4 +1,4 @@
-"""The options of every verb: how much a file may hold, and whether cells of tables are guarded for spreadsheets."""
+"""Options of all verbs: the size limit for files, and the protection of table cells against spreadsheet formulas."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECAS
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A number of bytes: ``8GiB``, ``500M``, ``1000000``."""
+    """Parameter type for a number of bytes: ``8GiB``, ``500M``, ``1000000``."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the bytes."""
+        """Converts a size to bytes."""
         match = _SIZE.fullmatch(str(value).strip())
         if match is None or not float(match[1]):
             self.fail(f"expected a size such as 8GiB, got {value!r}", param, ctx)
@@ -29,7 +29,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def add_common_options(command: click.Command) -> None:
-    """Adds them, once, to a verb or to each verb of a group."""
+    """Adds the common options to a verb, or to each verb in a group, unless they are already present."""
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             add_common_options(inner)
@@ -51,5 +51,5 @@ def add_common_options(command: click.Command) -> None:
 
 
 def _setting(set_: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Returns a callback that sets something for this process, to what the command line says or to its default."""
+    """Returns a callback that applies the option's value, or its default, to this process."""
     return lambda ctx, param, value: None if ctx.resilient_parsing else set_(value)

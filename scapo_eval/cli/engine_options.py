@@ -1,4 +1,4 @@
-"""The options by which a verb chooses engine and sampling, and what it prints: progress, summary, exit code."""
+"""Options for the engine and the sampling, and their output: progress, summary, exit code."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .codes import SOME_FAILED
 from .echo import echo
 from .options import Command, with_options
 
-_LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
+_LINE_EVERY = 30.0  # seconds between progress lines without a terminal
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The values of the options of :func:`engine_options`, see there."""
+    """Values of the options from :func:`engine_options`."""
 
     engine: str
     model: str
@@ -64,13 +64,13 @@ class EngineSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """The sampling settings: what was not asked for is neutral, or left to the checkpoint."""
+        """Sampling settings. Missing settings are neutral, or come from the checkpoint."""
         asked = {name: value for name in CHOICES if (value := getattr(self, name)) is not None}
         left = dict.fromkeys(CHOICES) if self.generation_config == "model" else {}
         return Sampling(max_tokens=self.max_tokens, seed=self.seed, **{**left, **asked})
 
     def make(self) -> Engine:
-        """Creates the engine, whose library is imported only now."""
+        """Creates the engine. Its library is imported only at this point."""
         return make_engine(self, self.engine, self.model, self.base_url)
 
     def warn(self, text: str) -> None:
@@ -79,17 +79,17 @@ class EngineSettings:
             echo(f"scapo-eval: warning: {text}", err=True)
 
     def journal(self, output: str) -> Journal:
-        """Opens the journal beside an output file."""
+        """Opens the journal for an output file."""
         if output == "-":
             raise click.UsageError("-o needs a file: its journal is beside it, so that a killed command can resume")
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 
 def engine_options(max_tokens: int) -> Callable[[Command], Command]:
-    """Adds the options of engine and sampling; the command receives them as ``settings: EngineSettings``.
+    """Adds the options for engine and sampling. The command receives them as ``settings: EngineSettings``.
 
     Args:
-        max_tokens: default of ``--max-tokens``.
+        max_tokens: Default of ``--max-tokens``.
     """
     option = partial(click.option, show_default=True)
     options: list[Callable[[Any], Any]] = [
@@ -173,7 +173,7 @@ class _ShardType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "shard"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        """Converts ``3/64``."""
+        """Converts a text such as ``3/64``."""
         try:
             return value if isinstance(value, Shard) else Shard.parse(value)
         except ValueError as error:
@@ -186,7 +186,7 @@ shard_option = click.option(
     metavar="I/N",
     help="Only this part of the work, into FILE with .I-of-N in its name; scapo-eval merge puts the parts together.",
 )
-"""``--shard 3/64``; the command receives ``shard: Shard | None``."""
+"""Option such as ``--shard 3/64``. The command receives ``shard: Shard | None``."""
 
 Item = TypeVar("Item")
 
@@ -194,13 +194,13 @@ Item = TypeVar("Item")
 def shared(
     shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
 ) -> tuple[str, list[Item], Share[Item] | None]:
-    """Returns the output, items and share of a shard; without one, everything.
+    """Returns the output, items and share of a shard. Without a shard, returns the complete output and all items.
 
     Args:
-        shard: the shard.
-        output: name of the whole output.
-        items: all items.
-        key: content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
+        shard: Shard, or None.
+        output: Name of the complete output.
+        items: All items.
+        key: Content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
     """
     if shard is None:
         return output, items, None
@@ -212,14 +212,14 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
     """Creates an engine, importing its library.
 
     Args:
-        settings: the options.
-        engine: name of the engine.
-        model: name or folder of the model.
-        base_url: address of the server (engine openai).
+        settings: Engine options.
+        engine: Name of the engine.
+        model: Name or folder of the model.
+        base_url: Address of the server (engine openai).
 
     Raises:
-        MissingExtra: if the library is not installed.
-        ScapoError: if the model cannot be loaded.
+        MissingExtra: If the library is not installed.
+        ScapoError: If the model cannot be loaded.
     """
     extra = _extra(settings.engine_option)
     if engine == "openai":
@@ -256,7 +256,7 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key:
-            shown = key if equals else "an option without ="  # its value may be a secret
+            shown = key if equals else "an option without ="  # the value may be a secret
             raise click.UsageError(f"--engine-option takes KEY=JSON, for example max_model_len=8192, got {shown!r}")
         try:
             arguments[key] = json.loads(value)
@@ -270,7 +270,7 @@ ASKED_AGAIN = "the same command asks them again"
 
 @contextmanager
 def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
-    """Yields an input, and says on standard error what was unusual about the records that were read of it."""
+    """Yields an input, and finally prints notes on its unusual records on standard error."""
     source = Source(path)
     source.count()
     yield source
@@ -282,14 +282,14 @@ def finish(tally: RequestCounts, what: str, output: str, settings: EngineSetting
     """Prints the summary on standard error.
 
     Args:
-        tally: what came of the requests.
-        what: what the items of the output are.
-        output: path of the output.
-        settings: the options.
-        again: what becomes of the failed items.
+        tally: Counts of the requests.
+        what: Description of the items in the output.
+        output: Path of the output.
+        settings: Engine options.
+        again: Advice for failed items.
 
     Returns:
-        The exit code: 0, or 4 where items failed or stayed empty.
+        The exit code, which is 0, or 4 if items failed or are empty.
     """
     if not settings.quiet:
         echo(f"{output}: {tally.summary(what)}", err=True)
@@ -302,7 +302,10 @@ def finish(tally: RequestCounts, what: str, output: str, settings: EngineSetting
 def completion_progress(
     settings: EngineSettings, description: str, total: int | None
 ) -> Iterator[Callable[[int], None]]:
-    """Shows completions so far, rate and remaining time on standard error: a bar, or lines now and then in a log."""
+    """Displays the number of completions, the rate and the remaining time on standard error.
+
+    The display is a progress bar on a terminal, otherwise occasional lines for a log.
+    """
     if settings.quiet:
         yield lambda number: None
         return
@@ -328,7 +331,7 @@ def completion_progress(
 
 
 class _Lines:
-    """Progress for log files."""
+    """Progress display for log files."""
 
     def __init__(self, description: str, total: int | None) -> None:
         self._description = description
@@ -337,7 +340,7 @@ class _Lines:
         self._began = self._last = time.monotonic()
 
     def advance(self, number: int) -> None:
-        """Counts; prints a line every ``_LINE_EVERY`` seconds."""
+        """Counts completions and prints a line every ``_LINE_EVERY`` seconds."""
         self._done += number
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY:

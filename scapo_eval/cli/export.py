@@ -1,4 +1,4 @@
-"""``scapo-eval export RESULTS --to eee``: results in other projects' schemas."""
+"""``scapo-eval export RESULTS --to eee``: converts results to the schemas of other projects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(
     evidence: str | None,
     quiet: bool,
 ) -> None:
-    """Writes results files for others to read: one document per system and benchmark, with intervals.
+    """Exports results files to another schema, with one document per system and benchmark, including intervals.
 
     RESULTS are results files (-o of a scoring verb, or of import).
     """

@@ -1,4 +1,4 @@
-"""``scapo-eval import FILE -o out.jsonl``: other tools' files into the project's own."""
+"""``scapo-eval import FILE -o out.jsonl``: converts files from other tools to the project's own formats."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def command(
     name: str | None,
     quiet: bool,
 ) -> int:
-    """Converts captions or answers from another tool to JSON Lines, or its finished results to a results file.
+    """Converts captions or answers from another tool to JSON Lines, or its final results to a results file.
 
-    FILES are recognized by content: COCO results, answers of LLaVA and of benchmarks, samples of lmms-eval,
-    VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,
-    VLMEvalKit's *_score.csv and *_acc.csv) several may be given.
+    FILES are recognized by content: COCO results, answers from LLaVA and from benchmarks, samples from lmms-eval, xlsx,
+    tsv and json files from VLMEvalKit, verl rollouts, and TRL completions. For results (results.json from lmms-eval,
+    *_score.csv and *_acc.csv from VLMEvalKit), several files are accepted.
     """
 
     def say(text: str) -> None:

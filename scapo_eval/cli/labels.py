@@ -1,4 +1,4 @@
-"""``scapo-eval labels``: what captions invent and what they miss, label by label."""
+"""``scapo-eval labels``: lists hallucinated and missed objects by label."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Lists what captions invent and what they miss, label by label, and which inventions go together.
+    """Lists hallucinated and missed objects by label, and labels that are hallucinated together.
 
-    Rates are shares of captions, with Wilson's 95 % intervals. A table shows the first --top labels; tsv and json
-    hold all of them.
+    Rates are shares of captions, with Wilson's 95 % intervals. A table contains the first --top labels, and tsv and
+    json contain all labels.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)

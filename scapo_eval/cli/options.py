@@ -1,4 +1,4 @@
-"""Contains what the scoring verbs share: their options, and the files of captions and evidence."""
+"""Shared options of the scoring verbs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OutputFormat = Literal["table", "tsv", "json", "markdown", "latex"]
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Screen):
-    """The options of :func:`output_options`."""
+    """Values of the options from :func:`output_options`."""
 
     form: OutputFormat | None
     as_json: bool
@@ -50,17 +50,17 @@ class Output(Screen):
 
     @property
     def resampling(self) -> Resampling:
-        """The settings of intervals."""
+        """Settings for the intervals."""
         return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap, interval=self.interval)
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """The bounds that metrics must keep."""
+        """Bounds that metrics must meet."""
         return self.fail_under + self.fail_above
 
 
 def format_options(command: Command) -> Command:
-    """Adds ``--format`` and ``--json``, without the formats that only tables of metrics have."""
+    """Adds ``--format`` and ``--json``, excluding the formats that are specific to tables of metrics."""
     options = [
         click.option("--format", "form", type=click.Choice(["table", "tsv", "json"]), help=_FORMAT_HELP),
         click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
@@ -78,7 +78,7 @@ def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[st
 
 
 def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Converts the values of ``--metrics``."""
+    """Converts the value of ``--metrics``."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -88,7 +88,9 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
 
 
 def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Metrics of the verb's benchmark, after those that are given already; with a bound ``METRIC=``."""
+    """Completes metrics of the verb's benchmark, after a comma-separated list. Options with a bound complete to
+    ``METRIC=``.
+    """
     name = "capscore" if ctx.info_name == "score" else ctx.info_name or ""
     if not has_benchmark(name):
         return []
@@ -116,7 +118,7 @@ interval_option = click.option(
 
 
 def output_options(command: Command) -> Command:
-    """Adds the options that every scoring verb has; the command receives them as ``output: Output``."""
+    """Adds the options of all scoring verbs. The command receives them as ``output: Output``."""
     options = [
         click.option("--format", "form", type=click.Choice(get_args(OutputFormat)), help=_FORMAT_HELP),
         click.option("--json", "as_json", is_flag=True, help="The same as --format json: one object, unrounded."),
@@ -209,7 +211,7 @@ def output_options(command: Command) -> Command:
 
 
 def scoring_options(command: Command) -> Command:
-    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``."""
+    """Adds the options for scoring captions or responses. The command receives them as ``scoring: ScoringOptions``."""
     options = [
         click.option(
             "--claims",
@@ -222,7 +224,7 @@ def scoring_options(command: Command) -> Command:
         click.option(
             "--on-bad-record",
             type=click.Choice(["fail", "skip"]),
-            is_eager=True,  # --skip-bad takes it
+            is_eager=True,  # read by --skip-bad
             hidden=True,
         ),
         click.option(
@@ -266,13 +268,13 @@ def scoring_options(command: Command) -> Command:
 def with_options(
     command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: type[Any]
 ) -> Command:
-    """Adds options to a command, which receives them together as one dataclass.
+    """Adds options to a command, which receives them as one dataclass.
 
     Args:
-        command: the function to decorate, with its own options already on it.
-        options: click options, one per field of the record, in the order of the help text.
-        argument: name under which the command takes the record.
-        record: the dataclass.
+        command: Function to decorate, already decorated with its own options.
+        options: Click options, one per field of the dataclass, in the order of the help text.
+        argument: Name of the command's parameter for the dataclass.
+        record: Dataclass.
     """
 
     def wrapper(**kwargs: Any) -> Any:
@@ -289,7 +291,7 @@ def with_options(
 
 
 def reference_options(command: Command) -> Command:
-    """Adds the options of ``score`` beside a ground truth: ``references, leave_out_self, unnamed, weights``."""
+    """Adds further options of ``score`` for ground truth: ``references, leave_out_self, unnamed, weights``."""
     told = benchmark("capscore").options
     options = [
         click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),

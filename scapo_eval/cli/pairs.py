@@ -1,4 +1,4 @@
-"""``scapo-eval pairs``: preference pairs from sampled responses."""
+"""``scapo-eval pairs``: creates preference pairs from sampled responses."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def command(
     output: str,
     quiet: bool,
 ) -> int:
-    """Writes preference pairs (DPO) from several sampled responses per prompt, one JSON line a pair.
+    """Writes preference pairs (DPO) from several sampled responses per prompt, one pair per JSON line.
 
-    ROLLOUTS are what scapo-eval reward reads. Responses of one image and prompt are compared; equal scores make no
-    pair, and no text is in two pairs.
+    ROLLOUTS are files that scapo-eval reward reads. Responses to the same image and prompt are compared. Equal scores
+    form no pair, and no text is in two pairs.
     """
     settings = PairSettings(by, min_gap, length_ratio, max_pairs)
     folder = ImageFolder(images)

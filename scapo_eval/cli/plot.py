@@ -1,4 +1,4 @@
-"""``scapo-eval plot``: the report's pictures as PNG, SVG or PDF for papers."""
+"""``scapo-eval plot``: draws the report's figures as PNG, SVG or PDF for papers."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def command(
     sheet: str | None,
     dark: bool,
 ) -> None:
-    """Draws a picture of INPUTS, which are as in `report`.
+    """Draws a figure of INPUTS, which are the same as for `report`.
 
-    frontier: Hal. Rate against Cover Rate with curves of equal Cap. Score. differences: to the baseline, ranked, with
-    intervals and tests. labels: what is hallucinated most. faithscore: FaithScore against Avg. Facts by setting.
-    training: curves of training runs.
+    frontier: Hal. Rate against Cover Rate, with curves of equal Cap. Score. differences: differences to the baseline,
+    ranked, with intervals and tests. labels: the most frequently hallucinated labels. faithscore: FaithScore against
+    Avg. Facts by setting. training: curves of training runs.
     """
     if smooth and kind != "training":
         raise click.UsageError("--smooth is for plot training")

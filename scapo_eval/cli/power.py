@@ -1,4 +1,4 @@
-"""``scapo-eval power``: what a sample can show, from the results of a pilot."""
+"""``scapo-eval power``: estimates the differences that a sample can detect, based on the results of a pilot."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Says what a sample can show.
+    """Estimates the differences that a sample can detect.
 
-    RESULTS are results files (-o of a scoring verb) of a pilot. Several systems are taken with the first; one alone as
-    if a second one like it failed on other images, which is the worst case. Differences are in points (percent), those
-    of plain numbers in their own unit.
+    RESULTS are results files of a pilot (-o of a scoring verb). Further systems are compared with the first system. A
+    single system is compared with a hypothetical similar system that fails on other images, which is the worst case.
+    Differences are in percentage points, or in the metric's own unit if the metric is not a fraction.
     """
     shape = output_format(form, as_json=as_json, width=width)
     runs = unique_names([run for path in results for run in load_results(path)])

@@ -1,4 +1,4 @@
-"""``scapo-eval report``: an HTML page to look at, or a table for a paper."""
+"""``scapo-eval report``: creates an HTML page, or a table for a paper."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALL_KINDS = ",".join(KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The options of :func:`input_options`."""
+    """Values of the options from :func:`input_options`."""
 
     truth: str | None
     scenes: tuple[str, ...]
@@ -48,7 +48,7 @@ class Inputs:
     quiet: bool
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
-        """Reads every input, ``NAME=FILE`` or not, with progress and warnings on standard error."""
+        """Reads all inputs, ``NAME=FILE`` or FILE, with progress and warnings on standard error."""
         if not self.scenes and self.kinds != _ALL_KINDS:
             raise click.UsageError("--kinds are of the claims that --scenes check: give --scenes FILE")
         split = [split_name(argument) for argument in inputs]
@@ -78,7 +78,7 @@ class Inputs:
 
 
 def input_options(command: Command) -> Command:
-    """Adds what ``report`` and ``plot`` share: inputs and how captions are judged."""
+    """Adds the common arguments of ``report`` and ``plot``: the inputs, and the settings for scoring captions."""
     options = [
         click.argument("inputs", type=INPUT, nargs=-1, required=True),
         click.option(
@@ -194,12 +194,12 @@ def command(
     watch: bool,
     port: int,
 ) -> None:
-    """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
+    """Creates one HTML page (or a table) from INPUTS, each of the form FILE or NAME=FILE.
 
-    INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects'), verdicts on claims (judge facts), objects that a judge listed (judge objhal), ratings (judge mmhal),
-    yes/no answers with labels (answer, plain or --describe) and folders of training runs, in any mixture, recognized
-    by content. The first system of each benchmark is its baseline.
+    INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or against their own
+    'objects'), verdicts on claims (judge facts), objects listed by a judge (judge objhal), ratings (judge mmhal),
+    yes/no answers with labels (answer, plain or --describe) and folders of training runs. They can be combined, and are
+    recognized by content. The first system of each benchmark is its baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
@@ -238,7 +238,7 @@ def command(
 
 
 def _watch(inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, title: str, port: int) -> None:
-    """Serves the page until the user ends it."""
+    """Serves the page until interrupted."""
     from ..report import html
     from ..report.watch import ReportServer, state_of
 

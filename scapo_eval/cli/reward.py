@@ -1,4 +1,4 @@
-"""``scapo-eval reward``: SCAPO's reward of every response and subsentence of a rollout file."""
+"""``scapo-eval reward``: computes SCAPO's reward of every response and subsentence in a rollout file."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def command(
 ) -> int:
     """Writes one JSON line per response: its reward, its counts and its pieces.
 
-    ROLLOUTS are JSON Lines with image_id and response, verl's rollout dumps, TRL's completions (parquet) or
-    captions of any tool; - is standard input.
+    ROLLOUTS are JSON Lines with image_id and response, rollout dumps from verl, completions from TRL (parquet), or
+    captions from any tool. - selects standard input.
     """
     reward = SubsentenceReward(
         Vocabulary.load(vocabulary),

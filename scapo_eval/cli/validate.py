@@ -1,4 +1,4 @@
-"""``scapo-eval validate``: metrics against human judgements."""
+"""``scapo-eval validate``: compares metrics with human judgments."""
 
 from __future__ import annotations
 
@@ -105,10 +105,11 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Measures how well metrics agree with people: JUDGEMENTS are ratings, pairs or marked parts of captions.
+    """Measures the agreement of metrics with people. JUDGEMENTS are ratings, pairs or marked parts of captions.
 
-    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields; your own are JSON Lines of image_id,
-    caption and rating (docs/validity.md). Intervals are by image; every metric is compared with the first.
+    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments are JSON Lines
+    with image_id, caption and rating (docs/validity.md). Intervals are by image, and every metric is compared with the
+    first.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)

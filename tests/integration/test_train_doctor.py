@@ -26,7 +26,7 @@ def test_green_on_two_ranks(lab: Any, capsys: pytest.CaptureFixture[str]) -> Non
     assert report["ok"] is True
     assert [each["name"] for each in report["findings"]] == CHECKS
     assert [each["ok"] for each in report["findings"]] == [True, True, True, True, None]
-    assert f"this machine trains rightly: {lab.folder / 'run' / 'doctor.json'}" in said
+    assert f"this machine trains correctly: {lab.folder / 'run' / 'doctor.json'}" in said
     assert main([*arguments, "--set", "run.steps=1"]) == 0
 
 
