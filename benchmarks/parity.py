@@ -195,10 +195,10 @@ def chair(data: Path) -> Iterator[Table]:
             yield pai(data, ours)
     yield Table(
         "lmms-eval's coco_cap_chair", "EvolvingLMMs-Lab/lmms-eval",
-        (unchecked("CHAIRs, CHAIRi, Recall", "chair_s, chair_i, recall", "no output of it is at hand. Its "
-                   "script (commit 0124da0), as read: OPERA's steps (tokenizer, tagger, lemmatizer, pairs of words, the "
-                   "toilet's seat) with its own copy of the words, so `--profile opera` is the nearest; the truth is the "
-                   "list in its data set; equality is not claimed"),),
+        (unchecked("CHAIRs, CHAIRi, Recall", "chair_s, chair_i, recall", "no output is available. According to "
+                   "its source (commit 0124da0), the script follows OPERA's steps (tokenizer, tagger, "
+                   "lemmatizer, pairs of words, the toilet's seat) with its own copy of the words, so `--profile "
+                   "opera` is the closest; the ground truth is the list in its data set; equality is not claimed"),),
     )  # fmt: skip
 
 
@@ -221,8 +221,8 @@ def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
             "len",
             lengths,
             inputs,
-            reason="two tokens of 46,287: the script ran with NLTK 3.10.4, whose "
-            "rules for words are others than 3.8.1's, which are OPERA's and this project's",
+            reason="two tokens of 46,287: the script was run with NLTK 3.10.4, whose word rules differ from "
+            "those of 3.8.1, which OPERA and scapo use",
         )
     )
     listed = [
@@ -269,7 +269,7 @@ def object_halbench(data: Path) -> Iterator[Table]:
         ]
         for name in files
     }
-    inputs = "600 real captions, their lists by spaCy's small model in the judge's place"
+    inputs = "600 real captions, with lists from spaCy's small model instead of a judge"
     every = [row for name in files for row in answers[name]]
 
     def found(name: str, listed: str) -> Run:
@@ -279,7 +279,10 @@ def object_halbench(data: Path) -> Iterator[Table]:
         ]
         return score_objhal(readable(records), opera, truth, names="runs", resampling=NO_INTERVALS)
 
-    tagger = "spaCy's small model tags and lemmatizes there, NLTK here (the script itself takes en_core_web_trf)"
+    tagger = (
+        "the original uses spaCy's small model for tags and lemmas, and scapo uses NLTK (the script itself uses "
+        "en_core_web_trf)"
+    )
     own = {name: found(name, "extracted") for name in files}
     cells = [
         cell("objects -> COCO's words, every caption", "`--names runs`",
@@ -374,8 +377,9 @@ def hallusionbench(data: Path) -> Iterator[Table]:
         ]  # fmt: skip
         cells.append(cell(f"the counts behind them, {what}", f"{prefix}...", pairs, inputs))
     cells.append(
-        unchecked("the judge's verdict on an answer", "`--parser`", "the answer's own yes or no is read; in the "
-                  "inputs it agrees with the judge's verdict, so a leaderboard is met as far as the two agree")
+        unchecked("the judge's verdict on an answer", "`--parser`", "scapo reads yes or no from the answer. In "
+                  "these inputs, this agrees with the judge's verdict. A leaderboard value is therefore "
+                  "reproduced only if the two agree")
     )  # fmt: skip
     yield Table("HallusionBench", "tianyi-lab/HallusionBench@744007c:evaluation.py, utils.py", tuple(cells))
 
@@ -422,7 +426,7 @@ def dcscore(data: Path) -> Iterator[Table]:
              inputs),
         cell("descriptions omitted", "unread",
              ((runs[n].counts["unread"], len(expected[n]["invalid"])) for n in runs), inputs,
-             note="those that its script cannot score and marks invalid"),
+             note="the descriptions that the script cannot score and marks as invalid"),
     ]  # fmt: skip
     script = "MAGAer13/DeCapBench@9f3fb10:eval/evaluation_decapbench.py, eval/compute_results.py"
     yield Table("DCScore (`facts`)", script, tuple(cells))
@@ -463,11 +467,13 @@ def faithscore(data: Path) -> Iterator[Table]:
             cell("faithscore", "faithscore, `printed`", [(run.printed["faithscore"], expected["faithscore"])], inputs,
                  within=EXACT),
             cell("faithscore", "faithscore, `value`", [(run.values["faithscore"], expected["faithscore"])], inputs,
-                 within=EXACT, reason=f"the {empty} answers without facts have no share here, there a share of 0"),
-            cell("facts, and those that hold", "counts",
+                 within=EXACT, reason=f"the {empty} answers without facts have no share in scapo and a share of "
+                         "0 in the script"),
+            cell("facts, and verified facts", "counts",
                  [(run.counts["facts"], expected["facts"]), (run.counts["verified"], expected["facts_yes"])], inputs),
-            unchecked("sentence_faithscore", "-", "not offered: in its script an entity with a full stop has an "
-                      "empty word, which is in every sub-sentence (218 of 471 here), and one such error spoils all"),
+            unchecked("sentence_faithscore", "-", "not offered: in the script, an entity with a period has an "
+                      "empty word, which occurs in every sub-sentence (218 of 471 in these inputs), and one "
+                      "such error makes the whole value wrong"),
         ),
     )  # fmt: skip
 
@@ -492,21 +498,21 @@ def mmhal(data: Path) -> Iterator[Table]:
         return float(line.removeprefix(f"{start}: "))
 
     headings = {"Average score": "mmhal_score", "Hallucination rate": "mmhal_hal", "Informativeness": "informativeness"}
-    unrated = "verdicts without one rating are omitted here, 0 there"
+    unrated = "scapo omits verdicts without exactly one rating, and the script counts them as 0"
     cells = [
         cell(there, f"{here}, `printed`", ((whole[n].printed[here], printed(n, there)) for n in full), inputs)
         for there, here in headings.items()
     ] + [
         cell("score of every review", "`rating`",
              ((parse_rating(row["review"]) or 0, row["score"]) for n in full for row in reviews[n]), inputs,
-             note="none or several ratings are 0 there, unrated here"),
+             note="reviews with no rating or several ratings are 0 in the script and unrated in scapo"),
         cell("Average score for each question type", "attribute_score, ...",
              ((whole[n].values[f"{kind}_score"], value) for n in full
               for kind, value in zip(TYPES, expected[n]["by_type"], strict=True)),
              inputs, within=EXACT, reason=unrated),
-        unchecked("files of 95 and of 100 reviews", "notes", "95: the script stops with an IndexError; 100: it "
-                  "averages all, and types over the first 96 by position. Here a file that is not whole is scored "
-                  "with a note, and its types are its own"),
+        unchecked("files of 95 and of 100 reviews", "notes", "with 95 reviews, the script stops with an "
+                  "IndexError; with 100, it averages all, and assigns types to the first 96 by position. scapo "
+                  "scores an incomplete file with a note, and uses the types in the file"),
     ]  # fmt: skip
     script = (
         "RLHF-V/RLHF-V@8daac8a:eval/summarize_gpt_mmhal_review.py; llava-rlhf/LLaVA-RLHF@830a083:Eval/eval_gpt_mmhal.py"
@@ -561,8 +567,9 @@ def pope(data: Path) -> Iterator[Table]:
     files = read(folder / "odd_files.json")
     cells.append(
         cell("small odd files", "any", (_pope_file(case) for case in files), f"{len(files)} files",
-             reason="a label that is neither yes nor no, another number of answers than of labels, or nothing at all "
-                    "is refused here; there any label that is not `yes` is a no, and the longer list is cut off")
+             reason="scapo refuses a label that is neither yes nor no, different numbers of answers and labels, "
+                    "and empty files; the script treats any label except `yes` as no, and truncates the "
+                    "longer list")
     )  # fmt: skip
     yield Table("POPE (`--parser pope`)", "AoiDragon/POPE@08d957b:evaluate.py", tuple(cells))
 
@@ -703,8 +710,9 @@ def tables(shared: Path) -> list[Table]:
 HEAD = " ".join(
     """# Parity
 
-The figures that original scripts print, compared with scapo's on the same inputs. The originals ran unmodified on
-another machine. `python benchmarks/parity.py SHARED` compares their outputs and writes this page, and the tests check it.
+This page compares the figures that original scripts print with scapo's figures on the same inputs. The originals were
+run unmodified on another machine. `python benchmarks/parity.py SHARED` compares their outputs and writes this page,
+and the tests check it.
 
 **equal** means equal within the stated tolerance on the stated inputs. **different** states the reason. **not checked**
 means that no output of the original is available, or that scapo does not offer the figure. Synthetic inputs do not show
