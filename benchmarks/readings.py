@@ -2,21 +2,30 @@
 
     python benchmarks/readings.py                 # the 60 with which the rules were made
     python benchmarks/readings.py --held-out      # 60 later ones
+    python benchmarks/readings.py --hard FILE     # a file of your own
 
-Prints the share of the marked mentions that are read wrongly, and each of them.
+Prints the share of the marked mentions that are read wrongly, with its 95 % interval (Wilson), and each of them.
+
+FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. In TEXT, mentions are marked in place:
+``[[dog]]`` is a claim and ``[[dog|negated]]`` has another use: a use of the package, or ``none`` for a word that is no
+mention of the label (hidden text, another sense). ``[[board|claim:surfboard]]`` names the label where no alias of
+``coco80`` says it. A mention is read rightly if it falls in the marked one of four: counts (``claim``), ``hedged``,
+omitted by ``visual`` (all other uses), or no mention. A mention that ``visual`` omits will do for ``none``. Words without a
+mark are not looked at.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scapo_eval import AliasMatcher, Mention, Vocabulary
 from scapo_eval.matching.uses import LEFT_OUT
+from scapo_eval.results.intervals import wilson
 
 GOLD = Path(__file__).resolve().parent / "gold" / "hard.jsonl"
 HELD_OUT = GOLD.with_name("hard_held_out.jsonl")
@@ -82,8 +91,13 @@ def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
 
 
 if __name__ == "__main__":
-    n, wrong = wrongly_read(HELD_OUT if "--held-out" in sys.argv else GOLD)
-    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held-out", action="store_const", dest="hard", const=HELD_OUT, default=GOLD)
+    parser.add_argument("--hard", type=Path, metavar="FILE")
+    path = parser.parse_args().hard
+    n, wrong = wrongly_read(path)
+    low, high = wilson(len(wrong) / n, n)
+    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%} [{low:.1%}, {high:.1%}]")
     for text, mark, read in wrong:
         around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]
         print(f"  {mark.use:9} read as {read:9} {'[['.join(around[:2])}]]{around[2]}".replace("\n", " / "))
