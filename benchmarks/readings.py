@@ -10,8 +10,8 @@ FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. In TEXT, me
 ``[[dog]]`` is a claim and ``[[dog|negated]]`` has another use: a use of the package, or ``none`` for a word that is no
 mention of the label (hidden text, another sense). ``[[board|claim:surfboard]]`` names the label where no alias of
 ``coco80`` says it. A mention is read rightly if it falls in the marked one of four: counts (``claim``), ``hedged``,
-omitted by ``visual`` (all other uses), or no mention. A mention that ``visual`` omits will do for ``none``. Words without a
-mark are not looked at.
+omitted by ``visual`` (all other uses), or no mention. A mention that ``visual`` omits will do for ``none``. Words
+without a mark are not looked at.
 """
 
 from __future__ import annotations
