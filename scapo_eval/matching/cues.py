@@ -36,6 +36,7 @@ class Cue:
             required.
         presumes: True if a definite object right after the cue's words is a claim: "not sure if THE man holds a dog".
         lists: True if the scope continues at "and" with an article: "a painting of two boats and a dog".
+        only_back: True if the cue has no scope after it.
         back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
         holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
     """
@@ -49,6 +50,7 @@ class Cue:
     then: str = ""
     presumes: bool = False
     lists: bool = False
+    only_back: bool = False
     back: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     fails: tuple[str, ...] = ()
@@ -166,20 +168,18 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
     return Cue(
         words=tuple(entry["words"].split()),
         use=entry["use"],
-        after=_NEVER if entry.get("only_back") else after,
+        after=after,
         phrase=entry.get("phrase", False),
         behind=_any(entry["behind"], r"\b(?:{})\s+$") if "behind" in entry else "",
         not_behind=_not_behind(entry),
         then=f"(?i:{entry['then']})" if "then" in entry else "",
         presumes=entry.get("presumes", False),
         lists=entry.get("lists", False),
+        only_back=entry.get("only_back", False),
         back=tuple(entry.get("back", "").split()),
         holds=tuple(entry["holds"]),
         fails=tuple(entry["fails"]),
     )
-
-
-_NEVER = "(?!)"
 
 
 def _not_behind(entry: Mapping[str, Any]) -> str:

@@ -362,18 +362,19 @@ def behind(
 
     The arguments are the same as for :func:`in_scope`, with cues that stand behind a mention.
     """
-    rules, backward = shipped_rules().rules, shipped_cues().backward
+    rules = shipped_rules().rules
     for k, begin, row, cue in rows:
         text, start, end = texts[k], starts[row], ends[row]
         rule = rules[cue]
-        backs = [backward[name] for name in rule.cue.back]
-        said = [back for back in backs if _said_of(back, text, start, end, begin)]
-        if said:
+        for back in rule.backs:
+            if begin - end > back.within or not _said_of(back, text, start, end, begin):
+                continue
             yield row, rule.use
-        if any(back.lists for back in said) and _PLURAL.match(text, end):
-            while row > indptr[k] and _JOINED.fullmatch(text, ends[row - 1], starts[row]):
-                row -= 1
-                yield row, rule.use
+            if back.lists and _PLURAL.match(text, end):
+                while row > indptr[k] and _JOINED.fullmatch(text, ends[row - 1], starts[row]):
+                    row -= 1
+                    yield row, rule.use
+            break
 
 
 def in_scope(
@@ -423,7 +424,7 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
     ``end``.
     """
     match = back.pattern.match(text, end)
-    if not match or match.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
+    if not match or match.end() <= begin or (back.plural and may_modify(text[start:end])):
         return False
     return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
 
@@ -553,6 +554,7 @@ class CueRule(NamedTuple):
         states: Cache of scope states.
         may_be_definite: True if a presupposed object may follow the first word, as in "possibly checking his phone".
         ends: Words that end the scope.
+        backs: Rules for the mention before the cue.
         other: Index of the next rule of the same words, or SPECIAL if there is none.
     """
 
@@ -562,6 +564,7 @@ class CueRule(NamedTuple):
     states: dict[str, _State]
     may_be_definite: bool
     ends: frozenset[str]
+    backs: tuple[Backward, ...] = ()
     other: int = SPECIAL
 
 
@@ -598,10 +601,11 @@ def shipped_rules() -> Rules:
         rule = CueRule(
             cue,
             USES.index(cue.use),
-            cues.phrase_reach if cue.phrase else cues.reach,
+            -1 if cue.only_back else cues.phrase_reach if cue.phrase else cues.reach,
             {},
             cue.use in ("negated", "hedged", "question") and not cue.presumes,
             phrase_ends if cue.phrase else scopes.ends,
+            tuple(cues.backward[name] for name in cue.back),
         )
         for word in cue.words:
             rules.append(rule._replace(other=row.get(word, SPECIAL)))

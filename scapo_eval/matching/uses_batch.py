@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
-from .cues import shipped_cues
 from .uses import (
     SPECIAL,
     USES,
@@ -60,8 +59,7 @@ def _tables() -> _Tables:
     before = np.zeros(len(rules.rules), dtype=np.int64)
     before[list(rules.of(rules.row["t"]))] = 2
     reach = np.array([rule.reach for rule in rules.rules])
-    backward = shipped_cues().backward
-    back_reach = [max([-1, *(backward[name].within for name in rule.cue.back)]) for rule in rules.rules]
+    back_reach = [max([-1, *(back.within for back in rule.backs)]) for rule in rules.rules]
     is_back = np.array([bool(rule.cue.back) for rule in rules.rules])
     other, use = (np.array([getattr(rule, name) for rule in rules.rules]) for name in ("other", "use"))
     return _Tables(before, reach, is_back, np.array(back_reach), other, use)
