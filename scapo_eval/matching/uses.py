@@ -388,7 +388,7 @@ def in_scope(
         indptr: First row of each caption, followed by the total number of rows.
         scopes: Cues, each with the first mention after it.
     """
-    rules, n_t = shipped_rules().rules, shipped_rules().row["t"]
+    rules, of_t = shipped_rules().rules, shipped_rules().of_t
     goes_on = shipped_cues().scopes.goes_on.match
     for k, end, start, row, cue in scopes:
         tail = texts[k][end:start]
@@ -401,7 +401,7 @@ def in_scope(
         text, stop, latest = texts[k], indptr[k + 1], end + rule.reach
         if (rule.cue.behind or rule.cue.not_behind) and not _stands_right(rule.cue, text, end):
             continue
-        if cue == n_t and text[max(0, end - 3) : end].lower() not in _N_T:
+        if cue in of_t and text[max(0, end - 3) : end].lower() not in _N_T:
             continue
         then = rule.cue.then and compiled(rule.cue.then).match
         while state != "listed" or goes_on(text, ends[row]):
@@ -582,6 +582,11 @@ class Rules(NamedTuple):
     row: Mapping[str, int]
     telling: frozenset[str]
     definite_behind: tuple[str, ...]
+
+    @property
+    def of_t(self) -> frozenset[int]:
+        """Indices of the rules of "t", which count only behind "n'"."""
+        return frozenset(self.of(self.row["t"]))
 
     def of(self, row: int) -> Iterator[int]:
         """Yields the indices of all rules of a cue word, given the index of its first rule."""

@@ -86,6 +86,7 @@ def test_negation(text: str, left: list[str]) -> None:
         "Another dog, a notable cat, a bird in the north.",
         "The man is not looking at the dog.",
         "No. 5 is a dog.",
+        "A man in a t-shirt with a dog.",
         "No, the dog with a cat is not on the bench.",
     ],
 )
