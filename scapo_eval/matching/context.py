@@ -151,8 +151,22 @@ QUOTE_REACH = 80
 """Maximum number of characters between two quotation marks. Longer spans are not treated as quotations."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_OBJECT = re.compile(r"\s+(?:an?|the|his|her|its|their|him|them|it|from)\b")
+_OBJECT = re.compile(r"\s+(?:an?|the|his|her|its|their|him|them|it|from|out|up|off|away)\b")
+_NAMED = ("called ", "named ", "titled ", " at ")
 _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
+
+
+def in_a_name(text: str, start: int, end: int) -> bool:
+    """Returns True if a word begins a name of several capitalized words, as in "a bar called Hot Dog Heaven".
+
+    Args:
+        text: A caption.
+        start, end: Span of the word.
+    """
+    if not text[start].isupper() or not text[:start].endswith(_NAMED):
+        return False
+    behind = _BEHIND.match(text, end)
+    return behind is not None and behind[2].istitle() and behind[2].lower() not in FUNCTION_WORDS
 
 
 def noun_behind(text: str, end: int) -> str:

@@ -39,7 +39,7 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, in_a_name, may_modify, noun_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -315,6 +315,8 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
         surface = text[start:end]
         if end - start > 3 and surface[1].isupper() and surface.isupper():
             yield row, _QUOTED
+        elif in_a_name(text, start, end):
+            yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end)
             if noun:
@@ -496,6 +498,8 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
             return "over"
         if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
+        if item and cue.use == "negated" and _ARTICLE_NEXT.match(step) and not _ARTICLE_NEXT.search(scope[:-len(step)]):
+            return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
         if article >= first:  # "shade for the family and a dog": neither is a purpose
@@ -524,6 +528,7 @@ def _article(words: Sequence[str]) -> int:
 _REMEMBERED = 1 << 12  # states of one kind of cue
 _WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
+_ARTICLE_NEXT = re.compile(r"\W*\s(?:an?|any)\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
