@@ -498,7 +498,12 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
             return "over"
         if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
-        if item and cue.use == "negated" and _ARTICLE_NEXT.match(step) and not _ARTICLE_NEXT.search(scope[:-len(step)]):
+        if (
+            item
+            and cue.use == "negated"
+            and _ARTICLE_NEXT.match(step)
+            and not _ARTICLE_NEXT.search(scope[: -len(step)])
+        ):
             return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
@@ -528,7 +533,7 @@ def _article(words: Sequence[str]) -> int:
 _REMEMBERED = 1 << 12  # states of one kind of cue
 _WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
-_ARTICLE_NEXT = re.compile(r"\W*\s(?:an?|any)\s")
+_ARTICLE_NEXT = re.compile(r"\W*\san?\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
