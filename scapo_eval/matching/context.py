@@ -17,8 +17,10 @@ from functools import lru_cache
 FUNCTION_WORDS = frozenset(
     """
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
-    alike alive all allow almost aloft alone along alongside already also although altogether absent always am amid amidst
-    amiss among amongst ample an and another any anyway anymore anywhere apart apparent appear approach are aren around as aside asleep
+    alike alive all allow almost aloft alone along alongside already also although altogether absent always am
+    amid amidst
+    amiss among amongst ample an and another any anyway anymore anywhere apart apparent appear approach are
+    aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
     between beyond bitten blew blown both bought bound bring broke broken brought built burnt but buy by came can
@@ -47,7 +49,8 @@ FUNCTION_WORDS = frozenset(
     twice two typical unaware under underneath understood undone unique unless unlike unseen until up upon upright
     upside upstairs upward upwards us usually versus very via visible vs wait was wasn we wear well went were weren
     wet what when where whereas whether which while who who's whom whose why wide will with within without woke wore
-    worn worth would woven wrapt yet you your yours elsewhere everywhere nowhere should ought need tonight nonetheless nevertheless afterwards
+    worn worth would woven wrapt yet you your yours elsewhere everywhere nowhere should ought need tonight
+    nonetheless nevertheless afterwards
     """.split()
 )
 

@@ -313,9 +313,8 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
     for k, row, start, end in rows:
         text = texts[k]
         surface = text[start:end]
-        if end - start > 3 and surface[1].isupper() and surface.isupper():
-            yield row, _QUOTED
-        elif in_a_name(text, start, end):
+        in_capitals = end - start > 3 and surface[1].isupper() and surface.isupper()
+        if in_capitals or in_a_name(text, start, end):
             yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end)
@@ -498,12 +497,8 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
             return "over"
         if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
-        if (
-            item
-            and cue.use == "negated"
-            and _ARTICLE_NEXT.match(step)
-            and not _ARTICLE_NEXT.search(scope[: -len(step)])
-        ):
+        comma = scope.rfind(",")
+        if item and cue.use == "negated" and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
             return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
@@ -533,7 +528,7 @@ def _article(words: Sequence[str]) -> int:
 _REMEMBERED = 1 << 12  # states of one kind of cue
 _WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
-_ARTICLE_NEXT = re.compile(r"\W*\san?\s")
+_ARTICLE_NEXT, _AN = re.compile(r",\s+an?\s"), re.compile(r"\ban?\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
