@@ -2,21 +2,30 @@
 
     python benchmarks/readings.py                 # the 60 responses that the rules were made with
     python benchmarks/readings.py --held-out      # 60 later responses
+    python benchmarks/readings.py --hard FILE     # responses in a file of your own
 
-Prints the share of annotated mentions with a wrong use, and lists them.
+Prints the share of marked mentions with a wrong use, its 95 % interval (Wilson), and each wrong mention.
+
+FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. TEXT contains marked mentions: ``[[dog]]`` is a claim,
+and ``[[dog|negated]]`` has another use. A use is one of the package's uses, or ``none`` if the word is no mention of the
+label (hidden text, another sense). ``[[board|claim:surfboard]]`` names the label if no alias of ``coco80`` is in the text.
+A use is correct if it belongs to the same one of four groups as the mark: counts (``claim``), ``hedged``, omitted by
+``visual`` (all other uses), or no mention. For ``none``, a use that ``visual`` omits is also correct. Words without a mark
+are ignored.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scapo_eval import AliasMatcher, Mention, Vocabulary
 from scapo_eval.matching.uses import LEFT_OUT
+from scapo_eval.results.intervals import wilson
 
 GOLD = Path(__file__).resolve().parent / "gold" / "hard.jsonl"
 HELD_OUT = GOLD.with_name("hard_held_out.jsonl")
@@ -84,8 +93,15 @@ def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
 
 
 if __name__ == "__main__":
-    n, wrong = wrongly_read(HELD_OUT if "--held-out" in sys.argv else GOLD)
-    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held-out", action="store_const", dest="hard", const=HELD_OUT, default=GOLD)
+    parser.add_argument("--hard", type=Path, metavar="FILE")
+    path = parser.parse_args().hard
+    n, wrong = wrongly_read(path)
+    low, high = wilson(len(wrong) / n, n)
+    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%} [{low:.1%}, {high:.1%}]")
+    harmless = sum(mark.use not in ("claim", "hedged", "none") and read == "none" for _, mark, read in wrong)
+    print(f"{harmless} of them are no mention where a use that `visual` omits is marked, which changes no value of it")
     for text, mark, read in wrong:
         around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]
         print(f"  {mark.use:9} read as {read:9} {'[['.join(around[:2])}]]{around[2]}".replace("\n", " / "))
