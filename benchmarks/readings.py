@@ -6,12 +6,12 @@
 
 Prints the share of marked mentions with a wrong use, its 95 % interval (Wilson), and each wrong mention.
 
-FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. TEXT contains marked mentions: ``[[dog]]`` is a claim,
-and ``[[dog|negated]]`` has another use. A use is one of the package's uses, or ``none`` if the word is no mention of the
-label (hidden text, another sense). ``[[board|claim:surfboard]]`` names the label if no alias of ``coco80`` is in the text.
-A use is correct if it belongs to the same one of four groups as the mark: counts (``claim``), ``hedged``, omitted by
-``visual`` (all other uses), or no mention. For ``none``, a use that ``visual`` omits is also correct. Words without a mark
-are ignored.
+FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. TEXT contains marked mentions: ``[[dog]]`` is a
+claim, and ``[[dog|negated]]`` has another use. A use is one of the package's uses, or ``none`` if the word is no
+mention of the label (hidden text, another sense). ``[[board|claim:surfboard]]`` names the label if no alias of
+``coco80`` is in the text. A use is correct if it belongs to the same one of four groups as the mark: counts
+(``claim``), ``hedged``, omitted by ``visual`` (all other uses), or no mention. For ``none``, a use that ``visual``
+omits is also correct. Words without a mark are ignored.
 """
 
 from __future__ import annotations
