@@ -36,12 +36,15 @@ class World:
         nouns: number of nouns in a scene; neighboring scenes share what exceeds four.
         objects: fewest and most objects in a picture, all of different nouns.
         ambiguous: share of objects that are drawn as the average of their scene's pictograms.
+        telling: whether pictures and captions have numbers, colors and places too (``telling.py``). Then ``objects``
+            are the fewest and most nouns in a picture, each of which stands there once, twice or three times.
     """
 
     name: str = "plain"
     nouns: int = 6
     objects: tuple[int, int] = (3, 5)
     ambiguous: float = 0.35
+    telling: bool = False
 
     def of_scene(self, scene: int) -> list[int]:
         """Returns the nouns that occur in a scene."""
@@ -51,10 +54,12 @@ class World:
 _PLAIN = World()
 _RISKY = World("risky", nouns=10, objects=(6, 6))
 _CROWDED = World("crowded", nouns=16, objects=(8, 8), ambiguous=0.25)
+_TELLING = World("telling", objects=(2, 3), ambiguous=0.2, telling=True)
 
-WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED)}
+WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING)}
 """``plain``: some guesses pay for every reward, some for none. ``risky``: most have a chance for which a response's
-Cap. Score pays and SCAPO does not. ``crowded``: none pays, and responses are long."""
+Cap. Score pays and SCAPO does not. ``crowded``: none pays, and responses are long. ``telling``: captions say how many,
+which color and where."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,24 @@ class Scene:
         nouns: index in NOUNS of each object, in the order of their cells.
         cells: cell of each object, ascending, counted by rows.
         clear: per object, whether its pictogram is shown or the scene's average.
+        colors: index in COLORS of each object; empty in a world whose things have colors of their own.
+        faded: per object, whether it is drawn in gray, so that its color is a guess.
     """
 
     kind: int
     nouns: tuple[int, ...]
     cells: tuple[int, ...]
     clear: tuple[bool, ...]
+    colors: tuple[int, ...] = ()
+    faded: tuple[bool, ...] = ()
 
 
 def draw_scene(world: World, random: np.random.Generator) -> Scene:
     """Returns a scene by the rules of the world."""
     kind = int(random.integers(len(SCENES)))
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
+    if world.telling:
+        return _draw_telling_scene(world, kind, number, random)
     return Scene(
         kind=kind,
         nouns=tuple(random.permutation(world.of_scene(kind))[:number].tolist()),
@@ -86,19 +97,51 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
     )
 
 
+def _draw_telling_scene(world: World, kind: int, number: int, random: np.random.Generator) -> Scene:
+    """Returns a scene whose nouns stand there one to three times, all of one color."""
+    times = random.integers(1, MOST_OF_A_NOUN + 1, size=number)
+    each = [
+        np.repeat(values, times)
+        for values in (
+            random.permutation(world.of_scene(kind))[:number],
+            random.random(number) >= world.ambiguous,
+            random.integers(len(COLORS), size=number),
+            random.random(number) < FADED,
+        )
+    ]
+    nouns, clear, colors, faded = (tuple(values.tolist()) for values in each)
+    cells = tuple(random.permutation(SIDE**2)[: len(nouns)].tolist())
+    order = sorted(range(len(cells)), key=cells.__getitem__)
+    nouns, cells, clear, colors, faded = (
+        tuple(values[k] for k in order) for values in (nouns, cells, clear, colors, faded)
+    )
+    return Scene(kind, nouns, cells, clear, colors, faded)
+
+
+def number_of_looks(world: World) -> int:
+    """Returns the number of values of :func:`appearances`."""
+    return (len(NOUNS) + len(SCENES)) * (len(COLORS) + 1 if world.telling else 1) + 1
+
+
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
     """Returns (cells,): what each cell looks like: a noun, ``len(NOUNS) + kind`` for an average, or one more for
-    nothing.
+    nothing. In a telling world each look has a variant per color and one in gray.
     """
-    looks = np.full(SIDE**2, len(NOUNS) + len(SCENES))
+    looks = np.full(SIDE**2, number_of_looks(world) - 1)
     for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
         looks[cell] = noun if clear else len(NOUNS) + scene.kind
+    if world.telling:
+        shown = [len(COLORS) if faded else color for color, faded in zip(scene.colors, scene.faded, strict=True)]
+        looks[list(scene.cells)] = looks[list(scene.cells)] * (len(COLORS) + 1) + shown
     return looks
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
     """Returns the picture, (84, 84, 3), with noise and a light of its own."""
-    tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
+    tiles = np.concatenate([_pictograms(), _averages(world)])
+    if world.telling:
+        tiles = np.concatenate([_tinted(tile) for tile in tiles])
+    tiles = np.concatenate([tiles, np.zeros((1, CELL, CELL, 4))])
     shown = tiles[appearances(world, scene)].reshape(SIDE, SIDE, CELL, CELL, 4)
     width = SIDE * CELL
     shown = shown.transpose(0, 2, 1, 3, 4).reshape(width, width, 4)
@@ -108,6 +151,14 @@ def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[n
     pixels: NDArray[np.uint8] = picture.clip(0, 255).astype(np.uint8)
     return pixels
 
+
+COLORS = {"red": (214, 48, 49), "blue": (28, 84, 214), "green": (32, 150, 62), "yellow": (236, 190, 20)}
+"""Colors of things in a telling world."""
+
+MOST_OF_A_NOUN, FADED = 3, 0.25
+"""Of a telling world: how often a noun stands there at most, and the share of nouns drawn in gray."""
+
+_GRAY = (120, 120, 120)
 
 _GROUND = ((232, 226, 214), (206, 226, 196), (208, 210, 216), (240, 228, 188))
 
@@ -169,3 +220,10 @@ def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:
 def _averages(world: World) -> NDArray[np.float64]:
     """Returns the (scenes, 28, 28, 4) mean pictogram of each scene's nouns."""
     return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])
+
+
+def _tinted(tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns (colors + 1, 28, 28, 4): a pictogram in each color, and in gray, with its own light and dark."""
+    opacity = tile[..., 3:]
+    light = tile[..., :3].mean(axis=-1, keepdims=True) / 255 + 0.5 * opacity
+    return np.stack([np.concatenate([light * np.array(tint), opacity], axis=-1) for tint in (*COLORS.values(), _GRAY)])
