@@ -37,7 +37,7 @@ class World:
         objects: fewest and most objects in a picture, all of different nouns.
         ambiguous: share of objects that are drawn as the average of their scene's pictograms.
         telling: whether pictures and captions have numbers, colors and places too (``telling.py``). Then ``objects``
-            are the fewest and most nouns in a picture, each of which stands there once, twice or three times.
+            are the fewest and most nouns in a picture, each of which stands there once or twice.
     """
 
     name: str = "plain"
@@ -98,7 +98,7 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
 
 
 def _draw_telling_scene(world: World, kind: int, number: int, random: np.random.Generator) -> Scene:
-    """Returns a scene whose nouns stand there one to three times, all of one color."""
+    """Returns a scene whose nouns stand there once or twice, all of one color."""
     times = random.integers(1, MOST_OF_A_NOUN + 1, size=number)
     each = [
         np.repeat(values, times)
@@ -155,7 +155,7 @@ def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[n
 COLORS = {"red": (214, 48, 49), "blue": (28, 84, 214), "green": (32, 150, 62), "yellow": (236, 190, 20)}
 """Colors of things in a telling world."""
 
-MOST_OF_A_NOUN, FADED = 3, 0.25
+MOST_OF_A_NOUN, FADED = 2, 0.25
 """Of a telling world: how often a noun stands there at most, and the share of nouns drawn in gray."""
 
 _GRAY = (120, 120, 120)

@@ -37,7 +37,7 @@ WRONG_NUMBER, WRONG_COLOR, WRONG_PLACE = 0.2, 0.2, 0.2
 CLAIMED = ("count", "attribute", "relation")
 """The kinds of claims, beyond presence, that captions of this world make."""
 
-_NUMBERS = ("one", "two", "three")
+_NUMBERS = ("one", "two")
 _SIDES = {0: "left", 2: "right"}
 _MANY = tuple(form.replace("There is", "There are") for form in ONE)
 _COLOR, _COLORS, _PLACE = "The {} is {}.", "The {} are {}.", "The {} is on the {}."
@@ -46,7 +46,7 @@ GRAMMAR = re.compile(
     "|".join(
         (
             *(re.escape(form).replace(r"\{\}", "one [a-z]+") for form in ONE),
-            *(re.escape(form).replace(r"\{\}", "(?:two|three) [a-z]+s") for form in _MANY),
+            *(re.escape(form).replace(r"\{\}", "two [a-z]+s") for form in _MANY),
             f"The [a-z]+ is (?:{'|'.join(COLORS)})\\.",
             f"The [a-z]+s are (?:{'|'.join(COLORS)})\\.",
             r"The [a-z]+ is on the (?:left|right)\.",
