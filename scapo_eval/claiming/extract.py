@@ -179,6 +179,8 @@ class _Reading:
             last = max(token, bisect_left(self.starts, mention.end, token) - 1)
             whole = token < len(self.ends) and self.ends[last] <= mention.end
             if whole and mention.use != "modifier":
+                if things and things[-1].last + 1 == token:
+                    things.pop()  # "a dirt path": the word before says what kind of path
                 things.append(_Thing(mention, token, last))
         return things
 
@@ -401,8 +403,9 @@ class _Reading:
         j += article
         while True:
             begin = j
-            while self.ahead[j] in _SHADES:
-                j += 1
+            j = self._past_shades(j)
+            if j > begin and not self._is_attribute(j) and self.ahead[j - 1] in _ATTRIBUTES:
+                j -= 1  # "is dark": a shade alone
             if not self._is_attribute(j) or (j in self.at and self.things[self.at[j]].first != j):
                 break
             word = self.words[j]
@@ -414,11 +417,12 @@ class _Reading:
                 j += 1
             elif self.ahead[j] == "," and self.ahead[j + 1] == "and" and self._is_attribute(self._past_shades(j + 2)):
                 j += 2
-            else:
+            elif not article or not self._is_attribute(j):
                 break
         follows = self.ahead[j]
         ends = follows == "" or not follows[0].isalnum() or follows in _ENDS or follows.endswith(("ly", "wards"))
-        if claims and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
+        colored = article and bool(claims) and claims[-1].category == "color"  # "is a deep blue,"
+        if claims and (follows in _HUES or (colored and ends) if article else ends and follows != "of"):
             yield from claims
 
     def _past_shades(self, j: int) -> int:
@@ -501,12 +505,14 @@ class _Reading:
         from.
         """
         root = self.root[k]
+        said = led.how == "comma" and not _BEING.isdisjoint(self.words[self.things[k].last + 1 : led.first])
         if led.cue.agent:
             near = led.how == "behind" and self.things[k].mention.label in _AGENTS
             return k if near else self._agent_before(root)
         if led.how == "comma":
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            own = led.value == "with" and self.ahead[led.last + 1] in _POSSESSIVE
+            of_own = said and root == k and self.ahead[led.last + 1] not in _OF_OTHERS
+            own = led.value == "with" and (self.ahead[led.last + 1] in _POSSESSIVE or of_own)
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if led.how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
@@ -537,7 +543,7 @@ class _Reading:
                     return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
-                how = "behind" if which or (comma and beside) else "comma" if comma else "verb" if verb else "behind"
+                how = "behind" if which else "verb" if comma and beside else "comma" if comma else "verb" if verb else "behind"
                 if comma and not which and word in _SETS["finite"] and self.words[j - 1] == "and":
                     how = "and"
                 return _Led(0, value, j, behind - 1, cue, _use(use), how)
@@ -563,6 +569,8 @@ class _Reading:
                 comma, placed = comma and not verb, True
             elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
+            elif verb and self.words[j - 1] in _PREDICATING and self.ahead[j + 1] in (",", "and") and word.isalpha():
+                placed = False  # "is breaking, with": what is said is of no list
             elif not (word.endswith(("ing", "ed")) and len(word) > 4 and self._phrase_at(j + 1, stop)):
                 return None
             j += 1
@@ -783,6 +791,7 @@ _NOTHING = [""] * 8
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}
+_HUES = frozenset(("color", "colour", "hue", "shade"))
 _INVERTING = frozenset((",", "there", "is", "are", "'s", "was", "were"))
 _BARE = (
     frozenset(word for word in _ENDS if word not in ("and", "or", "of") and word not in _ATTRIBUTES)
@@ -797,6 +806,8 @@ _SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made
 )
 """Words that may start a claim directly after an object. Any other word there starts no claim."""
 _OWNING = frozenset(("'s", "'"))
+_OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
+_PREDICATING = _BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _LISTED = frozenset(("wearing", "holding", "part"))
 _FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
