@@ -361,9 +361,13 @@ class _Reading:
         while True:
             word = self.ahead[j]
             if word in _BEING:
+                if verb and self.ahead[j - 1] in _ON_THE_WAY:
+                    return  # "the field where the dogs are located is green": not the dogs
                 verb = True
             elif word == "not" or word.endswith("n't"):
                 negated = True
+            elif verb and (word in _ON_THE_WAY or j in self.over) and word not in _SETS["looking"]:
+                j = self.over.get(j, j)
             elif word in _PRONOUNS and (self.ahead[j - 1] in _SETS["prepositions"] or self.ahead[j + 1] in _BEING):
                 # "the sky above them is clear", "the board he is riding is white"
                 j += self.ahead[j + 1] in _BEING and self.ahead[j + 2].endswith("ing") and 2
@@ -371,6 +375,8 @@ class _Reading:
                 break
             hedged |= word in _GUESSES
             j += 1
+        if verb and self.ahead[j] == "," and self.ahead[j + 1] in _DOING and self.ahead[j + 1].endswith("ing"):
+            j += 1  # "a lamp is on the left, standing on a table"
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         subject = self.root[k] if (verb or comma) and not which else k
         if self.ahead[j] in _DOING and j not in self.at and self.ahead[j + 1] != "out":
@@ -447,7 +453,7 @@ class _Reading:
 
     def _past_shades(self, j: int) -> int:
         while self.ahead[j] in _SHADES:
-            j += 1
+            j += 1 + (self.ahead[j + 1] == "," and self.ahead[j + 2] in _SHADES)  # "a rich, dark brown"
         return j
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
@@ -630,6 +636,8 @@ class _Reading:
             if phrase is not None:
                 cue, value, behind = phrase
                 if word in ("'s", "'") and (j > first or self.ahead[behind] in _ENDS):
+                    return None
+                if word == "with" and j > first and self.words[j - 1] == "playing":
                     return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
