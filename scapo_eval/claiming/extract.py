@@ -170,15 +170,18 @@ class _Reading:
         self.leads = self._leads()
         self.places = list(self._place_tokens())
         self.over = {first: last for first, last, _, _ in self.places} | dict(self._itself_tokens())
+        self.ended = {last: first for first, last in self.over.items()}
 
     def _things(self, mentions: Sequence[Mention]) -> list[_Thing]:
         """Returns the mentions that are objects in their own right. Modifiers are omitted."""
-        things, token, last = [], 0, 0
+        things, token, last = list[_Thing](), 0, 0
         for mention in mentions:
             token = bisect_right(self.ends, mention.start, token)
             last = max(token, bisect_left(self.starts, mention.end, token) - 1)
             whole = token < len(self.ends) and self.ends[last] <= mention.end
             if whole and mention.use != "modifier":
+                if things and things[-1].last + 1 == token:
+                    things.pop()  # "a dirt path": the word before says what kind of path
                 things.append(_Thing(mention, token, last))
         return things
 
@@ -216,7 +219,13 @@ class _Reading:
         for k in others:
             thing = self.things[k]
             follows = self.ahead[thing.last + 1]
-            says = follows in _SAYING or follows[-2:] == "ly" or follows[-3:] == "n't" or words[thing.last] in _COLORED
+            says = (
+                follows in _SAYING
+                or follows in _STATES
+                or follows[-2:] == "ly"
+                or follows[-3:] == "n't"
+                or words[thing.last] in _COLORED
+            )
             if (says or thing.last + 1 in self.over) and thing.first not in quoted:
                 claims += self._behind(k)
         claims += self._places()
@@ -260,7 +269,7 @@ class _Reading:
                 yield from self._count(k, j - 1, _COLLECTIONS[self.words[j - 1]], j)
                 return
             elif word in ("and", "or", ","):
-                if last_attribute != j + 1 or not self._is_attribute(j - 1):
+                if not self._is_attribute(j - 1) or (last_attribute != j + 1 and (word != "," or not skipped)):
                     return
                 if word == "or":
                     hedged = True
@@ -286,8 +295,8 @@ class _Reading:
             return ""
         parts = [part for part in word.split("-") if part not in ("colored", "coloured")]
         named = [part for part in parts if part not in _SHADES] or parts[-1:]
-        entry = _ATTRIBUTES.get(named[0]) if len(named) == 1 else None
-        return named[0] if entry and entry[0].category == "color" else ""
+        entries = [_ATTRIBUTES.get(part) for part in named]
+        return named[0] if all(entry and entry[0].category == "color" for entry in entries) else ""
 
     def _count(self, k: int, j: int, entry: tuple[ClaimCue, str], last: int | None = None) -> Iterator[Claim]:
         cue, value = entry
@@ -341,7 +350,7 @@ class _Reading:
         comma = self.ahead[j] in (",", "and")
         if comma:
             follows = self.ahead[j + 1]
-            if follows not in (("which", "who", "that") if self.ahead[j] == "," else ()) and not (
+            if follows not in (("which", "who", "that") if self.ahead[j] == "," else _FINITE_BE) and not (
                 follows in _DOING and follows.endswith(("ing", "ed"))
             ):
                 return
@@ -352,13 +361,22 @@ class _Reading:
         while True:
             word = self.ahead[j]
             if word in _BEING:
+                if verb and self.ahead[j - 1] in _ON_THE_WAY:
+                    return  # "the field where the dogs are located is green": not the dogs
                 verb = True
             elif word == "not" or word.endswith("n't"):
                 negated = True
+            elif verb and (word in _ON_THE_WAY or j in self.over) and word not in _SETS["looking"]:
+                j = self.over.get(j, j)
+            elif word in _PRONOUNS and (self.ahead[j - 1] in _SETS["prepositions"] or self.ahead[j + 1] in _BEING):
+                # "the sky above them is clear", "the board he is riding is white"
+                j += self.ahead[j + 1] in _BEING and self.ahead[j + 2].endswith("ing") and 2
             elif not (word in _SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in _GUESSES):
                 break
             hedged |= word in _GUESSES
             j += 1
+        if verb and self.ahead[j] == "," and self.ahead[j + 1] in _DOING and self.ahead[j + 1].endswith("ing"):
+            j += 1  # "a lamp is on the left, standing on a table"
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         subject = self.root[k] if (verb or comma) and not which else k
         if self.ahead[j] in _DOING and j not in self.at and self.ahead[j + 1] != "out":
@@ -370,6 +388,13 @@ class _Reading:
                 yield self._claim("attribute", subject, entry[1], j, j, entry[0], use=use)
         elif verb or self.ahead[j - 1] in _COLORED:
             yield from self._predicates(subject, j, use)
+        elif self._stands_with(k) and not comma and not which:
+            yield from self._predicates(k, j, use)  # "with its mouth open"
+
+    def _stands_with(self, k: int) -> bool:
+        """Returns True if "with" leads to an object, or to one before it in a list, so that its state may follow it."""
+        led = self.led.get(k)
+        return led is not None and led.value == "with" and self.ahead[led.first] == "with"
 
     def _doings(self, k: int, j: int, use: Use) -> Iterator[Claim]:
         """Yields the consecutive actions of an object: "resting or possibly sleeping"."""
@@ -378,7 +403,7 @@ class _Reading:
             if not self._is_of_others(k, j):
                 yield self._claim("attribute", k, value, j, j, cue, use=use)
             j += 1
-            if self.ahead[j] not in ("and", "or"):
+            if self.ahead[j] not in ("and", "or") and (self.ahead[j] != "," or not self.ahead[j + 1].endswith("ing")):
                 return
             j += 1
             while self.ahead[j] in _GUESSES or self.ahead[j].endswith("ly"):
@@ -401,8 +426,9 @@ class _Reading:
         j += article
         while True:
             begin = j
-            while self.ahead[j] in _SHADES:
-                j += 1
+            j = self._past_shades(j)
+            if j > begin and not self._is_attribute(j) and self.ahead[j - 1] in _ATTRIBUTES:
+                j -= 1  # "is dark": a shade alone
             if not self._is_attribute(j) or (j in self.at and self.things[self.at[j]].first != j):
                 break
             word = self.words[j]
@@ -414,16 +440,20 @@ class _Reading:
                 j += 1
             elif self.ahead[j] == "," and self.ahead[j + 1] == "and" and self._is_attribute(self._past_shades(j + 2)):
                 j += 2
-            else:
+            elif not article or not self._is_attribute(j):
                 break
         follows = self.ahead[j]
-        ends = follows == "" or not follows[0].isalnum() or follows in _ENDS or follows.endswith(("ly", "wards"))
-        if claims and (follows in ("color", "colour", "hue", "shade") if article else ends and follows != "of"):
+        ends = (
+            follows == "" or not follows[0].isalnum() or follows in _ENDS or follows.endswith(("ly", "ward", "wards"))
+        )
+        ends |= follows in _DIRECTIONS
+        colored = article and bool(claims) and claims[-1].category == "color"  # "is a deep blue,"
+        if claims and (follows in _HUES or (colored and ends) if article else ends and follows != "of"):
             yield from claims
 
     def _past_shades(self, j: int) -> int:
         while self.ahead[j] in _SHADES:
-            j += 1
+            j += 1 + (self.ahead[j + 1] == "," and self.ahead[j + 2] in _SHADES)  # "a rich, dark brown"
         return j
 
     def _leading_to(self, k: int) -> Iterator[Claim]:
@@ -437,16 +467,45 @@ class _Reading:
         if (inverted := self._inverted(k)) is not None:
             yield inverted
             return
+        if self._is_apposition(k, gap):
+            self.root[k] = self.root[k - 1]
+            return
         led = self._relation(before.last + 1, thing.first)
         if led is None:
-            yield from self._next_of_list(k, gap)
+            listed = list(self._next_of_list(k, gap))
+            led = None if listed else self._again(before.last + 1, gap)
+            yield from listed
+        if led is None:
             return
         subject = self._subject(k - 1, led)
         if subject is None:
             return
+        owned = self._owned_by(k)
+        if owned is not None:  # "left of the player's body": of the body
+            if owned:
+                yield self._led_claim(led._replace(subject=subject), owned)
+            return
         self.root[k] = k if self.ahead[led.first] in _OWNING else subject  # "the dog's fur is dark": the fur is
         self.led[k] = led._replace(subject=subject)
         yield self._led_claim(self.led[k], k)
+
+    def _again(self, first: int, gap: Sequence[str]) -> _Led | None:
+        """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
+        for j in range(len(gap) - 1, 0, -1):
+            if gap[j] in _FINITE_BE and (
+                gap[j - 1] == "and" or (gap[0] == "with" and "and" not in gap and "," not in gap)
+            ):
+                led = self._relation(first + j, first + len(gap))
+                return None if led is None else led._replace(how="verb")
+        return None
+
+    def _owned_by(self, k: int) -> int | None:
+        """Returns the index of the object behind an owner's "'s", 0 if that is no object, and None if there is none."""
+        last = self.things[k].last
+        if self.ahead[last + 1] not in _OWNING or self.ahead[last + 2] in _ENDS or not self.ahead[last + 2]:
+            return None
+        after = self.things[k + 1].first if k + 1 < len(self.things) else 0
+        return k + 1 if after and self._is_phrase(self.words[last + 2 : after]) else 0
 
     def _led_claim(self, led: _Led, k: int) -> Claim:
         return self._claim("relation", led.subject, led.value, led.first, led.last, led.cue, use=led.use, other=k)
@@ -458,6 +517,8 @@ class _Reading:
             return None
         begin = before.first
         while begin and self.words[begin - 1] not in _BEGINS and not self.words[begin - 1].startswith("\n"):
+            if self.words[begin - 1] == "and" and self.words[begin - 2] == "," and self.words[begin] in _STARTING:
+                break
             begin -= 1
             if begin in self.at or before.first - begin > _LONGEST:
                 return None
@@ -466,7 +527,7 @@ class _Reading:
         j += comma
         there = self.ahead[j] == "there"
         j += there
-        be = self.ahead[j] in ("is", "are", "'s", "was", "were")
+        be = self.ahead[j] in _STANDING_THERE
         j += be
         if not (comma or be) or (there and not be) or (comma and be and not there):
             return None
@@ -483,7 +544,12 @@ class _Reading:
     def _next_of_list(self, k: int, gap: Sequence[str]) -> Iterator[Claim]:
         """Yields the relation to a further object in a list, as in "wearing a shirt, shorts and a hat"."""
         led = self.led.get(k - 1)
-        rest = gap[2:] if tuple(gap[:2]) == (",", "and") else gap[1:] if gap[0] in (",", "and") else None
+        if self._stands_with(k - 1) and "and" in gap:  # "with its nose raised and its tail down"
+            state = [word for word in gap[: gap.index("and")] if word not in _STATES and not word.endswith("ly")]
+            gap = gap if state else gap[gap.index("and") :]
+        if self.things[k].mention.label in _SETS["clothes"] and (led is None or led.cue.category != "wearing"):
+            led = self._worn(k) or led
+        rest = gap[2:] if tuple(gap[:2]) in _JOINTS else gap[1:] if gap[0] in (",", "and", "or") else None
         if led is None or rest is None or not self._is_phrase(rest):
             return
         dressed = led.value == "in" and self.things[k].mention.label in _SETS["clothes"]
@@ -491,22 +557,55 @@ class _Reading:
             return
         ends = led.cue.category == "part" or tuple(gap[:2]) == (",", "and")
         clause = ends and self.ahead[self.things[k].last + 1] in _FINITE_BE
-        if clause or self.things[k].mention.label == "person":
+        owned = self.ahead[led.first] in _OWNING
+        if (clause and not owned) or self.things[k].mention.label == "person":
             return
+        if owned and (rest[:1] and rest[0] in _SETS["articles"]):  # "the man's hat and the dog" is no list of his
+            return
+        use: Use = "hedged" if gap[0] == "or" and led.use == "claim" else led.use
         self.root[k], self.led[k] = led.subject, led
-        yield self._led_claim(led, k)
+        yield self._led_claim(led._replace(use=use), k)
+
+    def _is_apposition(self, k: int, gap: Sequence[str]) -> bool:
+        """Returns True for "a group of people, possibly children, sitting": the others sit."""
+        guessed = len(gap) > 1 and gap[0] == "," and gap[1] in _GUESSES and self._is_phrase(gap[2:])
+        return guessed and self.ahead[self.things[k].last + 1] == ","
+
+    def _begins_clause(self, k: int) -> bool:
+        """Returns True if "that", "as" or a comma and "and" lead to an object's noun phrase."""
+        gap = self.words[self.things[k - 1].last + 1 : self.things[k].first]
+        return not _CLAUSES.isdisjoint(gap)
+
+    def _worn(self, k: int) -> _Led | None:
+        """Returns the relation of the last thing before ``k`` in its sentence that somebody wears."""
+        for before in range(k - 1, max(k - 5, -1), -1):
+            gap = self.words[self.things[before].last + 1 : self.things[before + 1].first]
+            if not _APART.isdisjoint(gap) or not _BEING.isdisjoint(gap):
+                return None
+            led = self.led.get(before)
+            if led is not None and led.cue.category == "wearing":
+                return led
+        return None
 
     def _subject(self, k: int, led: _Led) -> int | None:
         """Returns the index of a relation's subject: the preceding object, or the object that a relation to it starts
         from.
         """
         root = self.root[k]
+        if led.value == "with" and self.ahead[led.last + 1] in ("his", "her") and led.how == "behind":
+            return self._agent_before(k)
+        said = led.how == "comma" and not _BEING.isdisjoint(self.words[self.things[k].last + 1 : led.first])
         if led.cue.agent:
-            near = led.how == "behind" and self.things[k].mention.label in _AGENTS
-            return k if near else self._agent_before(root)
+            agent = self.things[k].mention.label in _AGENTS
+            if led.how == "behind" and agent:
+                return k
+            if led.how == "verb" and root == k and not agent and k and self._begins_clause(k):
+                return None  # "suggests that the plane is carrying people": not the person before it
+            return self._agent_before(root)
         if led.how == "comma":
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            own = led.value == "with" and self.ahead[led.last + 1] in _POSSESSIVE
+            of_own = said and root == k and self.ahead[led.last + 1] not in _OF_OTHERS
+            own = led.value == "with" and (self.ahead[led.last + 1] in _POSSESSIVE or of_own)
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if led.how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
@@ -530,14 +629,29 @@ class _Reading:
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while j < stop:
             word = self.words[j]
+            if skipped := self._skipped_phrase(j):
+                j += skipped
+                continue
             phrase = self._phrase_at(j, stop) if word in _STARTING else None
             if phrase is not None:
                 cue, value, behind = phrase
                 if word in ("'s", "'") and (j > first or self.ahead[behind] in _ENDS):
                     return None
+                if word == "with" and j > first and self.words[j - 1] == "playing":
+                    return None
                 beside = not cue.agent and (value in _SETS["after_a_comma"] or placed)
                 verb = (verb or word in _SETS["finite"]) and not which
-                how = "behind" if which or (comma and beside) else "comma" if comma else "verb" if verb else "behind"
+                how = (
+                    "behind"
+                    if which
+                    else "verb"
+                    if comma and beside
+                    else "comma"
+                    if comma
+                    else "verb"
+                    if verb
+                    else "behind"
+                )
                 if comma and not which and word in _SETS["finite"] and self.words[j - 1] == "and":
                     how = "and"
                 return _Led(0, value, j, behind - 1, cue, _use(use), how)
@@ -558,27 +672,60 @@ class _Reading:
                 use = "hedged"
             elif word == "not" or word.endswith("n't"):
                 use = "negated"
+            elif word in _SETS["not_leading"]:
+                return None
+            elif word == "or" and j > first and (self.ahead[j + 1] in _DOING or self.ahead[j + 1] in _GUESSES):
+                use = "hedged" if use == "claim" else use
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed = comma and not verb, True
+            elif word == "playing" and self.ahead[j + 1].isalpha() and self._phrase_at(j + 2, stop):
+                j += 1  # "playing tennis on a court"
             elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
-            elif not (word.endswith(("ing", "ed")) and len(word) > 4 and self._phrase_at(j + 1, stop)):
+            elif verb and self.words[j - 1] in _PREDICATING and self.ahead[j + 1] in (",", "and") and word.isalpha():
+                placed = False  # "is breaking, with": what is said is of no list
+            elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
+            elif not self._phrase_at(j + 1, stop) and not self._skipped_phrase(j + 1):
+                if not self._phrase_at(j + 2, stop) or self.ahead[j + 1] in _ENDS or not self.ahead[j + 1].isalpha():
+                    return None
+                j += 1  # "playing tennis on", "enjoying themselves in"
             j += 1
         return None
+
+    def _skipped_phrase(self, j: int) -> int:
+        """Returns the number of words of "in mid-air" or "facing the camera", which may precede a relation."""
+        word = self.ahead[j]
+        if word == "in" and self.ahead[j + 1] in _SETS["in_states"]:
+            return 2
+        toward = word in _SETS["looking"] or word in ("at", "toward", "towards")
+        return 3 if toward and tuple(self.ahead[j + 1 : j + 3]) in _VIEWERS else 0
 
     def _phrase_at(self, j: int, stop: int) -> tuple[ClaimCue, str, int] | None:
         """Returns the cue, value and end of the relation that begins at a token, or None if no noun phrase follows."""
         for phrase, cue, value in _STARTING.get(self.ahead[j], ()):
             behind = j + len(phrase)
             if behind <= stop and tuple(self.words[j:behind]) == phrase:
-                return (cue, value, behind) if self._is_phrase(self.words[behind:stop]) else None
+                begins = self._is_phrase(self.words[behind:stop])
+                return (cue, value, behind) if begins or self._is_later_of_list(cue, behind, stop) else None
         return None
+
+    def _is_later_of_list(self, cue: ClaimCue, first: int, stop: int) -> bool:
+        """Returns True if a list begins with things that the vocabulary lacks: "has a grille and headlights"."""
+        words = self.words[first:stop]
+        joint = max((j for j, word in enumerate(words) if word in ("and", ",")), default=-1)
+        if cue.category not in _LISTED or joint < 1 or not self._is_phrase(words[joint + 1 :]):
+            return False
+        return all(
+            word in _LISTING or (word[0].isalnum() and word not in _NOT_LISTED and not _is_verb(word)) for word in words
+        )
 
     def _is_phrase(self, words: Sequence[str]) -> bool:
         """Returns True if words between a relation and an object are the beginning of the object's noun phrase."""
         j = 0
+        if len(words) > 2 and words[0] == "what" and words[1] in _GUESSES:  # "on what appears to be a road"
+            j = 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
         while j < len(words):
             word = words[j]
             if word == "of":
@@ -607,7 +754,7 @@ class _Reading:
         for match in self._matches(_PLACE):
             _, value = _WORDS["places"][match["place"]]
             begin, end = match.span()
-            if match["of"] is None and self.text[end : end + 4].lower() == " of ":
+            if match["of"] is None and _OF_A_THING.match(self.lowered, end):
                 continue
             if value in ("top", "bottom") and match["of"] is None and match["lead"].startswith("in "):
                 continue
@@ -664,12 +811,14 @@ class _Reading:
         """
         if first == 0 or self.words[first - 1] in _SENTENCE_END or self.words[first - 1].startswith("\n"):
             j = last + 1
-            if self.ahead[j] not in (",", "there", "is", "are", "a", "an", "the", "two", "several"):
+            if self.ahead[j] not in _AFTER_A_PLACE:
                 return None
             while j < len(self.words) and j - last < _REACH and self.words[j] not in _SENTENCE_END:
                 if j in self.at:
                     return self.at[j]
-                of_many = self.words[j] == "of" and self.words[j - 1] in _COLLECTIONS
+                of_many = self.words[j] == "of" and (
+                    self.words[j - 1] in _COLLECTIONS or self.words[j - 1] in _SETS["parts"]
+                )
                 if not of_many and (
                     self.words[j] in _SETS["prepositions"] or (_is_verb(self.words[j]) and self.words[j] != "being")
                 ):
@@ -681,6 +830,12 @@ class _Reading:
         verb = False
         while j >= 0 and j not in self.at:
             word = self.words[j]
+            if word == "," and self.words[j + 1] in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
+                verb = True
+                j -= 1
+                while j in self.ended:
+                    j = self.ended[j] - 1
+                continue
             known = word in allowed or word in ("which", "who", "that", "can") or word.endswith("ly")
             if word in _SETS["looking"] or not known:
                 return None
@@ -783,7 +938,14 @@ _NOTHING = [""] * 8
 _EDGES = " .,;:"
 _SENTENCE_END = frozenset(".!?;:")
 _APART = _SENTENCE_END | {"\n"}
-_INVERTING = frozenset((",", "there", "is", "are", "'s", "was", "were"))
+_HUES = frozenset(("color", "colour", "hue", "shade"))
+_AFTER_A_PLACE = frozenset(
+    (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
+)
+_STANDING_THERE = frozenset(
+    ("is", "are", "'s", "was", "were", "stands", "stand", "sits", "sit", "hangs", "lies", "rests")
+)
+_INVERTING = _STANDING_THERE | {",", "there"}
 _BARE = (
     frozenset(word for word in _ENDS if word not in ("and", "or", "of") and word not in _ATTRIBUTES)
     - _COUNTS.keys()
@@ -796,7 +958,17 @@ _SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made
     _BEING, _GUESSES, _SETS["skipped"], _DOING
 )
 """Words that may start a claim directly after an object. Any other word there starts no claim."""
+_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
+_VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
+_DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _OWNING = frozenset(("'s", "'"))
+_LISTING = _SETS["articles"] | {"and", ",", "of"}
+_NOT_LISTED = _ENDS | _SETS["finite"]
+_CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
+_JOINTS = frozenset(((",", "and"), ("along", "with"), (",", "along")))
+_OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
+_PREDICATING = _BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _LISTED = frozenset(("wearing", "holding", "part"))
 _FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
@@ -806,10 +978,11 @@ _PLACE = re.compile(
     r"(?P<lead>(?:o(?<=\bo)n|t(?<=\bt)o(?:wards?)?|a(?<=\ba)t|i(?<=\bi)n|n(?<=\bn)ear) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
-    r"(?! of (?!the (?:image|picture|photo|frame|scene)))"
+    r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))"
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
-    r"(?P<of> (?:of|in) the (?:image|picture|photo|photograph|frame|scene)\b)?"
+    r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?"
 )
+_OF_A_THING = re.compile(r" of (?:the|an?|this|that|its|his|her|their|[a-z]+'s) ")
 _ANCHORS = frozenset(
     "left right background distance foreground center centre middle top bottom image picture photo photograph frame "
     "scene".split()

@@ -29,9 +29,9 @@ from scapo_eval.files.json_text import dump_json
 from .. import trainer
 from ..config import load
 from ..monitoring.log import show_messages
-from . import preference
+from . import preference, telling
 from .files import read_ids, write_world
-from .language import PROMPT, fluency, repeats
+from .language import GRAMMAR, PROMPT, fluency, repeats
 from .pictures import WORLDS, World
 from .pretrain import Lessons, pretrain
 
@@ -76,6 +76,10 @@ SCHEMES: Mapping[str, Scheme] = {
     "object": Scheme("object level", ("credit.scheme=object",)),
     "eos_last": Scheme("SCAPO, eos last", ("credit.eos=last",)),
     "stop": Scheme("SCAPO, stop group", ("credit.stop=group",)),
+    "claims": Scheme(
+        "SCAPO, claims of all kinds",
+        ('credit.kinds=["presence","count","attribute","relation"]', 'credit.scenes=["{world}/scenes.jsonl"]'),
+    ),
     "robust": Scheme("SCAPO, robust", ("credit.robust=true",)),
     "sparse": Scheme("SCAPO, sparse truth", ("data.oracle={world}/truth_sparse.json",)),
     "hal_spoken": Scheme("response, 1 - Hal., silence 0", _own("hal_spoken")),
@@ -257,7 +261,8 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
     """Draws a world and trains its start model, unless both exist. Returns the folder of the seed."""
     folder = output / world.name / f"seed-{seed}"
     if not is_prepared(world, folder, lessons, seed):
-        plain = None if world.name == "plain" else prepare(WORLDS["plain"], output, lessons, seed) / "model"
+        own = world.name == "plain" or world.telling
+        plain = None if own else prepare(WORLDS["plain"], output, lessons, seed) / "model"
         write_world(world, folder, train=TRAIN_PICTURES, evaluation=EVALUATION_PICTURES, seed=seed)
         pretrain(world, folder / "model", lessons, seed, plain)
     return folder
@@ -352,6 +357,7 @@ def measure(run: Path) -> Measured:
         hal, cover, cap = (scores.values[name] for name in ("hal_rate", "cover_rate", "cap_score"))
         finishes = [record.get("finish") for record in records]
         cut = None if None in finishes else finishes.count("length") / len(finishes)
-        return Rates(hal, cover, cap, words, fluency(texts), repeats(texts), cut)
+        grammar = telling.GRAMMAR if (start / "scenes.jsonl").exists() else GRAMMAR
+        return Rates(hal, cover, cap, words, fluency(texts, grammar), repeats(texts), cut)
 
     return Measured(rates(1.0), rates(0.0))

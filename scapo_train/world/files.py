@@ -13,6 +13,7 @@ from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json
 
 from ..config import Config, Data, Model, Optim, Rollout, Run, to_toml
+from . import telling
 from .language import PROMPT, vocabulary
 from .pictures import NOUNS, World, draw_scene, render
 
@@ -28,7 +29,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     Args:
         world: Rules of the pictures.
         folder: Folder for ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
-            ``vocabulary.yaml`` and ``world.toml``. The last file is ``world.toml``.
+            ``vocabulary.yaml``, ``world.toml``, and in a telling world ``scenes.jsonl``. The last file is ``world.toml``.
         train: Number of training pictures. None of them is used in pretraining.
         evaluation: Number of held-out pictures. None of them is used in pretraining.
         seed: Seed of the pictures.
@@ -38,11 +39,14 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     random = np.random.default_rng([seed, 2])
     (folder / "images").mkdir(parents=True, exist_ok=True)
     objects: dict[str, list[str]] = {}
+    graphs = []
     for name, first, number in (("train", 1, train), ("evaluation", train + 1, evaluation)):
         lines = []
         for k in range(first, first + number):
             scene = draw_scene(world, random)
-            objects[str(k)] = sorted(NOUNS[noun] for noun in scene.nouns)
+            objects[str(k)] = sorted({NOUNS[noun] for noun in scene.nouns})
+            if world.telling:
+                graphs.append(dump_json(telling.scene_graph(scene, k)))
             Image.fromarray(render(world, scene, random)).save(folder / f"images/{k}.png")
             lines.append(dump_json({"image": f"images/{k}.png", "image_id": k, "prompt": PROMPT}))
         with atomic_write(folder / f"{name}.jsonl") as stream:
@@ -52,6 +56,9 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     truth.restricted_to(words).save(folder / "truth.npz")
     sparse = {image: [name for name in names if name in SPARSE] for image, names in objects.items()}
     PresenceOracle.from_objects(sparse, labels=SPARSE, source="world").save(folder / "truth_sparse.json")
+    if world.telling:
+        with atomic_write(folder / "scenes.jsonl") as stream:
+            stream.write(b"\n".join(graphs) + b"\n")
     with atomic_write(folder / "vocabulary.yaml") as stream:
         stream.write(json.dumps(words.document(), indent=1).encode())  # JSON is YAML
     with atomic_write(folder / "world.toml") as stream:

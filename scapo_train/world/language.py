@@ -14,19 +14,19 @@ from .pictures import NOUNS, Scene, World
 
 PROMPT = "Describe this image."
 
-_ALIASES = {
+ALIASES = {
     "bottle": "flask", "bowl": "dish", "kettle": "teapot", "oven": "stove", "table": "desk", "flower": "blossom",
     "tree": "pine", "bench": "pew", "bicycle": "bike", "dog": "puppy", "car": "taxi", "lamp": "lantern",
     "umbrella": "parasol", "ball": "football", "boat": "ship", "kite": "glider",
 }  # fmt: skip
 _PLURALS = {"bench": "benches", "dish": "dishes", "puppy": "puppies"}
 
-_ONE = (
+ONE = (
     "There is {} in view.", "We can also see {}.", "The picture clearly shows {}.", "It has {} in it.",
     "Here one finds {} too.",
 )  # fmt: skip
 _TWO = ("There are {} and {} here.", "We can see {} beside {}.", "It shows {} and {} too.")
-_FILLER = (
+FILLER = (
     "The light is soft and warm.", "Everything looks calm and quiet.", "The colors are bright and clear.",
     "It is a pleasant view overall.", "The mood is relaxed and friendly.",
 )  # fmt: skip
@@ -37,11 +37,11 @@ They imitate real describers, which omit and invent objects.
 """
 
 _SENTENCE = re.compile(r"[^.]+\.")
-_GRAMMAR = re.compile(
-    "|".join(re.escape(sentence).replace(r"\{\}", "an? [a-z]+") for sentence in (*_ONE, *_TWO, *_FILLER))
+GRAMMAR = re.compile(
+    "|".join(re.escape(sentence).replace(r"\{\}", "an? [a-z]+") for sentence in (*ONE, *_TWO, *FILLER))
 )
 
-_ALIAS_SHARE, _PAIR_SHARE, _FILLER_SHARE = 0.25, 0.2, 0.3
+ALIAS_SHARE, _PAIR_SHARE, FILLER_SHARE = 0.25, 0.2, 0.3
 
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
@@ -58,11 +58,16 @@ _TEMPLATE = (
 
 def vocabulary() -> Vocabulary:
     """Returns a vocabulary with the nouns as labels, each with a synonym and plurals."""
-    words = {noun: [noun, _ALIASES[noun]] for noun in NOUNS}
+    words = {noun: [noun, ALIASES[noun]] for noun in NOUNS}
     return Vocabulary.from_mapping(
-        {noun: [*known, *(_PLURALS.get(word, f"{word}s") for word in known)] for noun, known in words.items()},
+        {noun: [*known, *map(plural, known)] for noun, known in words.items()},
         name="world",
     )
+
+
+def plural(word: str) -> str:
+    """Returns the plural of a noun or synonym."""
+    return _PLURALS.get(word, f"{word}s")
 
 
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
@@ -83,17 +88,17 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
     while claimed:
         number = 2 if len(claimed) > 1 and random.random() < _PAIR_SHARE else 1
         phrases = [_phrase(noun, random) for noun in claimed[:number]]
-        pieces.append(_one_of(_TWO if number == 2 else _ONE, random).format(*phrases))
+        pieces.append(one_of(_TWO if number == 2 else ONE, random).format(*phrases))
         claimed = claimed[number:]
-    if not pieces or random.random() < _FILLER_SHARE:
-        pieces.insert(int(random.integers(len(pieces) + 1)), _one_of(_FILLER, random))
+    if not pieces or random.random() < FILLER_SHARE:
+        pieces.insert(int(random.integers(len(pieces) + 1)), one_of(FILLER, random))
     return " ".join(pieces)
 
 
-def fluency(texts: Sequence[str]) -> float | None:
-    """Returns the share of complete sentences that match the grammar, or None if there are no complete sentences."""
+def fluency(texts: Sequence[str], grammar: re.Pattern[str] = GRAMMAR) -> float | None:
+    """Returns the share of complete sentences that match a grammar, or None if there are no complete sentences."""
     sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
-    return sum(map(bool, map(_GRAMMAR.fullmatch, sentences))) / len(sentences) if sentences else None
+    return sum(map(bool, map(grammar.fullmatch, sentences))) / len(sentences) if sentences else None
 
 
 def repeats(texts: Sequence[str]) -> float:
@@ -104,11 +109,12 @@ def repeats(texts: Sequence[str]) -> float:
 
 def _phrase(noun: int, random: np.random.Generator) -> str:
     name = NOUNS[noun]
-    word = _ALIASES[name] if random.random() < _ALIAS_SHARE else name
+    word = ALIASES[name] if random.random() < ALIAS_SHARE else name
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
-def _one_of(choices: Sequence[str], random: np.random.Generator) -> str:
+def one_of(choices: Sequence[str], random: np.random.Generator) -> str:
+    """Returns one of several choices."""
     return choices[int(random.integers(len(choices)))]
 
 

@@ -37,12 +37,15 @@ class World:
         nouns: Number of nouns per scene. If it exceeds four, neighboring scenes share nouns.
         objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
+        telling: True if pictures and captions have numbers, colors and places (``telling.py``). ``objects`` then limits
+            the number of nouns in a picture, each of which occurs once or twice.
     """
 
     name: str = "plain"
     nouns: int = 6
     objects: tuple[int, int] = (3, 5)
     ambiguous: float = 0.35
+    telling: bool = False
 
     def of_scene(self, scene: int) -> list[int]:
         """Returns the indices of the nouns in a scene."""
@@ -52,13 +55,15 @@ class World:
 _PLAIN = World()
 _RISKY = World("risky", nouns=10, objects=(6, 6))
 _CROWDED = World("crowded", nouns=16, objects=(8, 8), ambiguous=0.25)
+_TELLING = World("telling", objects=(2, 3), ambiguous=0.2, telling=True)
 
-WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED)}
+WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING)}
 """Worlds by name.
 
 - ``plain``: some guesses pay under every reward, some under none.
 - ``risky``: most guesses pay under a response's Cap. Score, but not under SCAPO.
 - ``crowded``: no guess pays, and responses are long.
+- ``telling``: captions also state numbers, colors and places.
 """
 
 
@@ -72,18 +77,24 @@ class Scene:
         cells: Cell of each object in ascending order, numbered row by row.
         clear: For each object, True if it is drawn as its own pictogram, False if it is drawn as the average of the
             scene.
+        colors: Index in COLORS of each object. The tuple is empty in worlds in which objects have fixed colors.
+        faded: For each object, True if it is drawn in gray, so that its color can only be guessed.
     """
 
     kind: int
     nouns: tuple[int, ...]
     cells: tuple[int, ...]
     clear: tuple[bool, ...]
+    colors: tuple[int, ...] = ()
+    faded: tuple[bool, ...] = ()
 
 
 def draw_scene(world: World, random: np.random.Generator) -> Scene:
     """Draws a random scene by the rules of the world."""
     kind = int(random.integers(len(SCENES)))
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
+    if world.telling:
+        return _draw_telling_scene(world, kind, number, random)
     return Scene(
         kind=kind,
         nouns=tuple(random.permutation(world.of_scene(kind))[:number].tolist()),
@@ -92,21 +103,53 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
     )
 
 
+def _draw_telling_scene(world: World, kind: int, number: int, random: np.random.Generator) -> Scene:
+    """Returns a scene whose nouns stand there once or twice, all of one color."""
+    times = random.integers(1, MOST_OF_A_NOUN + 1, size=number)
+    each = [
+        np.repeat(values, times)
+        for values in (
+            random.permutation(world.of_scene(kind))[:number],
+            random.random(number) >= world.ambiguous,
+            random.integers(len(COLORS), size=number),
+            random.random(number) < FADED,
+        )
+    ]
+    nouns, clear, colors, faded = (tuple(values.tolist()) for values in each)
+    cells = tuple(random.permutation(SIDE**2)[: len(nouns)].tolist())
+    order = sorted(range(len(cells)), key=cells.__getitem__)
+    nouns, cells, clear, colors, faded = (
+        tuple(values[k] for k in order) for values in (nouns, cells, clear, colors, faded)
+    )
+    return Scene(kind, nouns, cells, clear, colors, faded)
+
+
+def number_of_looks(world: World) -> int:
+    """Returns the number of values of :func:`appearances`."""
+    return (len(NOUNS) + len(SCENES)) * (len(COLORS) + 1 if world.telling else 1) + 1
+
+
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
     """Returns the appearance of each cell, (cells,).
 
     The value is the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)`` for an empty
-    cell.
+    cell. In a telling world, each appearance has a variant per color and one in gray.
     """
-    looks = np.full(SIDE**2, len(NOUNS) + len(SCENES))
+    looks = np.full(SIDE**2, number_of_looks(world) - 1)
     for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
         looks[cell] = noun if clear else len(NOUNS) + scene.kind
+    if world.telling:
+        shown = [len(COLORS) if faded else color for color, faded in zip(scene.colors, scene.faded, strict=True)]
+        looks[list(scene.cells)] = looks[list(scene.cells)] * (len(COLORS) + 1) + shown
     return looks
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
     """Renders a scene as a picture, (84, 84, 3), with random noise and brightness."""
-    tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
+    tiles = np.concatenate([_pictograms(), _averages(world)])
+    if world.telling:
+        tiles = np.concatenate([_tinted(tile) for tile in tiles])
+    tiles = np.concatenate([tiles, np.zeros((1, CELL, CELL, 4))])
     shown = tiles[appearances(world, scene)].reshape(SIDE, SIDE, CELL, CELL, 4)
     width = SIDE * CELL
     shown = shown.transpose(0, 2, 1, 3, 4).reshape(width, width, 4)
@@ -116,6 +159,14 @@ def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[n
     pixels: NDArray[np.uint8] = picture.clip(0, 255).astype(np.uint8)
     return pixels
 
+
+COLORS = {"red": (214, 48, 49), "blue": (28, 84, 214), "green": (32, 150, 62), "yellow": (236, 190, 20)}
+"""Colors of things in a telling world."""
+
+MOST_OF_A_NOUN, FADED = 2, 0.25
+"""Of a telling world: how often a noun stands there at most, and the share of nouns drawn in gray."""
+
+_GRAY = (120, 120, 120)
 
 _GROUND = ((232, 226, 214), (206, 226, 196), (208, 210, 216), (240, 228, 188))
 
@@ -177,3 +228,10 @@ def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:
 def _averages(world: World) -> NDArray[np.float64]:
     """Returns the mean pictogram of each scene's nouns, (scenes, 28, 28, 4)."""
     return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])
+
+
+def _tinted(tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns (colors + 1, 28, 28, 4): a pictogram in each color, and in gray, with its own light and dark."""
+    opacity = tile[..., 3:]
+    light = tile[..., :3].mean(axis=-1, keepdims=True) / 255 + 0.5 * opacity
+    return np.stack([np.concatenate([light * np.array(tint), opacity], axis=-1) for tint in (*COLORS.values(), _GRAY)])

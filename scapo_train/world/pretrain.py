@@ -3,7 +3,8 @@
 First, the vision tower is trained with a linear classifier on the appearance of each cell. Then the tower is frozen,
 all pictures are encoded once, and the language model is trained on captions that omit some objects and invent others,
 as people's captions do. Models of other worlds continue from the model of ``plain``: if all scenes had the same nouns,
-a model would learn to write, but not to look. The result is a start model for alignment that recognizes more objects
+a model would learn to write, but not to look. A model of ``telling``, whose
+objects have colors, starts from random weights. The result is a start model for alignment that recognizes more objects
 than it names, and names objects that are absent.
 """
 
@@ -27,8 +28,9 @@ from scapo_eval.engines.hf import load_processor
 
 from ..families.packing import PackedRow, Vision, batch_of
 from ..families.shared import SharedPolicy
-from .language import PROMPT, caption, tokenizer
-from .pictures import CELL, NOUNS, SCENES, SIDE, WORLDS, Scene, World, appearances, draw_scene, render
+from . import language, telling
+from .language import PROMPT, tokenizer
+from .pictures import CELL, SIDE, Scene, World, appearances, draw_scene, number_of_looks, render
 
 _log = logging.getLogger(__name__)
 
@@ -67,12 +69,12 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
         folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
         lessons: Length of the training.
         seed: Seed of weights, pictures and captions.
-        plain: Folder of the ``plain`` model, from which models of other worlds continue. None trains the ``plain``
-            model itself.
+        plain: Folder of the ``plain`` model, from which models of other worlds continue. If None, the model is
+            built from random weights.
     """
     random = np.random.default_rng([seed, 1 if plain is None else 3])
     if plain is None:
-        vlm = build(folder, seed)
+        vlm = build(folder, seed, world)
     else:
         shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("lessons.json", "captions_*"), dirs_exist_ok=True)
         vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(plain), dtype="float32")
@@ -86,10 +88,10 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
     (folder / "lessons.json").write_text(json.dumps({"world": world.name, **vars(lessons), "seed": seed}))
 
 
-def build(folder: Path, seed: int) -> Any:
+def build(folder: Path, seed: int, world: World) -> Any:
     """Builds the untrained model (0.8 million parameters) and writes tokenizer and image processor to ``folder``."""
-    random, plain = np.random.default_rng([seed, 0]), WORLDS["plain"]
-    words = tokenizer([caption(plain, draw_scene(plain, random), random) for _ in range(3000)])
+    random = np.random.default_rng([seed, 0])
+    words = tokenizer([caption_of(world, draw_scene(world, random), random) for _ in range(3000)])
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
     text = {
         "vocab_size": len(words), "hidden_size": 96, "intermediate_size": 384, "num_hidden_layers": 3,
@@ -124,7 +126,7 @@ def build(folder: Path, seed: int) -> Any:
 
 def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
     """Trains the tower to distinguish the appearances of cells, with a temporary linear classifier."""
-    classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, len(NOUNS) + len(SCENES) + 1)
+    classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, number_of_looks(world))
     parameters = [*policy.vlm.model.visual.parameters(), *classes.parameters()]
     for step, update in _updates(parameters, lessons.see, lessons.lr):
         scenes = [draw_scene(world, random) for _ in range(lessons.pictures)]
@@ -151,7 +153,7 @@ def speak(
         rows = []
         for k in random.integers(len(pool), size=lessons.pictures).tolist():
             scene, vision = pool[k]
-            texts = [caption(world, scene, random) for _ in range(lessons.captions)]
+            texts = [caption_of(world, scene, random) for _ in range(lessons.captions)]
             answers = [[*ids, words.eos_token_id] for ids in words(texts).input_ids]
             rows.append(PackedRow(prompt, positions, following, vision, answers))
         loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
@@ -159,6 +161,11 @@ def speak(
         if step % 50 == 0 or step == steps:
             _log.info("speaking of the %s world %d/%d: loss %.3f", world.name, step, steps, loss.item())
     policy.eval()
+
+
+def caption_of(world: World, scene: Scene, random: np.random.Generator) -> str:
+    """Returns a caption for supervised training in the language of a world."""
+    return (telling if world.telling else language).caption(world, scene, random)
 
 
 @torch.no_grad()
