@@ -29,7 +29,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     Args:
         world: Rules of the pictures.
         folder: Folder for ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
-            ``vocabulary.yaml``, ``world.toml``, and in a telling world ``scenes.jsonl``. The last file is ``world.toml``.
+            ``vocabulary.yaml``, in a telling world ``scenes.jsonl``, and ``world.toml``, which is written last.
         train: Number of training pictures. None of them is used in pretraining.
         evaluation: Number of held-out pictures. None of them is used in pretraining.
         seed: Seed of the pictures.
