@@ -216,6 +216,7 @@ class Credit:
         scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``; or a function of
             your own, ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
         reward: reward of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
+        beta: weight of Cover Rate in ``reward = "cap"``, an F-beta score; 1: the Cap. Score.
         form: whether baselines share SCAPO's normalizer, clip and KL, or take their published ones.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
         robust: start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks; settings of this section
@@ -246,6 +247,7 @@ class Credit:
 
     scheme: str = "scapo"
     reward: Literal["", "hal", "cap"] = ""
+    beta: float = 1.0
     form: Form = "paper"
     ablation: Literal["", "additive", "full_repeat", "no_reg"] = ""
     robust: bool = False
@@ -276,7 +278,7 @@ class Credit:
         """Returns the reward's own settings."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only")
+            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "beta")
         }
         settings["kinds"] = kinds_of(",".join(self.kinds))
         settings["rule"] = "object" if self.scheme == "object" else self.rule
@@ -428,7 +430,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     data = read_bytes(path)
     if len(data) > _LONGEST:
         raise InputError(f"not a valid TOML file: more than {_LONGEST >> 10} KiB", path=str(source))
-    table = _parsed(data, str(source))
+    table = parse_toml(data, str(source))
     for override in overrides:
         section, value = _override(override)
         inner = table.setdefault(section[0], {})
@@ -482,10 +484,10 @@ def _against_published(
 
 def from_toml(text: str) -> Config:
     """Returns the configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
-    return from_table(_parsed(text.encode("utf-8", "surrogatepass")))
+    return from_table(parse_toml(text.encode("utf-8", "surrogatepass")))
 
 
-def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
+def parse_toml(data: bytes, source: str | None = None) -> dict[str, Any]:
     """Returns the tables of a TOML file.
 
     Raises:
@@ -522,7 +524,7 @@ def _override(text: str) -> tuple[list[str], Any]:
     if not equals or len(section) != 2:
         raise InputError(f"--set takes section.key=value, got {short_repr(text)}")
     try:
-        return section, _parsed(f"value = {value}".encode("utf-8", "surrogatepass"))["value"]
+        return section, parse_toml(f"value = {value}".encode("utf-8", "surrogatepass"))["value"]
     except InputError:
         return section, value.strip()
 
@@ -611,6 +613,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
     if not credit.per_response and credit.reward:
         reasons.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
+    if credit.beta != 1 and credit.reward != "cap":
+        reasons.append('credit.beta is of credit.reward = "cap"')
     if credit.per_response and credit.ablation:
         reasons.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.robust and (credit.per_response or credit.ablation or credit.scheme == "object"):

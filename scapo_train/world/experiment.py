@@ -31,6 +31,7 @@ from ..config import load
 from ..monitoring.log import show_messages
 from . import preference
 from .files import read_ids, write_world
+from .judge import judge_of
 from .language import PROMPT, fluency, repeats
 from .pictures import WORLDS, World
 from .pretrain import Lessons, pretrain
@@ -53,11 +54,13 @@ class Scheme:
         title: name of the scheme in table and chart.
         settings: settings that differ from ``world.toml``.
         on_pairs: whether it is trained on pairs of the start model's own samples, not on rollouts.
+        foreign: whether its captions come from another project. They are imported, not made here.
     """
 
     title: str
     settings: tuple[str, ...] = ()
     on_pairs: bool = False
+    foreign: bool = False
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -96,8 +99,30 @@ SCHEMES: Mapping[str, Scheme] = {
     "dpo": Scheme("DPO", ("preference.loss=dpo",), on_pairs=True),
     "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
     "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
+    "dapo": Scheme(
+        "DAPO, 1 - Hal.",
+        ("credit.scheme=dapo", "credit.reward=hal", "credit.form=original", "loss.kl=0", "loss.clip_high=0.28"),
+    ),
+    "vcd": Scheme("VCD", foreign=True),
+    "opera": Scheme("OPERA", foreign=True),
+    "vti": Scheme("VTI", foreign=True),
+    "opa_dpo": Scheme("OPA-DPO", foreign=True),
+    "r_h_half": Scheme("SCAPO, r_h 0.5", ("credit.r_h=0.5",)),
+    "r_h_double": Scheme("SCAPO, r_h 2", ("credit.r_h=2",)),
+    "r_reg_high": Scheme("SCAPO, r_reg 0.3", ("credit.r_reg=0.3",)),
+    "f_half": Scheme("response, F-0.5", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.5")),
+    "f_double": Scheme("response, F-2", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=2")),
+    "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
 }
 """Name -> scheme, those of the chart first; ``{world}`` means the folder of the world's files."""
+
+ALIASES = {"grpo": "hal", "dr_grpo": "dr_hal"}
+"""Names of the paper -> names in SCHEMES, where the paper's reward is taken to be 1 - Hal. Rate."""
+
+TABLE_1 = (
+    "vcd", "opera", "vti", "dpo", "mdpo", "opa_dpo", "symmpo", "hal", "dapo", "dr_hal", "scapo",
+)  # fmt: skip
+"""Rows of the paper's Table 1 below the start model: seven trained here, four whose captions are imported."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
 """The schemes of the chart; the others are run on demand."""
@@ -151,6 +176,7 @@ class Rates:
         fluency: share of sentences that the world's grammar could have written.
         repeats: share of captions that say a sentence twice.
         cut: share of captions that the limit on tokens ended; None if it is not known.
+        judged: share of sentences, broken ones included, that another model finds fluent (``judge.py``).
     """
 
     hal_rate: float | None
@@ -160,6 +186,7 @@ class Rates:
     fluency: float | None
     repeats: float
     cut: float | None = None
+    judged: float | None = None
 
 
 @dataclass(frozen=True)
@@ -204,7 +231,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
         os.environ[_KERNELS] = kernels  # which PyTorch reads when it is loaded
     try:
         spawn = get_context("spawn")
-        with process_pool(jobs, option="--jobs", initializer=_one_thread, mp_context=spawn) as pool:
+        with process_pool(jobs, option="--jobs", initializer=one_thread, mp_context=spawn) as pool:
             for future in [pool.submit(function, *call) for call in calls]:
                 future.result()
     finally:
@@ -214,7 +241,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
             os.environ[_KERNELS] = former
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Limits a process to one thread: a model this small is slower with several."""
     import torch
 
@@ -234,7 +261,7 @@ def _train_and_describe(folder: Path, trial: Trial, steps: int) -> None:
 
 
 def _is_described(run: Path) -> bool:
-    return (run / "model" / _captions(0.0)).exists()
+    return all((run / "model" / _captions(temperature)).exists() for temperature in _TEMPERATURES)
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
@@ -273,14 +300,21 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         ScapoError: if the trainer failed, with the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
+    if SCHEMES[trial.scheme].foreign:
+        if not _is_described(run):
+            wanted = " and ".join(_captions(temperature) for temperature in _TEMPERATURES)
+            reason = f"captions of another project not found: put {wanted} there ({PROMPT!r}, {start}/evaluation.jsonl)"
+            raise InputError(reason, path=str(run / "model"))
+        return run
     if finished(run, steps):
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
-    settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
+    own = (*SCHEMES[trial.scheme].settings, *trial.settings)
+    settings += [setting.replace("{world}", str(start)) for setting in own]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
     for former in (run / "model").glob("captions_*.jsonl"):
         former.unlink()  # of fewer steps
-    config = load(start / "world.toml", [*settings, *trial.settings])
+    config = load(start / "world.toml", settings)
     try:
         if SCHEMES[trial.scheme].on_pairs:
             preference.train(config)
@@ -303,6 +337,9 @@ def read_metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
+_TEMPERATURES = (1.0, 0.0)
+
+
 def _captions(temperature: float) -> str:
     return f"captions_{temperature:g}.jsonl"
 
@@ -319,7 +356,7 @@ def describe(model: Path, start: Path) -> None:
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
     longest = load(start / "world.toml").rollout.max_new_tokens
     pictures = read_ids(start / "evaluation.jsonl")
-    for temperature in (1.0, 0.0):
+    for temperature in _TEMPERATURES:
         sampling = Sampling(temperature=temperature, max_tokens=longest, seed=0)
         requests = [Request.of(PROMPT, image, sampling, sample=k) for k, (image, _) in enumerate(pictures)]
         completions = _completions(engine, requests)
@@ -348,6 +385,7 @@ def measure(run: Path) -> Measured:
         hal, cover, cap = (scores.values[name] for name in ("hal_rate", "cover_rate", "cap_score"))
         finishes = [record.get("finish") for record in records]
         cut = None if None in finishes else finishes.count("length") / len(finishes)
-        return Rates(hal, cover, cap, words, fluency(texts), repeats(texts), cut)
+        judged = judge_of(WORLDS[start.parent.name]).fluent(texts)
+        return Rates(hal, cover, cap, words, fluency(texts), repeats(texts), cut, judged)
 
     return Measured(rates(1.0), rates(0.0))
