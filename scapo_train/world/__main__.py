@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -29,17 +29,18 @@ from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 
 QUICK_SCHEMES = ("scapo", "hal", "cap")
-REGISTERED: Mapping[str, Callable[[list[str]], int]] = {"grid": grid.command}
-"""Task -> its command, for registered trials."""
-
 SNR_SCHEMES = ("scapo", "stop", "baseline", "hal", "cap")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the experiment; returns the exit code: 0 done, 2 bad input, 4 a trial of a grid failed, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in REGISTERED:
-        return _guarded(REGISTERED[words[0]], words[1:])
+    if words[:1] == ["grid"]:
+        return _guarded(grid.command, words[1:])
+    if words[:1] == ["evaluate"]:
+        from . import evaluate  # the extra [report]
+
+        return _guarded(evaluate.command, words[1:])
     return _guarded(_experiment, words)
 
 

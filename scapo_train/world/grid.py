@@ -77,7 +77,7 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is claimed of a cell.
+    """Claim about a cell.
 
     Attributes:
         name: name of the hypothesis.
@@ -136,7 +136,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """What makes a trial: two trials with equal keys are repetitions."""
+    """Identity of a trial: two trials with equal keys are repetitions."""
 
     world: str
     lessons: str
