@@ -229,6 +229,7 @@ class Credit:
         scheme: ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``, ``dr_grpo``, or a custom function
             ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
         reward: Reward of the response-level schemes, for which it is required: ``hal`` (1 - Hal. Rate) or ``cap``.
+        beta: Weight of Cover Rate with ``reward = "cap"``, which is then an F-beta score. With 1, it is the Cap. Score.
         form: ``paper`` for baselines with SCAPO's normalizer, clip and KL term, ``original`` for their published
             settings.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``. Empty for none.
@@ -260,6 +261,7 @@ class Credit:
 
     scheme: str = "scapo"
     reward: Literal["", "hal", "cap"] = ""
+    beta: float = 1.0
     form: Form = "paper"
     ablation: Literal["", "additive", "full_repeat", "no_reg"] = ""
     robust: bool = False
@@ -290,7 +292,7 @@ class Credit:
         """Returns the settings of the reward."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only")
+            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "beta")
         }
         settings["kinds"] = kinds_of(",".join(self.kinds))
         settings["rule"] = "object" if self.scheme == "object" else self.rule
@@ -445,7 +447,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     data = read_bytes(path)
     if len(data) > _LONGEST:
         raise InputError(f"not a valid TOML file: more than {_LONGEST >> 10} KiB", path=str(source))
-    table = _parsed(data, str(source))
+    table = parse_toml(data, str(source))
     for override in overrides:
         section, value = _override(override)
         inner = table.setdefault(section[0], {})
@@ -499,10 +501,10 @@ def _against_published(
 
 def from_toml(text: str) -> Config:
     """Parses the output of :func:`to_toml`. Raises the same errors as :func:`load`."""
-    return from_table(_parsed(text.encode("utf-8", "surrogatepass")))
+    return from_table(parse_toml(text.encode("utf-8", "surrogatepass")))
 
 
-def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
+def parse_toml(data: bytes, source: str | None = None) -> dict[str, Any]:
     """Parses a TOML file.
 
     Raises:
@@ -539,7 +541,7 @@ def _override(text: str) -> tuple[list[str], Any]:
     if not equals or len(section) != 2:
         raise InputError(f"--set takes section.key=value, got {short_repr(text)}")
     try:
-        return section, _parsed(f"value = {value}".encode("utf-8", "surrogatepass"))["value"]
+        return section, parse_toml(f"value = {value}".encode("utf-8", "surrogatepass"))["value"]
     except InputError:
         return section, value.strip()
 
@@ -628,6 +630,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
     if not credit.per_response and credit.reward:
         reasons.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
+    if credit.beta != 1 and credit.reward != "cap":
+        reasons.append('credit.beta is of credit.reward = "cap"')
     if credit.per_response and credit.ablation:
         reasons.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.robust and (credit.per_response or credit.ablation or credit.scheme == "object"):

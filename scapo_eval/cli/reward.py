@@ -46,6 +46,13 @@ _DEFAULT = RewardConfig()
     show_default=True,
     help="Reward pieces, or whole responses by 1 - Hal. Rate or Cap. Score.",
 )
+@click.option(
+    "--beta",
+    type=float,
+    default=_DEFAULT.beta,
+    show_default=True,
+    help="With --level cap: weight of Cover (1: Cap. Score; below 1, hallucinations count more).",
+)
 @click.option("--r-g", type=float, default=_DEFAULT.r_g, show_default=True, help="Gain for new supported objects.")
 @click.option(
     "--r-rep",

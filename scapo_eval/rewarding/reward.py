@@ -109,6 +109,8 @@ class RewardConfig:
             ``relation`` and ``text`` (docs/claims.md). The value is a list or a string of comma-separated names.
         scenes: Ground truth for claim kinds beyond presence: files or :class:`~scapo_eval.truths.scenes.Scenes`, in the
             order of lookup.
+        beta: Weight of Cover Rate in the reward of level ``cap``, an F-beta score of 1 - Hal. Rate and Cover Rate. 1 is
+            the Cap. Score. Below 1, hallucinations count more; above 1, coverage does.
 
     Raises:
         InputError: If a coefficient is negative, a name is unknown, a function is not callable, or kinds and scenes do
@@ -137,6 +139,7 @@ class RewardConfig:
     near_misses: bool = False
     kinds: tuple[ClaimKind, ...] = ("presence",)
     scenes: tuple[Readable | Scenes, ...] = ()
+    beta: float = 1.0
 
     def __new__(cls, *_: object, **settings: object) -> RewardConfig:
         """Rejects an unknown setting and suggests the nearest known name."""
@@ -164,6 +167,11 @@ class RewardConfig:
         if not callable(self.rule):
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
+        is_number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)
+        if not is_number or not 0 < self.beta < math.inf:
+            raise InputError(f"beta must be a number > 0, got {self.beta!r}")
+        if self.beta != 1 and self.level != "cap":
+            raise InputError(f"beta is of level 'cap', got level '{self.level}'")
         check_choice("claims", self.claims, READINGS)
         for name in ("piece_reward", "response_reward"):
             value = getattr(self, name)
@@ -873,12 +881,16 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Returns 1 - Hal. Rate or the Cap. Score of each response."""
+        """Returns 1 - Hal. Rate of each response, or its Cap. Score (in general, the F-beta score)."""
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
         cover = covered / np.maximum(self.truth.present_counts(rows), 1)
-        return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
+        if self.config.beta == 1:
+            return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
+        square = self.config.beta**2
+        scores: NDArray[np.float64] = (1 + square) * faithful * cover / np.maximum(square * faithful + cover, 1e-300)
+        return scores
 
 
 class _Read(NamedTuple):

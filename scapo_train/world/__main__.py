@@ -5,7 +5,8 @@ baselines from this checkpoint with ``scapo_train``. It writes ``dynamics.png``,
 the command is interrupted, the same command continues and skips finished work.
 
 ``python -m scapo_train.world snr`` trains only the start models. It measures the signal and noise of each scheme's
-gradient at these models (``snr.json``).
+gradient at these models (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate`` decides its
+hypotheses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from scapo_eval.base.text import printable
 from .. import interrupts_are_errors
 from ..config import load
 from ..monitoring.log import show_messages
-from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
+from . import grid
+from .experiment import ALIASES, KERNELS, MAIN, SCHEMES, TABLE_1, Trial, perform
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 
@@ -32,7 +34,36 @@ SNR_SCHEMES = ("scapo", "stop", "baseline", "hal", "cap")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit code: 0 for success, 2 for invalid input, 130 after an interrupt."""
+    """Runs the experiment and returns the exit code.
+
+    The code is 0 for success, 2 for invalid input, 4 if a trial of a grid failed, and 130 after an interrupt.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["grid"]:
+        return _guarded(grid.command, words[1:])
+    if words[:1] == ["evaluate"]:
+        from . import evaluate  # the extra [report]
+
+        return _guarded(evaluate.command, words[1:])
+    return _guarded(_experiment, words)
+
+
+def _guarded(task: Callable[[list[str]], int], words: list[str]) -> int:
+    """Runs a task, and converts errors to messages and exit codes."""
+    show_messages(0)
+    interrupts_are_errors()
+    try:
+        return task(words)
+    except ScapoError as error:
+        print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("scapo_train.world: interrupted: the same command goes on", file=sys.stderr)
+        return 130
+
+
+def _experiment(arguments: list[str]) -> int:
+    """Runs trials or measures gradients."""
     parser = argparse.ArgumentParser(prog="scapo_train.world", description=__doc__)
     parser.add_argument(
         "task", nargs="?", choices=["run", "snr"], default="run", help="run trials, or measure gradients"
@@ -41,8 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--world", choices=list(WORLDS), default="plain", help="which rules (default: plain)")
     parser.add_argument("--quick", action="store_true", help="shorter lessons, one seed, three schemes")
     parser.add_argument(
-        "--schemes", nargs="+", choices=list(SCHEMES), metavar="SCHEME", help=f"of {', '.join(SCHEMES)}"
-    )
+        "--schemes", nargs="+", choices=[*SCHEMES, *ALIASES, "table1"], metavar="SCHEME",
+        help=f"of {', '.join((*SCHEMES, *ALIASES))}; table1: the rows of the paper's Table 1 that are trained",
+    )  # fmt: skip
     parser.add_argument("--seed", type=_at_least(0), default=0, help="the first: of pictures, start model and training")
     parser.add_argument("--seeds", type=_at_least(1), help="how many (default: 3)")
     parser.add_argument("--steps", type=_at_least(1), help="of each trial (default: 40)")
@@ -60,36 +92,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batches", type=_at_least(3), help="of snr: how many (default: 20)")
     given = parser.parse_args(arguments)
     _check(parser, given)
+    schemes = _named(given.schemes or ())
     seeds = range(given.seed, given.seed + (given.seeds or (1 if given.quick else 3)))
     trials = [
         Trial(scheme, seed, settings, kernels)
         for seed in seeds
         for kernels in given.kernels
         for settings in product(*given.vary)
-        for scheme in given.schemes or (QUICK_SCHEMES if given.quick else MAIN)
+        for scheme in schemes or (QUICK_SCHEMES if given.quick else MAIN)
     ]
     world, steps, lessons = WORLDS[given.world], given.steps or 40, QUICK if given.quick else Lessons()
-    show_messages(0)
-    interrupts_are_errors()
-    try:
-        if given.task == "snr":
-            from . import snr
+    if given.task == "snr":
+        from . import snr
 
-            schemes, batches = given.schemes or SNR_SCHEMES, given.batches or snr.BATCHES
-            print(snr.measure(world, given.output, schemes, seeds, lessons, batches, snr.PROMPTS))
-            return 0
-        from .report import write
+        schemes, batches = schemes or SNR_SCHEMES, given.batches or snr.BATCHES
+        print(snr.measure(world, given.output, schemes, seeds, lessons, batches, snr.PROMPTS))
+        return 0
+    from .report import write
 
-        for trial in trials:  # report invalid settings and contradictions with the scheme before anything is drawn
-            load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
-        perform(world, given.output, trials, steps, lessons, given.jobs)
-        print(write(world, given.output / world.name))
-    except ScapoError as error:
-        print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("scapo_train.world: interrupted: the same command goes on", file=sys.stderr)
-        return 130
+    for trial in trials:  # report invalid settings and contradictions with the scheme before anything is drawn
+        load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
+    perform(world, given.output, trials, steps, lessons, given.jobs)
+    print(write(world, given.output / world.name))
     return 0
 
 
@@ -101,8 +125,17 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels != [""]}
         if refused := [name for name, value in others.items() if value]:
             parser.error(f"{', '.join(refused)}: not an option of snr")
-        if on_pairs := [name for name in given.schemes or () if SCHEMES[name].on_pairs]:
-            parser.error(f"--schemes: {', '.join(on_pairs)} trains on pairs, not on rollouts: it has no such gradient")
+        if on_pairs := [
+            name for name in _named(given.schemes or ()) if SCHEMES[name].on_pairs or SCHEMES[name].foreign
+        ]:
+            parser.error(f"--schemes: {', '.join(on_pairs)} has no gradient on rollouts")
+
+
+def _named(given: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names in SCHEMES, each once, of names in SCHEMES, ALIASES and ``table1``."""
+    trained = [name for name in TABLE_1 if not SCHEMES[name].foreign]
+    names = [name for word in given for name in (trained if word == "table1" else [ALIASES.get(word, word)])]
+    return tuple(dict.fromkeys(names))
 
 
 def _at_least(least: int) -> Callable[[str], int]:

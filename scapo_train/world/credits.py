@@ -69,6 +69,17 @@ def no_repeat(sampled: Sampled) -> Advantages:
     return sampled.paid(_repeat_penalized(sampled))
 
 
+def opening(sampled: Sampled) -> Advantages:
+    """Defines SCAPO, but the first token of a piece that only repeats costs 0.5: the decision to begin it, not its
+    wording.
+    """
+    advantages, penalized = _paper(sampled), sampled.paid(_repeat_penalized(sampled))
+    for own, other, places in zip(advantages, penalized, sampled.pieces, strict=True):
+        first = np.unique(places, return_index=True)[1]
+        own[first] = other[first]
+    return advantages
+
+
 def baseline_no_repeat(sampled: Sampled) -> Advantages:
     """Returns the advantages of :func:`no_repeat` minus their mean over the other responses to the prompt."""
     return _less_others(no_repeat(sampled), sampled.group)

@@ -31,6 +31,7 @@ from ..config import load
 from ..monitoring.log import show_messages
 from . import preference, telling
 from .files import read_ids, write_world
+from .judge import judge_of
 from .language import GRAMMAR, PROMPT, fluency, repeats
 from .pictures import WORLDS, World
 from .pretrain import Lessons, pretrain
@@ -55,11 +56,13 @@ class Scheme:
         title: Name of the scheme in table and chart.
         settings: Settings that differ from ``world.toml``.
         on_pairs: True for training on pairs of the start model's own samples, False for training on rollouts.
+        foreign: True if the captions come from another project. They are imported.
     """
 
     title: str
     settings: tuple[str, ...] = ()
     on_pairs: bool = False
+    foreign: bool = False
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -102,8 +105,30 @@ SCHEMES: Mapping[str, Scheme] = {
     "dpo": Scheme("DPO", ("preference.loss=dpo",), on_pairs=True),
     "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
     "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
+    "dapo": Scheme(
+        "DAPO, 1 - Hal.",
+        ("credit.scheme=dapo", "credit.reward=hal", "credit.form=original", "loss.kl=0", "loss.clip_high=0.28"),
+    ),
+    "vcd": Scheme("VCD", foreign=True),
+    "opera": Scheme("OPERA", foreign=True),
+    "vti": Scheme("VTI", foreign=True),
+    "opa_dpo": Scheme("OPA-DPO", foreign=True),
+    "r_h_half": Scheme("SCAPO, r_h 0.5", ("credit.r_h=0.5",)),
+    "r_h_double": Scheme("SCAPO, r_h 2", ("credit.r_h=2",)),
+    "r_reg_high": Scheme("SCAPO, r_reg 0.3", ("credit.r_reg=0.3",)),
+    "f_half": Scheme("response, F-0.5", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.5")),
+    "f_double": Scheme("response, F-2", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=2")),
+    "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
+
+ALIASES = {"grpo": "hal", "dr_grpo": "dr_hal"}
+"""Names of the paper -> names in SCHEMES, where the paper's reward is taken to be 1 - Hal. Rate."""
+
+TABLE_1 = (
+    "vcd", "opera", "vti", "dpo", "mdpo", "opa_dpo", "symmpo", "hal", "dapo", "dr_hal", "scapo",
+)  # fmt: skip
+"""Rows of the paper's Table 1 below the start model: seven trained here, four whose captions are imported."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
 """Schemes in the chart. All other schemes run only on request."""
@@ -157,6 +182,7 @@ class Rates:
         fluency: Share of sentences that match the grammar of the world.
         repeats: Share of captions with a repeated sentence.
         cut: Share of captions that reached the token limit. The value is None if it is unknown.
+        judged: Share of sentences, including broken ones, that a second model finds fluent (``judge.py``).
     """
 
     hal_rate: float | None
@@ -166,6 +192,7 @@ class Rates:
     fluency: float | None
     repeats: float
     cut: float | None = None
+    judged: float | None = None
 
 
 @dataclass(frozen=True)
@@ -210,7 +237,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
         os.environ[_KERNELS] = kernels  # PyTorch reads this variable at import
     try:
         spawn = get_context("spawn")
-        with process_pool(jobs, option="--jobs", initializer=_one_thread, mp_context=spawn) as pool:
+        with process_pool(jobs, option="--jobs", initializer=one_thread, mp_context=spawn) as pool:
             for future in [pool.submit(function, *call) for call in calls]:
                 future.result()
     finally:
@@ -220,7 +247,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
             os.environ[_KERNELS] = former
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Limits a process to one thread, because a model of this size is slower with several threads."""
     import torch
 
@@ -240,7 +267,7 @@ def _train_and_describe(folder: Path, trial: Trial, steps: int) -> None:
 
 
 def _is_described(run: Path) -> bool:
-    return (run / "model" / _captions(0.0)).exists()
+    return all((run / "model" / _captions(temperature)).exists() for temperature in _TEMPERATURES)
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
@@ -280,14 +307,21 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         ScapoError: If the trainer fails. The error names the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
+    if SCHEMES[trial.scheme].foreign:
+        if not _is_described(run):
+            wanted = " and ".join(_captions(temperature) for temperature in _TEMPERATURES)
+            reason = f"captions of another project not found: put {wanted} there ({PROMPT!r}, {start}/evaluation.jsonl)"
+            raise InputError(reason, path=str(run / "model"))
+        return run
     if finished(run, steps):
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
-    settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
+    own = (*SCHEMES[trial.scheme].settings, *trial.settings)
+    settings += [setting.replace("{world}", str(start)) for setting in own]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
     for former in (run / "model").glob("captions_*.jsonl"):
         former.unlink()  # captions after fewer steps
-    config = load(start / "world.toml", [*settings, *trial.settings])
+    config = load(start / "world.toml", settings)
     try:
         if SCHEMES[trial.scheme].on_pairs:
             preference.train(config)
@@ -310,6 +344,9 @@ def read_metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
+_TEMPERATURES = (1.0, 0.0)
+
+
 def _captions(temperature: float) -> str:
     return f"captions_{temperature:g}.jsonl"
 
@@ -326,7 +363,7 @@ def describe(model: Path, start: Path) -> None:
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
     longest = load(start / "world.toml").rollout.max_new_tokens
     pictures = read_ids(start / "evaluation.jsonl")
-    for temperature in (1.0, 0.0):
+    for temperature in _TEMPERATURES:
         sampling = Sampling(temperature=temperature, max_tokens=longest, seed=0)
         requests = [Request.of(PROMPT, image, sampling, sample=k) for k, (image, _) in enumerate(pictures)]
         completions = _completions(engine, requests)
@@ -358,6 +395,7 @@ def measure(run: Path) -> Measured:
         finishes = [record.get("finish") for record in records]
         cut = None if None in finishes else finishes.count("length") / len(finishes)
         grammar = telling.GRAMMAR if (start / "scenes.jsonl").exists() else GRAMMAR
-        return Rates(hal, cover, cap, words, fluency(texts, grammar), repeats(texts), cut)
+        judged = judge_of(WORLDS[start.parent.name]).fluent(texts)
+        return Rates(hal, cover, cap, words, fluency(texts, grammar), repeats(texts), cut, judged)
 
     return Measured(rates(1.0), rates(0.0))

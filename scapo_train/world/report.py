@@ -30,7 +30,7 @@ _FIGURES = (("hal_rate", "Hal. Rate, %"), ("cover_rate", "Cover Rate, %"), ("cap
 
 _COLUMNS = {
     "hal_rate": "Hal.", "cover_rate": "Cover", "cap_score": "Cap. Score", "words": "words", "fluency": "fluent",
-    "repeats": "repeats", "cut": "cut",
+    "repeats": "repeats", "cut": "cut", "judged": "judged",
 }  # fmt: skip
 """Field of Rates -> column header."""
 
@@ -244,7 +244,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
     with Style(9.6).applied(), open(path, "wb") as stream:
         figure, places = panels(9.6, 7.6, 2, 2)
         for axes, (name, title) in zip(places, _FIGURES, strict=False):
-            for scheme in schemes:
+            for scheme in (scheme for scheme in schemes if not SCHEMES[scheme.trials[0].scheme].foreign):
                 curves = [_curve(trial.run(folder), name) for trial in scheme.trials]
                 steps = min((steps for steps, _ in curves), key=len)
                 values = np.array([curve[: len(steps)] for _, curve in curves])

@@ -31,7 +31,7 @@ from filelock import FileLock  # noqa: E402
 from scapo_train import trainer  # noqa: E402
 from scapo_train.config import load  # noqa: E402
 from scapo_train.world import __main__ as command  # noqa: E402
-from scapo_train.world import experiment, files, preference, pretrain  # noqa: E402
+from scapo_train.world import experiment, files, grid, preference, pretrain  # noqa: E402
 from scapo_train.world.experiment import SCHEMES, Trial, read_metrics  # noqa: E402
 from scapo_train.world.pictures import SIDE, WORLDS, Scene, World  # noqa: E402
 from scapo_train.world.pretrain import Lessons  # noqa: E402
@@ -175,3 +175,46 @@ def test_a_finished_experiment_is_not_done_again(
     capsys.readouterr()
     assert command.main(["--output", str(output), "--seeds", "1"]) == 2  # other lessons
     assert "holds another world" in capsys.readouterr().err
+
+
+def test_a_grid_runs_what_is_missing_and_records_what_failed(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    own = tmp_path / "runs" / "full" / "plain" / "seed-0"
+    shutil.copytree(start, own)
+    pictures = (own / "evaluation.jsonl").read_text().splitlines(keepends=True)
+    (own / "evaluation.jsonl").write_text("".join(pictures[:8]))
+    settings = (own / "world.toml").read_text().replace(json.dumps(str(start))[1:-1], json.dumps(str(own))[1:-1])
+    (own / "world.toml").write_text(settings)
+    monkeypatch.setitem(grid.LESSONS, "full", LESSONS)
+    cell = grid.Cell("plain", "plain", ("f_half", "vcd", "opening"), (0, 0), steps=1)
+    registration = grid.Registration("T", "Q", "R", "2026-11-25", (cell,), ())
+    (block,), results = grid.blocks_of(registration), tmp_path / "results.jsonl"
+    grid.perform_block(tmp_path / "runs", results, block, 0.0)  # no time is left
+    assert grid.read_results(results) == {}
+    grid.perform_block(tmp_path / "runs", results, block, None)
+    found = grid.read_results(results)
+    assert [(key.scheme, result.measured is not None) for key, result in found.items()] == [
+        ("start", True), ("f_half", True), ("vcd", False), ("opening", True),
+    ]  # fmt: skip
+    (failed,) = [result for result in found.values() if result.measured is None]
+    assert "captions of another project not found" in failed.failed
+    assert load(block[1].trial.run(own.parent) / "config.toml").credit.beta == 0.5
+    before = results.read_bytes()
+    grid.perform_block(tmp_path / "runs", results, grid.missing(block, found, retry=False), None)
+    assert results.read_bytes() == before
+    # the captions of another project are put into their slot
+    model = block[2].trial.run(own.parent) / "model"
+    model.mkdir(parents=True)
+    for path in (own / "model").glob("captions_*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        (model / path.name).write_text(
+            "".join(json.dumps({k: r[k] for k in ("image_id", "caption")}) + "\n" for r in lines)
+        )
+    grid.perform_block(tmp_path / "runs", results, grid.missing(block, found, retry=True), None)
+    given = grid.read_results(results)[block[2]].measured
+    assert given is not None
+    assert given.sampled.cut is None
+    assert given.sampled.hal_rate == found[block[0]].measured.sampled.hal_rate  # type: ignore[union-attr]
+    assert len(list(own.glob("runs/*/metrics.jsonl"))) == 2

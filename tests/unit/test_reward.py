@@ -230,6 +230,11 @@ def test_response_levels(vocabulary: Vocabulary, oracle: PresenceOracle) -> None
     assert [result.total for result in cap] == pytest.approx([0.8, 0.0, 0.0, 0.0])  # 2 * 2/3 * 1 / (2/3 + 1)
     assert [len(result.parts) for result in hal] == [1, 1, 1, 1]
     assert hal[0].parts[0][:2] == (0, len(STORY))
+    for beta, first in ((0.5, 1.25 * (2 / 3) / (0.25 * 2 / 3 + 1)), (2.0, 5 * (2 / 3) / (4 * 2 / 3 + 1))):
+        weighed = SubsentenceReward(vocabulary, oracle, RewardConfig(level="cap", beta=beta))(ids, texts)
+        assert [result.total for result in weighed] == pytest.approx(
+            [first, 0.0, 0.0, 0.0]
+        )  # of precision 2/3, recall 1
 
 
 def test_unknown_cells_count_for_nothing(vocabulary: Vocabulary) -> None:
@@ -430,6 +435,8 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
         ({"lam_g": "square"}, "lam_g must be one of min1, linear, sqrt, log1p or a function, got 'square'"),
         ({"rule": "word"}, "rule must be one of"),
         ({"claims": "some"}, "claims must be one of all, asserted, certain, visual, got 'some'"),
+        ({"beta": 0, "level": "cap"}, "beta must be a number > 0, got 0"),
+        ({"beta": 2.0}, "beta is of level 'cap', got level 'subsentence'"),
         ({"level": "token"}, "level must be one of subsentence, hal, cap, got 'token'"),
     ],
 )

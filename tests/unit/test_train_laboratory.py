@@ -108,6 +108,11 @@ def test_silence_is_worth_nothing_and_repetition_costs() -> None:
     np.testing.assert_allclose(credits.no_repeat(twice)[0], [1, 1, -0.5, -0.5, 1, 1, 0])
 
 
+def test_only_the_opening_of_a_repeating_piece_costs() -> None:
+    twice = sampled(["A dog. A dog. A car."], 1)
+    np.testing.assert_allclose(credits.opening(twice)[0], [1, 1, -0.5, 0, 1, 1, 0])
+
+
 def test_pieces_weigh_the_same_whatever_their_length() -> None:
     (found,) = credits.per_piece(sampled(["It has a dog. A car."], 1))
     assert found[:4].sum() == pytest.approx(found[4:6].sum())

@@ -1,0 +1,403 @@
+"""``python -m scapo_train.world evaluate FILE``: decides the hypotheses of a registered grid and writes its page.
+
+Everything on the page comes from the registration and from the lines of its results, so the same command gives the same
+page. The seed is the unit: a value is taken within each seed, and a hypothesis is a statement about their mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scapo_eval.files.files import atomic_write
+from scapo_eval.report.data import ISO_LEVELS, iso_curve
+from scapo_eval.report.plots import COLORS, Style, panels, picture_format, save
+
+from .experiment import SCHEMES, Trial
+from .grid import START, Cell, Hypothesis, Key, Registration, Result, load_registration, read_results
+from .report import SchemeRow, markdown, mean_and_margin, paired, table
+
+Points = NDArray[np.float64]
+
+WIDEST_HAL = 50.0
+"""Hal. Rate, in percent, up to which a frontier's area is taken."""
+
+_DRAWS = 20000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to one hypothesis.
+
+    Attributes:
+        hypothesis: the hypothesis.
+        values: seed -> the difference, or the value itself.
+        wanted: number of seeds that were registered.
+        p: one-sided p-value, None for fewer than two seeds.
+        p_holm: the same by Holm's method over all hypotheses.
+        answer: ``yes``, ``no``, ``undecided`` or ``no trials``.
+    """
+
+    hypothesis: Hypothesis
+    values: Mapping[int, float]
+    wanted: int
+    p: float | None
+    p_holm: float | None
+    answer: str
+
+    @property
+    def interim(self) -> bool:
+        """Whether seeds are missing."""
+        return len(self.values) < self.wanted
+
+
+def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
+    """Returns the lines of a cell's table by scheme, of the trials that are finished, the start first."""
+    found: dict[str, tuple[list[Trial], list[Any]]] = {}
+    for seed in cell.numbers:
+        for key in cell.keys(seed):
+            result = results.get(key)
+            if result is not None and result.measured is not None:
+                trials, measured = found.setdefault(key.scheme, ([], []))
+                trials.append(key.trial)
+                measured.append(result.measured)
+    titles = {START: START, **{name: scheme.title for name, scheme in SCHEMES.items()}}
+    return {name: SchemeRow(name, titles[name], *found[name]) for name in (START, *cell.schemes) if name in found}
+
+
+def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[str, SchemeRow]) -> dict[int, float]:
+    """Returns seed -> the difference that a hypothesis is about (of ``below``: the value), in points."""
+    metric, responses = hypothesis.metric, hypothesis.responses
+    if metric in ("area", "matched"):
+        ours, theirs = (
+            _points(registration.families[name], rows, responses) for name in (hypothesis.scheme, hypothesis.other)
+        )
+        found = {}
+        for seed in sorted(ours.keys() & theirs.keys()):
+            one, other = ours[seed], theirs[seed]
+            gap = dominated(one) - dominated(other) if metric == "area" else matched_cover(one, other)
+            if gap is not None:
+                found[seed] = gap
+        return found
+    if hypothesis.scheme not in rows:
+        return {}
+    if hypothesis.claim == "below":
+        return rows[hypothesis.scheme].values(responses, metric)
+    return paired(rows[hypothesis.scheme], rows.get(hypothesis.other), responses, metric)
+
+
+def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str) -> dict[int, Points]:
+    """Returns seed -> (schemes, 2) Hal. and Cover Rate, of seeds that have all schemes of a family."""
+    if any(name not in rows for name in names):
+        return {}
+    rates = [[rows[name].values(responses, rate) for rate in ("hal_rate", "cover_rate")] for name in names]
+    seeds = set.intersection(*(set(values) for pair in rates for values in pair))
+    return {seed: np.array([[values[seed] for values in pair] for pair in rates]) for seed in sorted(seeds)}
+
+
+def frontier_of(points: Points) -> Points:
+    """Returns the points that no other has both less Hal. and at least as much Cover than, by ascending Hal."""
+    order = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    best = np.maximum.accumulate(np.concatenate([[-np.inf], order[:-1, 1]]))
+    kept: Points = order[order[:, 1] > best]
+    return kept
+
+
+def dominated(points: Points) -> float:
+    """Returns the area that points dominate in the plane of Hal. and Cover, as percent of the area up to WIDEST_HAL."""
+    line = frontier_of(points)
+    line = line[line[:, 0] < WIDEST_HAL]
+    until = np.append(line[1:, 0], WIDEST_HAL) if len(line) else np.zeros(0)
+    return float(((until - line[:, 0]) * line[:, 1]).sum() / WIDEST_HAL)
+
+
+def matched_cover(one: Points, other: Points) -> float | None:
+    """Returns how much more Cover one frontier has at equal Hal., on average over the Hal. Rates that both span.
+
+    Between points, Cover is interpolated. None if the frontiers share no interval of Hal. Rates.
+    """
+    a, b = frontier_of(one), frontier_of(other)
+    low, high = max(a[0, 0], b[0, 0]), min(a[-1, 0], b[-1, 0])
+    if low >= high:
+        return None
+    grid = np.unique(np.concatenate([[low, high], a[:, 0], b[:, 0]]).clip(low, high))
+    gap = np.interp(grid, a[:, 0], a[:, 1]) - np.interp(grid, b[:, 0], b[:, 1])
+    return float(((gap[1:] + gap[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
+
+
+def student_tail(t: float, freedom: int) -> float:
+    """Returns P(T > t) of Student's t with a whole number of degrees of freedom, by its finite series."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    term, total = (sine, sine) if freedom % 2 == 0 else (sine * math.cos(angle), sine * math.cos(angle))
+    for k in range(2 if freedom % 2 else 1, freedom - 1, 2):
+        term *= square * k / (k + 1)
+        total += term
+    if freedom % 2 == 0:
+        return (1 - total) / 2
+    return (1 - 2 / math.pi * (angle + (total if freedom > 1 else 0.0))) / 2
+
+
+def p_value(hypothesis: Hypothesis, values: Iterable[float]) -> float | None:
+    """Returns the one-sided p-value of a claim; None for fewer than two values."""
+    sample = np.fromiter(values, dtype=float)
+    if len(sample) < 2:
+        return None
+    by = hypothesis.by
+    shifts = {
+        "higher": [sample - by], "lower": [-sample - by], "not lower": [sample + by], "below": [by - sample],
+        "equivalent": [sample + by, by - sample],
+    }[hypothesis.claim]  # fmt: skip
+    return max(_mean_is_positive(shifted) for shifted in shifts)
+
+
+def _mean_is_positive(sample: Points) -> float:
+    """Returns the p-value of the claim that a mean is above 0."""
+    error = sample.std(ddof=1) / math.sqrt(len(sample))
+    if error == 0:
+        return 0.0 if sample[0] > 0 else 1.0
+    return student_tail(float(sample.mean() / error), len(sample) - 1)
+
+
+def _is_excluded(hypothesis: Hypothesis, values: Iterable[float]) -> bool:
+    """Returns whether the 95 % interval lies where the claim is false."""
+    mean, margin = mean_and_margin(values)
+    if margin is None:
+        return False
+    low, high, by = mean - margin, mean + margin, hypothesis.by
+    return {
+        "higher": high < by, "lower": low > -by, "not lower": high < -by, "below": low > by,
+        "equivalent": low > by or high < -by,
+    }[hypothesis.claim]  # fmt: skip
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Returns p-values corrected by Holm's method; hypotheses without one count as if theirs were 1."""
+    known = sorted((value, k) for k, value in enumerate(values) if value is not None)
+    corrected, largest = list[float | None]([None] * len(values)), 0.0
+    for rank, (value, k) in enumerate(known):
+        largest = max(largest, min(1.0, value * (len(values) - rank)))
+        corrected[k] = largest
+    return corrected
+
+
+def decide(registration: Registration, results: Mapping[Key, Result]) -> list[Decision]:
+    """Returns the answer to every hypothesis."""
+    rows = {cell.name: rows_of(cell, results) for cell in registration.cells}
+    values = [values_of(claimed, registration, rows[claimed.cell]) for claimed in registration.hypotheses]
+    raw = [p_value(claimed, found.values()) for claimed, found in zip(registration.hypotheses, values, strict=True)]
+    decisions = []
+    for claimed, found, p, corrected in zip(registration.hypotheses, values, raw, holm(raw), strict=True):
+        if corrected is None:
+            answer = "no trials" if not found else "undecided"
+        elif corrected < registration.level:
+            answer = "yes"
+        else:
+            answer = "no" if _is_excluded(claimed, found.values()) else "undecided"
+        wanted = len(registration.cell(claimed.cell).numbers)
+        decisions.append(Decision(claimed, found, wanted, p, corrected, answer))
+    return decisions
+
+
+def power(hypothesis: Hypothesis, seeds: int, level: float, true: float) -> float:
+    """Returns how often a claim is shown, by simulation, if the true mean is ``true`` and seeds spread as registered.
+
+    Holm's correction is left aside, so this is the most that can be expected.
+    """
+    random = np.random.default_rng(0)
+    drawn = random.normal(true, hypothesis.spread, (_DRAWS, seeds))
+    means, errors = drawn.mean(1), drawn.std(1, ddof=1) / math.sqrt(seeds)
+    by, need = hypothesis.by, _critical(level, seeds - 1)
+    low, high = means - need * errors, means + need * errors
+    shown = {
+        "higher": low > by, "lower": high < -by, "not lower": low > -by, "below": high < by,
+        "equivalent": (low > -by) & (high < by),
+    }[hypothesis.claim]  # fmt: skip
+    return float(shown.mean())
+
+
+def _critical(level: float, freedom: int) -> float:
+    """Returns the value that Student's t exceeds with a probability of ``level``."""
+    low, high = 0.0, 1e4
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_tail(middle, freedom) > level else (low, middle)
+    return high
+
+
+def _supposed(hypothesis: Hypothesis) -> float:
+    """Returns the true value that power is computed for.
+
+    That is twice the margin (1 without one), 0 for claims of no difference, and half of a bound.
+    """
+    by = hypothesis.by
+    return {"higher": 2 * by or 1.0, "lower": -2 * by or -1.0, "not lower": 0.0, "equivalent": 0.0, "below": by / 2}[
+        hypothesis.claim
+    ]
+
+
+def registered_table(registration: Registration) -> str:
+    """Returns Markdown: the hypotheses, what was expected, and the power."""
+    lines = []
+    for claimed in registration.hypotheses:
+        seeds, true = len(registration.cell(claimed.cell).numbers), _supposed(claimed)
+        chance = power(claimed, seeds, registration.level, true)
+        lines.append([
+            claimed.name, _sentence(claimed), claimed.expected, str(seeds), f"{claimed.spread:g}", f"{true:+g}",
+            f"{100 * chance:.0f} %",
+        ])  # fmt: skip
+    return markdown(["", "hypothesis", "expected", "seeds", "spread", "if the truth is", "power"], lines, 3)
+
+
+def _sentence(claimed: Hypothesis) -> str:
+    title = SCHEMES[claimed.scheme].title if claimed.scheme in SCHEMES else claimed.scheme
+    other = SCHEMES[claimed.other].title if claimed.other in SCHEMES else claimed.other
+    names = {"area": "dominated area", "matched": "Cover at matched Hal.", "hal_rate": "Hal.", "cover_rate": "Cover",
+             "cap_score": "Cap. Score", "repeats": "repeating captions", "cut": "captions cut"}  # fmt: skip
+    what = f"`{claimed.cell}`, {claimed.responses}: {names.get(claimed.metric, claimed.metric)} of {title}"
+    more = f" by more than {claimed.by:g}" if claimed.by else ""
+    words = {
+        "higher": f"is higher than that of {other}{more}",
+        "lower": f"is lower than that of {other}{more}",
+        "not lower": f"is not lower than that of {other} by {claimed.by:g}",
+        "equivalent": f"is within {claimed.by:g} of that of {other}",
+        "below": f"is below {claimed.by:g} %",
+    }
+    return f"{what} {words[claimed.claim]}"
+
+
+def decisions_table(decisions: Sequence[Decision]) -> str:
+    """Returns Markdown: every hypothesis with its values, p-values and answer."""
+    lines = []
+    for decision in decisions:
+        values = list(decision.values.values())
+        mean, margin = mean_and_margin(values) if values else (None, None)
+        shown = "n/a" if mean is None else f"{mean:+.1f}" + ("" if margin is None else f" ± {margin:.1f}")
+        p = "n/a" if decision.p_holm is None else f"{decision.p_holm:.3f}"
+        answer = decision.answer + (" (interim)" if decision.interim and values else "")
+        seeds = f"{len(values)} of {decision.wanted}"
+        lines.append([decision.hypothesis.name, _sentence(decision.hypothesis), answer, shown, p, seeds])
+    return markdown(["", "hypothesis", "answer", "value", "p (Holm)", "seeds"], lines, 3)
+
+
+def page(registration: Registration, results: Mapping[Key, Result], command: str, picture: str) -> str:
+    """Returns the page of a registration.
+
+    Args:
+        registration: the registration.
+        results: its results.
+        command: the command that writes the page.
+        picture: path of the figure, as the page names it; empty for none.
+    """
+    cells, keys = [], {key for cell in registration.cells for seed in cell.numbers for key in cell.keys(seed)}
+    done = {key: results[key] for key in keys if key in results and results[key].measured is not None}
+    for cell in registration.cells:
+        rows = rows_of(cell, results)
+        told = (
+            f"World `{cell.world}`, {cell.lessons} lessons, {cell.steps} steps, seeds {cell.seeds[0]} to "
+            f"{cell.seeds[1]}. {_missing(cell, results)}"
+        )
+        body = table(list(rows.values())) if rows else ""
+        cells.append("\n\n".join(filter(None, [f"### {cell.name}", told, body])))
+    hours = sum(result.seconds for result in done.values()) / 3600
+    failed = [key for key in keys if key in results and results[key].measured is None]
+    state = (
+        f"{len(done)} of {len(keys)} trials are finished ({hours:.1f} CPU hours), {len(failed)} failed and "
+        f"{len(keys) - len(done) - len(failed)} are missing."
+    )
+    faults = [f"- {key.scheme}, `{key.world}`, seed {key.seed}: {results[key].failed}" for key in sorted(failed)]
+    figure = f"![Hal. and Cover Rate of every scheme, with the seeds behind the means]({picture})" if picture else ""
+    parts = [
+        f"# {registration.title}",
+        f"<!-- written by {command} -->",
+        registration.question.strip(),
+        "## Registration",
+        f"Registered on {registration.registered}, before the first trial. {registration.rule.strip()}",
+        "Power is the chance to show a hypothesis at the level of the test, without Holm's correction, if the truth is "
+        "as given and seeds spread as registered.",
+        registered_table(registration),
+        "## Answers",
+        state,
+        decisions_table(decide(registration, results)),
+        registration.reading.strip(),
+        figure,
+        "## Results",
+        "Percent (words: their number), means over seeds with 95 % intervals (Student's t). `judged` is the share of "
+        "sentences, broken ones included, that an n-gram model finds fluent.",
+        *cells,
+        "\n".join(["Failed trials:", "", *faults]) if faults else "",
+        "## Limits",
+        registration.limits.strip(),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
+    """Returns a sentence about the seeds that are complete."""
+
+    def is_complete(seed: int) -> bool:
+        return all(key in results and results[key].measured is not None for key in cell.keys(seed))
+
+    complete = [seed for seed in cell.numbers if is_complete(seed)]
+    if len(complete) == len(cell.numbers):
+        return "All seeds are complete."
+    left = len(cell.numbers) - len(complete)
+    return f"Complete seeds: {', '.join(map(str, complete)) or 'none'}. Missing: {left}."
+
+
+def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) -> None:
+    """Draws each cell's plane of Hal. and Cover Rate: means with the seeds behind them, families joined by lines."""
+    cells = [cell for cell in registration.cells if rows_of(cell, results)]
+    with Style(4.8 * len(cells)).applied(), open(path, "wb") as stream:
+        figure, places = panels(4.8 * len(cells), 4.4, 1, len(cells))
+        for axes, cell in zip(places, cells, strict=True):
+            rows = rows_of(cell, results)
+            for level in ISO_LEVELS:
+                curve = 100 * np.array(iso_curve(level))
+                axes.plot(curve[:, 0], curve[:, 1], color="#9aa3ad", linestyle="--", linewidth=0.6, zorder=0)
+            colors = dict(zip(rows, COLORS * 3, strict=False))
+            means = {}
+            for name, row in rows.items():
+                rates = [row.values("sampled", rate) for rate in ("hal_rate", "cover_rate")]
+                seeds = sorted(rates[0].keys() & rates[1].keys())
+                points = np.array([[values[seed] for values in rates] for seed in seeds])
+                axes.plot(points[:, 0], points[:, 1], ".", ms=3, color=colors[name], alpha=0.5)
+                means[name] = points.mean(0)
+                axes.plot(*means[name], "s", ms=6, color=colors[name], label=row.title)
+            for family in registration.families.values():
+                line = np.array([means[name] for name in family if name in means])
+                if len(line) > 1:
+                    axes.plot(line[:, 0], line[:, 1], "-", lw=0.8, color="#55606c", zorder=1)
+            axes.set(title=f"{cell.name}, sampled", xlabel="Hal. Rate, %", ylabel="Cover Rate, %")
+            axes.set(xlim=(0, 50), ylim=(0, 100))
+            axes.legend(fontsize=7, loc="lower right")
+        save(figure, stream, picture_format(str(path)))
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Runs the command; returns 0."""
+    parser = argparse.ArgumentParser(prog="scapo_train.world evaluate", description=__doc__)
+    parser.add_argument("registration", type=Path, help="TOML file")
+    parser.add_argument("--results", type=Path, help="results (default: beside the registration, .jsonl)")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page and, beside it, images/NAME.svg")
+    given = parser.parse_args(arguments)
+    registration = load_registration(given.registration)
+    results = read_results(given.results or given.registration.with_suffix(".jsonl"))
+    words = f"python -m scapo_train.world evaluate {given.registration.as_posix()} --page"
+    picture = f"images/{given.registration.stem}.svg" if results else ""
+    if given.page is None:
+        print(registered_table(registration), decisions_table(decide(registration, results)), sep="\n\n")
+        return 0
+    if picture:
+        (given.page.parent / "images").mkdir(exist_ok=True)
+        draw(given.page.parent / picture, registration, results)
+    with atomic_write(given.page) as stream:
+        stream.write(page(registration, results, f"{words} {given.page.as_posix()}", picture).encode())
+    return 0

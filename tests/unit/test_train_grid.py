@@ -1,0 +1,193 @@
+"""Registered grids: order, parts and results of trials, and the decisions that they lead to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+pytest.importorskip("matplotlib")
+
+from scapo_eval.base.errors import InputError
+from scapo_train.world import evaluate, grid
+from scapo_train.world.__main__ import main
+from scapo_train.world.experiment import Measured, Rates
+from scapo_train.world.grid import Cell, Hypothesis, Key, Registration, Result
+
+TRIALS = Path(__file__).parents[2] / "docs/lab/trials"
+
+PLAIN = Cell("plain", "plain", ("scapo", "cap"), (1, 4))
+CROWDED = Cell("crowded", "crowded", ("scapo",), (1, 2), steps=120, priority=2)
+
+
+def claim(kind: str, metric: str = "cap_score", other: str = "cap", **settings: object) -> Hypothesis:
+    return Hypothesis("H", "plain", metric, settings.pop("scheme", "scapo"), kind, 1.6, other=other, **settings)  # type: ignore[arg-type]
+
+
+def registration(*claims: Hypothesis, **settings: object) -> Registration:
+    return Registration("T", "Q", "R", "2026-11-25", (PLAIN, CROWDED), claims, **settings)  # type: ignore[arg-type]
+
+
+def result(key: Key, cap: float, hal: float = 0.2, cover: float = 0.6) -> Result:
+    rates = Rates(hal, cover, cap, 20.0, 1.0, 0.0, 0.0, 1.0)
+    return Result(key, grid.design_of(key), Measured(rates, rates), seconds=60.0, where="torch")
+
+
+def results(caps: dict[str, list[float]]) -> dict[Key, Result]:
+    return {
+        key: result(key, caps[key.scheme][seed - 1])
+        for seed in PLAIN.numbers
+        for key in PLAIN.keys(seed)
+        if key.scheme in caps and seed <= len(caps[key.scheme])
+    }
+
+
+def test_blocks_run_by_priority_and_seed_and_parts_are_all_of_them() -> None:
+    blocks = grid.blocks_of(registration())
+    assert [(block[0].world, block[0].seed) for block in blocks] == [
+        *(("plain", seed) for seed in (1, 2, 3, 4)),
+        *(("crowded", seed) for seed in (1, 2)),
+    ]
+    assert [key.scheme for key in blocks[0]] == ["start", "scapo", "cap"]
+    assert blocks[4][1].trial.settings == ("run.steps=120",)
+    parts = [blocks[k::4] for k in range(4)]
+    assert sorted(block for part in parts for block in part) == sorted(blocks)
+    done = {blocks[0][1]: result(blocks[0][1], 0.7)}
+    assert [key.scheme for key in grid.missing(blocks[0], done, retry=False)] == ["start", "cap"]
+    failed = {blocks[0][1]: Result(blocks[0][1], "", failed="no memory")}
+    assert [key.scheme for key in grid.missing(blocks[0], failed, retry=False)] == ["start", "cap"]
+    assert [key.scheme for key in grid.missing(blocks[0], failed, retry=True)] == ["start", "scapo", "cap"]
+
+
+def test_cells_of_one_start_model_and_priority_share_a_block() -> None:
+    other = Cell("more", "plain", ("scapo", "stop"), (1, 2))
+    made = Registration("T", "Q", "R", "2026-11-25", (PLAIN, other), ())
+    schemes = [[key.scheme for key in block] for block in grid.blocks_of(made)]
+    assert schemes == [["start", "scapo", "cap", "stop"]] * 2 + [["start", "scapo", "cap"]] * 2
+
+
+def test_results_survive_a_killed_writer_and_are_merged(tmp_path: Path) -> None:
+    one, two, three = (Key("plain", "full", "scapo", seed, 40, ()) for seed in (1, 2, 3))
+    here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
+    grid.append(here, [result(one, 0.7), Result(two, grid.design_of(two), failed="no memory")])
+    with open(here, "ab") as stream:
+        stream.write(b'{"key":{"world"')
+    assert set(grid.read_results(here)) == {one, two}
+    grid.append(there, [result(one, 0.9), result(two, 0.8), result(three, 0.6)])
+    assert grid.merge(here, [there]) == 2
+    found = grid.read_results(here)
+    assert [found[key].measured.sampled.cap_score for key in (one, two, three)] == [0.7, 0.8, 0.6]  # type: ignore[union-attr]
+    assert b'{"key":{"world"\n' not in here.read_bytes()
+    assert grid.merge(here, [there]) == 0
+
+
+def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
+    key, path = Key("plain", "full", "scapo", 1, 40, ()), tmp_path / "results.jsonl"
+    assert grid.design_of(key) != grid.design_of(Key("plain", "full", "cap", 1, 40, ()))
+    assert grid.design_of(key) != grid.design_of(Key("risky", "full", "scapo", 1, 40, ()))
+    assert grid.design_of(key) != grid.design_of(Key("plain", "quick", "scapo", 1, 40, ()))
+    grid.append(path, [Result(key, "0123")])
+    with pytest.raises(InputError, match="other settings now"):
+        grid.read_results(path)
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "message"),
+    [
+        ('world = "plain"', 'world = "plane"', "unknown world 'plane'"),
+        ('"cap", "r_h_half"', '"capp", "r_h_half"', "unknown scheme 'capp'"),
+        ('cell = "plain"', 'cell = "main"', "unknown cell 'main'"),
+        ('claim = "equivalent"', 'claim = "equal"', "not a valid registration"),
+        ('other = "f_half"', 'other = "stop"', "'stop' is not in its cell"),
+        ("[families]", "[families]\nmore = ['x']", "family 'more': unknown scheme 'x'"),
+        ("title =", "titel =", "not a valid registration"),
+    ],
+)
+def test_a_faulty_registration_is_refused(
+    former: str, new: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.toml"
+    text = (TRIALS / "frontier.toml").read_text()
+    assert former in text
+    path.write_text(text.replace(former, new, 1))
+    assert main(["grid", str(path), "--state"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_tail_of_student_and_the_method_of_holm() -> None:
+    for freedom, quantile in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (23, 2.069)):
+        assert evaluate.student_tail(quantile, freedom) == pytest.approx(0.025, rel=1e-3)
+        assert evaluate.student_tail(-quantile, freedom) == pytest.approx(0.975, rel=1e-3)
+    assert evaluate.holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09])
+
+
+def test_frontiers_are_compared_by_area_and_at_equal_hal() -> None:
+    points = np.array([[10.0, 40.0], [20.0, 60.0], [25.0, 50.0], [60.0, 90.0]])
+    assert evaluate.dominated(points) == pytest.approx((10 * 40 + 30 * 60) / 50)
+    one, other = np.array([[10.0, 40.0], [20.0, 60.0]]), np.array([[15.0, 45.0], [30.0, 60.0]])
+    # between 15 and 20 Hal.: 50 to 60 against 45 to 50
+    assert evaluate.matched_cover(one, other) == pytest.approx((5 + 10) / 2)
+    assert evaluate.matched_cover(one, one + [11, 0]) is None
+
+
+@pytest.mark.parametrize(
+    ("claimed", "scapo", "cap", "answer"),
+    [
+        (claim("higher"), [0.80, 0.81, 0.80, 0.81], [0.70, 0.70, 0.71, 0.72], "yes"),
+        (claim("higher"), [0.70, 0.705, 0.70, 0.705], [0.70, 0.70, 0.705, 0.705], "no"),
+        (claim("lower"), [0.70, 0.70, 0.71, 0.72], [0.80, 0.81, 0.80, 0.81], "yes"),
+        (claim("equivalent"), [0.701, 0.70, 0.70, 0.701], [0.70, 0.701, 0.70, 0.70], "yes"),
+        (claim("equivalent"), [0.80, 0.81, 0.80, 0.81], [0.70, 0.70, 0.71, 0.72], "no"),
+        (claim("equivalent"), [0.70, 0.73, 0.68, 0.71], [0.70, 0.70, 0.71, 0.71], "undecided"),
+        (claim("not lower"), [0.70, 0.701, 0.70, 0.70], [0.70, 0.70, 0.701, 0.70], "yes"),
+        (claim("not lower"), [0.60, 0.61, 0.60, 0.61], [0.70, 0.70, 0.71, 0.71], "no"),
+        (claim("below", "repeats", "", by=5.0), [0.7] * 4, [], "yes"),
+        (claim("below", "cap_score", "", by=5.0), [0.70, 0.71, 0.72, 0.70], [], "no"),
+        (claim("higher"), [0.80], [0.70], "undecided"),
+        (claim("higher"), [], [0.70], "no trials"),
+    ],
+)
+def test_a_claim_is_decided_by_its_interval(
+    claimed: Hypothesis, scapo: list[float], cap: list[float], answer: str
+) -> None:
+    [decision] = evaluate.decide(registration(claimed), results({"scapo": scapo, "cap": cap}))
+    assert decision.answer == answer
+    assert decision.interim == (len(scapo) < 4)
+
+
+def test_many_hypotheses_make_each_harder() -> None:
+    found = results({"scapo": [0.72, 0.74, 0.73, 0.75], "cap": [0.70, 0.71, 0.71, 0.71]})
+    assert evaluate.decide(registration(claim("higher", by=0.0)), found)[0].answer == "yes"
+    many = [claim("higher", by=0.0), *[claim("equivalent")] * 9]
+    assert evaluate.decide(registration(*many), found)[0].answer == "undecided"
+
+
+def test_power_grows_with_seeds_and_is_the_level_at_the_margin() -> None:
+    higher = claim("higher", by=1.0)
+    assert evaluate.power(higher, 24, 0.025, 1.0) == pytest.approx(0.025, abs=0.005)
+    few, many = (evaluate.power(higher, seeds, 0.025, 2.0) for seeds in (6, 24))
+    assert few < 0.35 < 0.8 < many
+    assert evaluate.power(claim("equivalent"), 8, 0.025, 0.0) < 0.05
+
+
+def test_a_page_says_what_failed_and_what_is_missing() -> None:
+    found = results({"start": [0.6, 0.6], "scapo": [0.7, 0.71], "cap": [0.7]})
+    key = Key("plain", "full", "cap", 2, 40, ())
+    found[key] = Result(key, grid.design_of(key), failed="runs/x: no memory")
+    text = evaluate.page(registration(claim("higher"), limits="L."), found, "command", "")
+    assert "5 of 16 trials are finished (0.1 CPU hours), 1 failed and 10 are missing." in text
+    assert "- cap, `plain`, seed 2: runs/x: no memory" in text
+    assert "Complete seeds: 1. Missing: 3." in text
+    assert "| H | `plain`, sampled: Cap. Score of SCAPO is higher" in text
+
+
+@pytest.mark.parametrize("path", sorted(TRIALS.glob("*.toml")), ids=lambda path: path.stem)
+def test_kept_pages_are_those_of_the_kept_results(path: Path, tmp_path: Path) -> None:
+    kept = TRIALS.parent / f"{path.stem}.md"
+    made = tmp_path / "page.md"
+    assert main(["evaluate", str(path), "--page", str(made)]) == 0
+    without = [line for line in made.read_text().splitlines() if not line.startswith("<!--")]
+    assert without == [line for line in kept.read_text().splitlines() if not line.startswith("<!--")]
