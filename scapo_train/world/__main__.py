@@ -1,16 +1,11 @@
-"""``python -m scapo_train.world``: a small world for a CPU that demonstrates the claim of the paper.
+"""``python -m scapo_train.world``: a world small enough for a CPU, in which the claim can be watched.
 
-For each seed, the command draws pictures, trains a small Qwen2.5-VL on them from scratch, and runs SCAPO and its
-baselines from this checkpoint with ``scapo_train``. It writes ``dynamics.png``, ``table.md`` and ``results.json``. If
-the command is interrupted, the same command continues and skips finished work.
+Draws its pictures, trains a small real Qwen2.5-VL on them from scratch, runs SCAPO and its baselines from that
+checkpoint with ``scapo_train``, and writes ``dynamics.png``, ``table.md`` and ``results.json``; all that anew for every
+seed. What is done is not done again: the same command goes on where it was interrupted.
 
-<<<<<<< HEAD
 ``python -m scapo_train.world snr`` trains nothing but the start models: it measures signal and noise of each scheme's
 gradient there (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate`` decides its hypotheses.
-=======
-``python -m scapo_train.world snr`` trains only the start models. It measures the signal and noise of each scheme's
-gradient at these models (``snr.json``).
->>>>>>> main
 """
 
 from __future__ import annotations
@@ -38,7 +33,6 @@ SNR_SCHEMES = ("scapo", "stop", "baseline", "hal", "cap")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-<<<<<<< HEAD
     """Runs the experiment; returns the exit code: 0 done, 2 bad input, 4 a trial of a grid failed, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["grid"]:
@@ -66,9 +60,6 @@ def _guarded(task: Callable[[list[str]], int], words: list[str]) -> int:
 
 def _experiment(arguments: list[str]) -> int:
     """Runs trials, or measures gradients."""
-=======
-    """Runs the experiment and returns the exit code: 0 for success, 2 for invalid input, 130 after an interrupt."""
->>>>>>> main
     parser = argparse.ArgumentParser(prog="scapo_train.world", description=__doc__)
     parser.add_argument(
         "task", nargs="?", choices=["run", "snr"], default="run", help="run trials, or measure gradients"
@@ -115,28 +106,15 @@ def _experiment(arguments: list[str]) -> int:
         return 0
     from .report import write
 
-<<<<<<< HEAD
     for trial in trials:  # a setting that is none, or contradicts the scheme, is said before anything is drawn
         load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
     perform(world, given.output, trials, steps, lessons, given.jobs)
     print(write(world, given.output / world.name))
-=======
-        for trial in trials:  # report invalid settings and contradictions with the scheme before anything is drawn
-            load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
-        perform(world, given.output, trials, steps, lessons, given.jobs)
-        print(write(world, given.output / world.name))
-    except ScapoError as error:
-        print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("scapo_train.world: interrupted: the same command goes on", file=sys.stderr)
-        return 130
->>>>>>> main
     return 0
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Rejects options of the other task, with exit code 2."""
+    """Refuses options of the other task, with exit code 2."""
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
@@ -157,7 +135,7 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """Returns an argparse type for integers of at least ``least``."""
+    """Returns the type of a whole number."""
 
     def number(given: str) -> int:
         if not given.isdecimal() or int(given) < least:
@@ -168,7 +146,7 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _varied(given: str) -> list[str]:
-    """Expands a text such as ``key=1,2`` into ``["key=1", "key=2"]``."""
+    """Expands ``key=1,2`` -> ``["key=1", "key=2"]``."""
     key, equals, values = given.partition("=")
     if not equals or "." not in key or not values:
         raise argparse.ArgumentTypeError(f"'{given}' is not KEY=VALUE[,VALUE], as in loss.kl=0.01,0.1")

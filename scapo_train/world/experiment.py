@@ -1,9 +1,9 @@
-"""Trials of all schemes, trained by ``scapo_train`` and measured by ``scapo_eval``.
+"""The experiment: trials of every scheme by the trainer itself, measured by ``scapo_eval`` itself.
 
-A trial is a training run with a scheme, settings, a seed, and kernels for the processor. The seed determines pictures,
-start model, prompts and samples. Trials with the same seed therefore differ only in the compared settings, and trials
-with different seeds share only the rules of the world. Trials call the same function as ``python -m scapo_train
-world.toml --set ...``. An interrupted experiment continues where it stopped.
+A trial is one training run: a scheme, settings, a seed, and the processor's kernels. Its seed is that of everything,
+pictures, start model, prompts and samples, so that trials of one seed differ in what is compared alone, and those of
+two seeds share nothing but the rules of the world. What is trained is what ``python -m scapo_train world.toml --set``
+... trains, by the same function. What is finished is not done again, so an interrupted experiment goes on where it was.
 """
 
 from __future__ import annotations
@@ -43,20 +43,18 @@ TRAIN_PICTURES, EVALUATION_PICTURES = 1024, 256
 _KERNELS = "ATEN_CPU_CAPABILITY"
 
 KERNELS = ("default", "avx2", "avx512")
-"""Kernels of PyTorch on x86 (``ATEN_CPU_CAPABILITY``). They round differently, and training amplifies these
-differences.
-"""
+"""Kernels of PyTorch on x86 (``ATEN_CPU_CAPABILITY``): they round differently, and a training run amplifies that."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Credit scheme, with one line in the table.
+    """One line of the table.
 
     Attributes:
-        title: Name of the scheme in table and chart.
-        settings: Settings that differ from ``world.toml``.
-        on_pairs: True for training on pairs of the start model's own samples, False for training on rollouts.
-        foreign: True if its captions come from another project. They are imported, not made here.
+        title: name of the scheme in table and chart.
+        settings: settings that differ from ``world.toml``.
+        on_pairs: whether it is trained on pairs of the start model's own samples, not on rollouts.
+        foreign: whether its captions come from another project. They are imported, not made here.
     """
 
     title: str
@@ -116,7 +114,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "f_double": Scheme("response, F-2", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=2")),
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
 }
-"""Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
+"""Name -> scheme, those of the chart first; ``{world}`` means the folder of the world's files."""
 
 ALIASES = {"grpo": "hal", "dr_grpo": "dr_hal"}
 """Names of the paper -> names in SCHEMES, where the paper's reward is taken to be 1 - Hal. Rate."""
@@ -127,7 +125,7 @@ TABLE_1 = (
 """Rows of the paper's Table 1 below the start model: seven trained here, four whose captions are imported."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
-"""Schemes in the chart. All other schemes run only on request."""
+"""The schemes of the chart; the others are run on demand."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +133,10 @@ class Trial:
     """One training run.
 
     Attributes:
-        scheme: Name in SCHEMES.
-        seed: Seed of pictures, start model, prompts and samples.
-        settings: Settings ``key=value`` that differ from those of the world and the scheme.
-        kernels: Name in KERNELS. The empty name selects the machine's default kernels.
+        scheme: name in SCHEMES.
+        seed: seed of everything: pictures, start model, prompts and samples.
+        settings: settings that differ from the world's and the scheme's, ``key=value``.
+        kernels: one of KERNELS; empty for the machine's own.
     """
 
     scheme: str
@@ -148,37 +146,37 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Scheme and settings, which are common to all trials in one line of the table."""
+        """Scheme and settings: what trials of one line of the table share."""
         return ",".join((self.scheme, *self.settings))
 
     @property
     def title(self) -> str:
-        """Name of the trial in tables and charts."""
+        """The name for people."""
         return ", ".join((SCHEMES[self.scheme].title, *self.settings))
 
     def start(self, folder: Path) -> Path:
-        """Returns the folder with the files and the start model of the trial's seed."""
+        """Returns the folder of the files and the start model of its seed."""
         return folder / f"seed-{self.seed}"
 
     def run(self, folder: Path) -> Path:
-        """Returns the folder of the training run."""
-        name = quote(self.name, safe=",=")  # a setting may contain a path
+        """Returns the folder of its training run."""
+        name = quote(self.name, safe=",=")  # a setting may hold a path
         return self.start(folder) / "runs" / (f"{name}@{self.kernels}" if self.kernels else name)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model's captions over the held-out pictures, as fractions or None if undefined.
+    """Rates of one model's captions over the held-out pictures; fractions, None if undefined.
 
     Attributes:
-        hal_rate: Hal. Rate as computed by ``scapo-eval``.
-        cover_rate: Cover Rate as computed by ``scapo-eval``.
-        cap_score: Cap. Score as computed by ``scapo-eval``.
-        words: Mean number of words per caption.
-        fluency: Share of sentences that match the grammar of the world.
-        repeats: Share of captions with a repeated sentence.
-        cut: Share of captions that reached the token limit. The value is None if it is unknown.
-        judged: Share of sentences, broken ones included, that another model finds fluent (``judge.py``).
+        hal_rate: Hal. Rate, as ``scapo-eval`` computes it.
+        cover_rate: Cover Rate, likewise.
+        cap_score: Cap. Score, likewise.
+        words: mean number of words per caption.
+        fluency: share of sentences that the world's grammar could have written.
+        repeats: share of captions that say a sentence twice.
+        cut: share of captions that the limit on tokens ended; None if it is not known.
+        judged: share of sentences, broken ones included, that another model finds fluent (``judge.py``).
     """
 
     hal_rate: float | None
@@ -193,7 +191,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rates of a model's captions of the held-out pictures, for sampling at temperature 1 and for greedy decoding."""
+    """A model's captions of the held-out pictures: sampled at temperature 1, and greedy."""
 
     sampled: Rates
     greedy: Rates
@@ -203,15 +201,15 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     """Draws the worlds, trains their models, runs the trials and describes the held-out pictures.
 
     Args:
-        world: Rules of the pictures.
-        output: Folder of the experiment. The folder of this world is ``output / world.name``.
-        trials: Trials to run.
-        steps: Number of steps per trial.
-        lessons: Length of the start models' training.
-        jobs: Number of parallel processes.
+        world: rules of the pictures.
+        output: folder of the experiment; this world's is ``output / world.name``.
+        trials: what is to be run.
+        steps: number of steps of each.
+        lessons: how long start models are taught.
+        jobs: number of processes at once.
 
     Raises:
-        ScapoError: If a trial fails. No further trial is started.
+        ScapoError: if a trial failed; no further one has begun.
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
@@ -225,12 +223,12 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
-    """Makes all calls in processes with the given kernels. After a failure, no further call is started."""
+    """Makes all calls, in processes with these kernels; after a failure none begins."""
     if not calls:
         return
     former = os.environ.get(_KERNELS)
     if kernels:
-        os.environ[_KERNELS] = kernels  # PyTorch reads this variable at import
+        os.environ[_KERNELS] = kernels  # which PyTorch reads when it is loaded
     try:
         spawn = get_context("spawn")
         with process_pool(jobs, option="--jobs", initializer=one_thread, mp_context=spawn) as pool:
@@ -243,8 +241,8 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
             os.environ[_KERNELS] = former
 
 
-def _one_thread() -> None:
-    """Limits a process to one thread, because a model of this size is slower with several threads."""
+def one_thread() -> None:
+    """Limits a process to one thread: a model this small is slower with several."""
     import torch
 
     torch.set_num_threads(1)
@@ -267,10 +265,10 @@ def _is_described(run: Path) -> bool:
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
-    """Returns True if a folder contains the files and the start model of a seed.
+    """Returns whether a folder holds the files and the start model of a seed.
 
     Raises:
-        InputError: If the folder contains another world, or a model from other lessons.
+        InputError: if it holds another world's, or a model of other lessons.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():
@@ -281,7 +279,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
 
 
 def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
-    """Draws a world and trains its start model, unless both exist. Returns the folder of the seed."""
+    """Draws a world and trains its model, unless that is done; returns the folder of the seed."""
     folder = output / world.name / f"seed-{seed}"
     if not is_prepared(world, folder, lessons, seed):
         plain = None if world.name == "plain" else prepare(WORLDS["plain"], output, lessons, seed) / "model"
@@ -291,15 +289,15 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
 
 
 def train(folder: Path, trial: Trial, steps: int) -> Path:
-    """Runs one trial, unless it is finished. Returns the folder of the run.
+    """Returns one trial, unless it is finished; returns the folder of its run.
 
     Args:
-        folder: Folder of the world, with one subfolder per seed.
-        trial: Trial to run.
-        steps: Number of steps.
+        folder: folder of the world, which holds one of each seed.
+        trial: what is run.
+        steps: number of steps.
 
     Raises:
-        ScapoError: If the trainer fails. The error names the folder of the run.
+        ScapoError: if the trainer failed, with the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if SCHEMES[trial.scheme].foreign:
@@ -315,8 +313,8 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
     settings += [setting.replace("{world}", str(start)) for setting in own]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
     for former in (run / "model").glob("captions_*.jsonl"):
-        former.unlink()  # captions after fewer steps
-    config = load(start / "world.toml", [*settings, *trial.settings])
+        former.unlink()  # of fewer steps
+    config = load(start / "world.toml", settings)
     try:
         if SCHEMES[trial.scheme].on_pairs:
             preference.train(config)
@@ -328,13 +326,13 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
 
 
 def finished(run: Path, steps: int) -> bool:
-    """Returns True if a run has reached its number of steps and written its model."""
+    """Returns whether a run has made its steps and written its model."""
     metrics = read_metrics(run)
     return bool(metrics) and metrics[-1]["step"] >= steps and (run / "model" / "config.json").exists()
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """Returns the records in a run's ``metrics.jsonl``, or an empty list if the file does not exist."""
+    """Returns the lines of a run's ``metrics.jsonl``; none if there is no such file."""
     path = run / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
@@ -347,12 +345,12 @@ def _captions(temperature: float) -> str:
 
 
 def _start_of(run: Path) -> Path:
-    """Returns the folder of a run's seed. The start model's own folder is returned unchanged."""
+    """Returns the folder of the seed that a run, or the start itself, belongs to."""
     return run.parent.parent if run.parent.name == "runs" else run
 
 
 def describe(model: Path, start: Path) -> None:
-    """Writes one response per held-out picture and decoding method to the model folder, unless the files exist."""
+    """Writes one response to each held-out picture by each way of decoding, beside the model, unless that is done."""
     if _is_described(model.parent):
         return
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
@@ -375,9 +373,7 @@ def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> lis
 
 
 def measure(run: Path) -> Measured:
-    """Returns the rates of the captions from the model of a run (or from a start model), relative to the complete
-    ground truth.
-    """
+    """Returns the rates of what a run's model (or a start's) has said, against the whole truth."""
     start = _start_of(run)
 
     def rates(temperature: float) -> Rates:
