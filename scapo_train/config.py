@@ -226,7 +226,6 @@ class Credit:
     """Rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
-<<<<<<< HEAD
         scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``; or a function of
             your own, ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
         reward: reward of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
@@ -257,38 +256,6 @@ class Credit:
         resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
         overlong: number of last tokens of ``max_new_tokens`` over which ``dapo`` in its original form lowers the
             reward by up to 1.
-=======
-        scheme: ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``, ``dr_grpo``, or a custom function
-            ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
-        reward: Reward of the response-level schemes, for which it is required: ``hal`` (1 - Hal. Rate) or ``cap``.
-        form: ``paper`` for baselines with SCAPO's normalizer, clip and KL term, ``original`` for their published
-            settings.
-        ablation: ``additive``, ``full_repeat`` or ``no_reg``. Empty for none.
-        robust: True to start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks. Non-default
-            settings in this section take precedence.
-        r_g: Reward of a piece with a new correct object.
-        r_rep: Reward of a piece that only repeats. Negative for a penalty.
-        r_h: Penalty of a hallucinated object.
-        r_reg: Penalty of a piece without an object.
-        lam_g: Growth of the gain with the number of objects in a piece.
-        lam_h: Growth of the penalty with the number of hallucinated objects in a piece.
-        rule: Rule for the division of responses into pieces.
-        claims: Mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
-        kinds: Kinds of claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
-            ``relation`` and ``text``. In the log, Hal. Rate, Cover Rate and Cap. Score refer only to presence.
-        scenes: Files with the content of training and held-out images beyond presence (docs/claims.md). The first file
-            that contains an image applies.
-        answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
-        reference_floor: Minimum probability of tokens outside of object names under the reference. A piece with a less
-            probable token costs at least ``r_h``. With 0 (the paper), there is no such penalty. Requires ``loss.kl``.
-        stop: With ``group``, the first token of each piece and the end get the advantage of continuing over ending,
-            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). Empty (the paper) to disable.
-        eos: Credit of the end-of-sequence token.
-        truncated: Treatment of the last piece of a truncated response.
-        resample: Maximum number of times that ``dapo`` in its original form resamples groups without variance.
-        overlong: Number of tokens before ``max_new_tokens`` over which ``dapo`` in its original form lowers the reward
-            by up to 1.
->>>>>>> main
     """
 
     scheme: str = "scapo"
@@ -532,21 +499,12 @@ def _against_published(
 
 
 def from_toml(text: str) -> Config:
-<<<<<<< HEAD
     """Returns the configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
     return from_table(parse_toml(text.encode("utf-8", "surrogatepass")))
 
 
 def parse_toml(data: bytes, source: str | None = None) -> dict[str, Any]:
     """Returns the tables of a TOML file.
-=======
-    """Parses the output of :func:`to_toml`. Raises the same errors as :func:`load`."""
-    return from_table(_parsed(text.encode("utf-8", "surrogatepass")))
-
-
-def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
-    """Parses a TOML file.
->>>>>>> main
 
     Raises:
         InputError: If the TOML is invalid, or Python cannot read it because of deep nesting or long numbers.
