@@ -1,9 +1,11 @@
-"""Which versions fit: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
+"""Which versions fit: ``compatibility.py resolve|pairs|run|engines|page`` makes docs/compatibility.md.
 
 ``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
-is installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
-environment, and runs the tests below. Both need ``uv`` and the package index, and note what they found in
-compatibility.json beside this file. ``page`` writes the page of it.
+is installed. ``pairs`` asks it which vLLM each release of Ray brings, and whether each release of vLLM fits the extra
+``train``. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
+environment, and runs the tests below. All need ``uv`` and the package index, and note what they found in
+compatibility.json beside this file, with the day. ``engines TABLE.json`` takes over what ``bash .ci/engines vllm``
+measured. ``page`` writes the page of it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +26,21 @@ RECORD = Path(__file__).with_suffix(".json")
 PAGE = CHECKOUT / "docs" / "compatibility.md"
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PLATFORM = "x86_64-manylinux_2_31"
+"""Debian 11, Ubuntu 20.04 and newer; for older systems a dependency of vLLM has no wheels since vLLM 0.22."""
+
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
 """Installed for the tests: every extra without torch, spaCy or a GPU library."""
 
 EXTRAS = (
-    "", *LIGHT, "spacy", "hf", "torchmetrics", "train", "lora", "trl", "verl", "vllm", "ray", "ray-llm", "spark",
-    "docs",
+    "", *LIGHT, "spacy", "ngrams", "hf", "torchmetrics", "train", "lora", "trl", "verl", "ms-swift", "verifiers",
+    "tinker", "vllm", "ray", "ray-llm", "spark", "docs",
 )  # fmt: skip
 SOURCE_ONLY = "pyspark"
 """Published without wheels: built while it is resolved; everything else comes as wheels."""
+PAIRS = {"ray": ("2.55", "ray[llm]=={}"), "vllm": ("0.20", "vllm=={}"), "vllm with train": ("0.20", "vllm=={}")}
+"""Name of a pair's first package -> its oldest release, and what is resolved of each newer one."""
 TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
 TESTS = (
     "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
@@ -47,14 +55,48 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["uv", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
 
 
-def compiled(python: str, extras: str, resolution: str) -> subprocess.CompletedProcess[str]:
-    """Pinned requirements, from wheels."""
-    chosen = [word for extra in extras.split(",") if extra for word in ("--extra", extra)]
-    return uv(
-        "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--no-binary", SOURCE_ONLY,
-        "--python-version", python,
-        "--python-platform", "x86_64-manylinux_2_28", "--resolution", resolution, *chosen, "pyproject.toml",
-    )  # fmt: skip
+def compiled(python: str, extras: str | None, resolution: str, *requirements: str) -> subprocess.CompletedProcess[str]:
+    """Pinned requirements of these extras (None: without this project) and of further requirements, from wheels."""
+    chosen = [word for extra in (extras or "").split(",") if extra for word in ("--extra", extra)]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "further.in").write_text("".join(f"{line}\n" for line in requirements))
+        return uv(
+            "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--no-binary",
+            SOURCE_ONLY, "--python-version", python, "--python-platform", PLATFORM, "--resolution", resolution,
+            *chosen, *([] if extras is None else ["pyproject.toml"]), f"{folder}/further.in",
+        )  # fmt: skip
+
+
+def pinned(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Package -> version of a resolver's answer."""
+    return dict(line.split("==") for line in done.stdout.split() if "==" in line)
+
+
+def pairs() -> dict[str, Any]:
+    """Pair -> release -> versions of vLLM, torch and transformers that come with it on Python 3.12, or why none fit."""
+    found: dict[str, Any] = {}
+    for pair, (oldest, wanted) in PAIRS.items():
+        extras = pair.partition(" with ")[2] or None
+        for release in _releases(pair.split()[0], oldest):
+            done = compiled("3.12", extras, "highest", wanted.format(release))
+            pins = pinned(done)
+            answer = {name: pins[name] for name in ("vllm", "torch", "transformers") if name in pins}
+            found.setdefault(pair, {})[release] = {"fails": reason(done.stderr)} if done.returncode else answer
+            print(f"{pair} {release}: {found[pair][release]}", flush=True)
+    return found
+
+
+def _releases(package: str, oldest: str) -> list[str]:
+    """The newest release of each minor version since the oldest one."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "index", "versions", package], capture_output=True, text=True, check=True
+    ).stdout
+    numbers = [tuple(map(int, text.split("."))) for text in re.findall(r" (\d+\.\d+\.\d+)(?=,|\s)", listed)]
+    newest: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for number in numbers:
+        newest[number[:2]] = max(number, newest.get(number[:2], number))
+    least = tuple(map(int, oldest.split(".")))
+    return [".".join(map(str, number)) for minor, number in sorted(newest.items()) if minor >= least]
 
 
 def reason(said: str) -> str:
@@ -78,7 +120,7 @@ def resolve(*chosen: str) -> dict[str, Any]:
         for python in PYTHONS:
             for name, resolution in RESOLUTIONS.items():
                 done = compiled(python, extras, resolution)
-                pins = dict(line.split("==") for line in done.stdout.split() if "==" in line)
+                pins = pinned(done)
                 answer = (
                     {"versions": {k: v for k, v in pins.items() if k in named}}
                     if not done.returncode

@@ -23,7 +23,17 @@ from ..base.errors import MissingExtra, ScapoError
 from ..files.fields import message_text
 from ..files.json_text import dump_json, parse_json
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, Sampling, secrets_of, without_secrets
+from .base import (
+    CHOICES,
+    TOP,
+    Completion,
+    OnCompletion,
+    Request,
+    Sampling,
+    masses_of,
+    secrets_of,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     import aiohttp
@@ -259,7 +269,7 @@ class OpenAIEngine:
             if self._bucket:
                 await self._bucket.take()
             try:
-                outcome = await self._attempt(session, body)
+                outcome = await self._attempt(session, body, request.choices)
             except _Away as away:
                 await self._wait(str(away), PATIENCE if self._wait_server is None else self._wait_server)
                 continue
@@ -282,11 +292,14 @@ class OpenAIEngine:
             )
         return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
-    async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
+    async def _attempt(
+        self, session: aiohttp.ClientSession, body: bytes, choices: tuple[str, ...] = ()
+    ) -> Completion | str:
         """Returns one attempt: the completion (or a final error), or the reason why it should be tried again.
 
         Raises:
             _Away: if the server refuses connections.
+            ScapoError: if it redirects, refuses the key, or gives no log-probabilities for choices.
         """
         import aiohttp
 
@@ -309,7 +322,9 @@ class OpenAIEngine:
             return Completion(error=str(error))
         if status == 200:
             try:
-                return _completion(parse_json(data))
+                return _completion(parse_json(data), choices)
+            except _NoProbabilities as missing:
+                raise self._no_probabilities(str(missing)) from None
             except ValueError as error:
                 return f"not a valid completion ({error})"
         if location and 300 <= status < 400:
@@ -331,7 +346,12 @@ class OpenAIEngine:
             return message
         if status in DENIED:
             raise ScapoError(f"{self._url} refuses: {message}")
+        if choices and "logprobs" in message:
+            raise self._no_probabilities(message)
         return Completion(error=message)
+
+    def _no_probabilities(self, reason: str) -> ScapoError:
+        return ScapoError(f"{self._url} gives no probabilities of tokens ({reason}); judge without --probability")
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
         """Returns the body of a reply, without keys where a server repeats them; ValueError where it is too long."""
@@ -398,6 +418,8 @@ class OpenAIEngine:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if request.choices:
+            body |= {"logprobs": True, "top_logprobs": TOP}
         if request.schema is not None and not self._schema_refused:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -418,6 +440,10 @@ class OpenAIEngine:
 
 class _Away(Exception):
     """The server refuses connections."""
+
+
+class _NoProbabilities(Exception):
+    """A reply lacks the log-probabilities that were requested."""
 
 
 class _TokenBucket:
@@ -464,11 +490,12 @@ def _split_url(url: str) -> tuple[str, str]:
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), unquote(login) if login != ":" else ""
 
 
-def _completion(data: Any) -> Completion:
-    """Returns the first choice of a completion.
+def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
+    """Returns the first choice of a completion, with the probability of each of the request's words.
 
     Raises:
         ValueError: if the JSON is not a chat completion.
+        _NoProbabilities: if probabilities are requested and it has none.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):
@@ -483,7 +510,20 @@ def _completion(data: Any) -> Completion:
         finish=finish if isinstance(finish := choices[0].get("finish_reason"), str) else None,
         prompt_tokens=_tokens(usage.get("prompt_tokens")),
         completion_tokens=_tokens(usage.get("completion_tokens")),
+        masses=masses_of(words, _first_tokens(choices[0])) if words else None,
     )
+
+
+def _first_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Returns text and log-probability of the most probable first tokens.
+
+    Raises:
+        _NoProbabilities: if the choice has none.
+    """
+    try:
+        return [(entry["token"], float(entry["logprob"])) for entry in choice["logprobs"]["content"][0]["top_logprobs"]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise _NoProbabilities("the reply has no 'top_logprobs'") from None
 
 
 def _tokens(number: object) -> int | None:

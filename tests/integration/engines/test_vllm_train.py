@@ -24,6 +24,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: bash .ci/engines vllm
 pytest.importorskip("peft")
 import torch
 import vllm
+from safetensors.torch import load_file, save_file
 from vllm.distributed import cleanup_dist_env_and_memory
 
 from scapo_train.checkpoint.save import export
@@ -42,11 +43,25 @@ GROUP = ProcessGroup(0, 1, torch.device("cpu"))
 RANKS = Path(__file__).resolve().parents[2] / "programs" / "vllm_real_ranks.py"
 
 
+def with_calm_attention(folder: Path) -> None:
+    """Gives Qwen3's attention the usual scale.
+
+    The tiny model's norms are of three, which multiplies its attention logits by nine: rounding of 1e-6 then becomes
+    9e-5 in log-probabilities, in the trainer against itself in float64 as well.
+    """
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    calm = {name: weight / 3 if name.endswith(("q_norm.weight", "k_norm.weight")) else weight
+            for name, weight in weights.items()}  # fmt: skip
+    save_file(calm, file, {"format": "pt"})
+
+
 class Bench:
     """A policy of a family, and prompts."""
 
     def __init__(self, lab: Any, tiny: ModuleType, family: str, *changes: str) -> None:
         path = tiny.build(lab.folder / family, family)
+        with_calm_attention(path)
         self.config: Config = load(lab.config, [f"model.path={path}", *SETTINGS, *changes])
         self.policy: Policy = load_policy(self.config.model, 1.0, GROUP)
         self.processor = processor_of(self.config.model)
