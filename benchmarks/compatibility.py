@@ -160,6 +160,42 @@ def run() -> dict[str, Any]:
     return {python: found}
 
 
+def engines(table: str) -> dict[str, Any]:
+    """What ``bash .ci/engines vllm`` measured, by release of vLLM."""
+    measured = json.loads(Path(table).read_text())
+    return {measured["vllm"]: measured}
+
+
+def measured(record: dict[str, Any]) -> str:
+    """Rows of family and release."""
+    rows = [
+        ["family", "vLLM", "torch", "transformers", "day", "greedy", "before", "after", "export", "adapters", "sync"]
+    ]
+    for release, run_of in record.get("engines", {}).items():
+        for each in run_of["families"]:
+            gaps = [f"{each[name]:.1e}" for name in ("before", "after", "export", "adapters")]
+            same, sync = f"{each['greedy_equal']:.0%}", f"{each['sync_seconds']:.2f} s"
+            releases = [release, *(run_of[name] for name in ("torch", "transformers", "day"))]
+            rows.append([f"`{each['family']}`", *releases, same, *gaps, sync])
+    return table(rows)
+
+
+def paired(record: dict[str, Any]) -> str:
+    """Rows of Ray's and vLLM's releases."""
+    found = record.get("pairs", {})
+    rows = [["release", "vLLM", "torch", "transformers", "with `[train]`"]]
+    for pair in ("ray", "vllm"):
+        for release, answer in found.get(pair, {}).items():
+            cells = [answer.get(name, "") for name in ("vllm", "torch", "transformers")]
+            with_train = found["vllm with train"].get(release, {}) if pair == "vllm" else {}
+            fits = (
+                "" if pair == "ray" else "no" if "fails" in with_train else f"transformers {with_train['transformers']}"
+            )
+            name = {"ray": "Ray", "vllm": "vLLM"}[pair]
+            rows.append([f"{name} {release}", *(["does not fit", "", ""] if "fails" in answer else cells), fits])
+    return table(rows)
+
+
 def versions(answer: dict[str, Any], names: list[str]) -> list[str]:
     """A cell for each package."""
     return [answer.get("versions", {}).get(name, "") for name in names]
@@ -190,15 +226,13 @@ def page(record: dict[str, Any]) -> str:
     chosen = [["extras, Python 3.12", "", *heavy]]
     for name in ("hf", "train", "vllm", "train,vllm", "ray", "ray-llm", "trl", "verl"):
         chosen += [[f"`[{name}]`", k, *versions(v, heavy)] for k, v in record["resolve"][name]["3.12"].items()]
-    failures = sorted(
-        {
-            f"- `[{name}]`, Python {python}, {which}: {answer['fails']}"
-            for name, answers in record["resolve"].items()
-            for python, both in answers.items()
-            for which, answer in both.items()
-            if "fails" in answer
-        }
-    )
+    why: dict[tuple[str, str], list[str]] = {}
+    for name, answers in record["resolve"].items():
+        for python, both in answers.items():
+            for answer in both.values():
+                if "fails" in answer:
+                    why.setdefault((name, answer["fails"]), []).append(python)
+    failures = sorted(f"- `[{k}]`, Python {', '.join(sorted(set(v), key=v.index))}: {r}" for (k, r), v in why.items())
     return TEXT.format(
         required=table(required),
         ran=table(ran),
@@ -207,6 +241,9 @@ def page(record: dict[str, Any]) -> str:
         failures="\n".join(failures) or "None.",
         light=", ".join(f"`{name}`" for name in LIGHT),
         files=len(TESTS),
+        measured=measured(record),
+        paired=paired(record),
+        day=record.get("days", {}).get("resolve", "an earlier day"),
     )
 
 
@@ -238,9 +275,24 @@ package, the command line), with the extras {light}:
 The rows are of the days on which they were run, and the tests grow; what is skipped needs another Python or package.
 The whole test suite, training included, runs in CI on the newest versions under one Python.
 
+## vLLM, run
+
+`bash .ci/engines vllm` runs vLLM itself on a CPU, in float32, with a tiny model of each family: the share of greedy
+responses that equal the trainer's, the largest difference of log-probabilities in nats (before and after an update, as
+an export, with adapters), and the seconds of a synchronization. The limit is 1e-4.
+
+{measured}
+
+## Ray, vLLM and training, resolved
+
+What comes with each release (Python 3.12), and whether a release of vLLM fits the extra `train`:
+
+{paired}
+
 ## Resolved: the dependencies
 
-Lowest: what `pyproject.toml` allows and has a wheel for that Python.
+Resolved on {day}, for systems with glibc 2.31 or newer. Lowest: what `pyproject.toml` allows and has a wheel for that
+Python.
 
 {required}
 
@@ -262,7 +314,7 @@ What does not fit:
 
 def main(what: str = "", *extras: str) -> None:
     """One of the three steps."""
-    steps: dict[str, Any] = {"resolve": resolve, "run": run, "page": dict}
+    steps: dict[str, Any] = {"resolve": resolve, "pairs": pairs, "run": run, "engines": engines, "page": dict}
     if what not in steps:
         sys.exit(__doc__)
     found = steps[what](*extras)
@@ -270,7 +322,8 @@ def main(what: str = "", *extras: str) -> None:
     if what == "page":
         PAGE.write_text(page(record))
         return
-    record[what] = {**record[what], **found}
+    record[what] = {**record.get(what, {}), **found}
+    record.setdefault("days", {})[what] = datetime.now(timezone.utc).date().isoformat()
     RECORD.write_text(json.dumps(record, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
     if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):

@@ -58,12 +58,13 @@ class Cluster:
         Args:
             systems: name, or None, and a file, a pattern or a URI each.
             output: the verb's options.
-            score: counts one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=, bootstrap=)``.
+            score: counts one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=, bootstrap=,
+                interval=)``.
         """
         from ..distributed import ray
 
         how: dict[str, Any] = {"on_bad_file": self.on_bad_file or "fail", "bootstrap": output.bootstrap or "poisson"}
-        how |= {"resamples": output.resamples, "seed": output.seed}
+        how |= {"resamples": output.resamples, "seed": output.seed, "interval": output.interval}
         with ray.connected(self.address, quiet=output.quiet):
             return unique_names([score(path, name=name, **how) for name, path in systems])
 

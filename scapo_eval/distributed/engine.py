@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..base.errors import check_choice
 from ..benchmarks.amber import AmberData, Similarity
@@ -14,8 +17,9 @@ from ..benchmarks.capscore import CaptionScores
 from ..benchmarks.chair import Synonyms
 from ..files.records import Given
 from ..matching.vocabulary import Vocabulary
+from ..results.poisson import Work, resampled_by
 from ..results.results import Resampling, Run
-from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod
 from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
@@ -36,9 +40,10 @@ class CountingEngine(ABC, Generic[Data]):
 
     Of every function: ``name`` of the system is by default the file's, the pattern's folder, or what the records are.
     ``workers`` are the tasks at a time; None: as many as there are processors for. A file that cannot be read is an
-    error that names it, or with ``on_bad_file="skip"`` omitted, counted and named. ``resamples``, ``seed`` and
-    ``bootstrap`` say how intervals are drawn: by default by the Poisson bootstrap, at any number of images; the results
-    are those of one process with the same ``bootstrap``.
+    error that names it, or with ``on_bad_file="skip"`` omitted, counted and named. ``interval`` says how intervals are
+    made; ``percentile`` ones are drawn here, by the engine's workers from 65,536 images on, as ``resamples``, ``seed``
+    and ``bootstrap`` say: by default by the Poisson bootstrap, at any number of images. The results are those of one
+    process with the same settings.
     """
 
     kind: ClassVar[type[Any]]
@@ -55,6 +60,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
         """Computes Cap. Score, Hal. and Cover Rate and CHAIR of captions.
@@ -66,7 +72,7 @@ class CountingEngine(ABC, Generic[Data]):
                 files of any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a
                 URI (``s3://bucket/captions/*.jsonl``), or several. Workers open the files, so every node must see them.
             truth: what is in the images.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: see :class:`CountingEngine`.
             reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
                 ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
 
@@ -75,7 +81,7 @@ class CountingEngine(ABC, Generic[Data]):
             ScapoError: if the engine gave up (workers killed again and again, the cluster lost).
         """
         counter = Counter.of(self._source(captions), truth, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(captions, counter, name, workers, on_bad_file, drawn)
 
     def chair(
@@ -92,6 +98,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[Skipping],
     ) -> Run:
         """Computes CHAIR_s, CHAIR_i, Recall and Len of captions; the run is that of :func:`scapo_eval.chair`.
@@ -99,7 +106,7 @@ class CountingEngine(ABC, Generic[Data]):
         Args:
             captions, truth: as for :meth:`score`.
             profile, synonyms, vocabulary: how captions are read, as for :func:`scapo_eval.chair`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: see :class:`CountingEngine`.
             reading: ``claims``, ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
 
         Raises:
@@ -107,7 +114,7 @@ class CountingEngine(ABC, Generic[Data]):
             MissingExtra: if ``opera`` is requested without NLTK (which every worker needs).
         """
         counter = Counter.of_chair(self._source(captions), truth, profile, synonyms, vocabulary, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(captions, counter, name, workers, on_bad_file, drawn)
 
     def answers(
@@ -122,6 +129,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[AnswerReading],
     ) -> Run:
         """Returns the answers to yes/no questions, of a benchmark or any others.
@@ -134,7 +142,7 @@ class CountingEngine(ABC, Generic[Data]):
                 files of any layout that the verb reads, as for :meth:`score`. A file is read by one worker.
             benchmark: name of the benchmark whose questions they answer, or ``yesno``.
             questions: question files, or records, as for :func:`scapo_eval.yesno`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: see :class:`CountingEngine`.
             reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and what its verb has
                 beside them: ``unparsed``, or HallusionBench's ``text_only``.
 
@@ -142,7 +150,7 @@ class CountingEngine(ABC, Generic[Data]):
             InputErrors, InputError, ScapoError: as for :meth:`score`.
         """
         counter = AnswerCounter.of(self._source(answers), benchmark, questions, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(answers, counter, name, workers, on_bad_file, drawn)
 
     def amber(
@@ -157,6 +165,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[AmberReading],
     ) -> Run:
         """Computes AMBER's metrics; the run is that of :func:`scapo_eval.amber`.
@@ -164,7 +173,7 @@ class CountingEngine(ABC, Generic[Data]):
         Args:
             responses: a data set with the columns ``id`` and ``response``; or files, as for :meth:`answers`.
             data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: see :class:`CountingEngine`.
             similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for
                 :func:`scapo_eval.amber`.
 
@@ -173,7 +182,7 @@ class CountingEngine(ABC, Generic[Data]):
                 :meth:`answers`).
         """
         counter = AmberCounter.of(self._source(responses), data, similarity, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(responses, counter, name, workers, on_bad_file, drawn)
 
     @abstractmethod
@@ -191,6 +200,10 @@ class CountingEngine(ABC, Generic[Data]):
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
         """Returns the summed counts of a data set of records, or of parts of files: a pyarrow Table."""
+
+    @abstractmethod
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
+        """Returns :func:`~scapo_eval.results.poisson.work` of every part, made by the engine's workers."""
 
     def _source(self, records: Data | Paths) -> str:
         return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]
@@ -213,4 +226,8 @@ class CountingEngine(ABC, Generic[Data]):
             data = self.select(records, [column for column in names if column in counter.read])
         counts = self.counts(data, counter, of_files, workers)
         name = name or (counter.source if of_files else counter.records)
-        return counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
+        run = counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
+        if resampling.interval == "percentile" and resampling.resamples:
+            with resampled_by(self.resampled):
+                run.metrics  # noqa: B018  drawn once, and kept
+        return run
