@@ -1,4 +1,4 @@
-"""Which versions fit: ``compatibility.py resolve|pairs|run|engines|page`` makes docs/compatibility.md.
+"""Compatible versions: ``compatibility.py resolve|pairs|run|engines|page`` makes docs/compatibility.md.
 
 ``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
 is installed. ``pairs`` asks it which vLLM each release of Ray brings, and whether each release of vLLM fits the extra
@@ -31,7 +31,7 @@ PLATFORM = "x86_64-manylinux_2_31"
 
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
-"""Installed for the tests: every extra without torch, spaCy or a GPU library."""
+"""Extras to install for the tests: all extras without torch, spaCy or a GPU library."""
 
 EXTRAS = (
     "", *LIGHT, "spacy", "ngrams", "hf", "torchmetrics", "train", "lora", "trl", "verl", "ms-swift", "verifiers",
@@ -51,12 +51,12 @@ TESTS = (
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The resolver's or installer's answer."""
+    """Runs uv and returns its result."""
     return subprocess.run(["uv", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
 
 
 def compiled(python: str, extras: str | None, resolution: str, *requirements: str) -> subprocess.CompletedProcess[str]:
-    """Pinned requirements of these extras (None: without this project) and of further requirements, from wheels."""
+    """Returns pinned requirements of extras (None: without this project) and further requirements, from wheels."""
     chosen = [word for extra in (extras or "").split(",") if extra for word in ("--extra", extra)]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "further.in").write_text("".join(f"{line}\n" for line in requirements))
@@ -68,12 +68,12 @@ def compiled(python: str, extras: str | None, resolution: str, *requirements: st
 
 
 def pinned(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """Package -> version of a resolver's answer."""
+    """Returns package -> version of a resolver's answer."""
     return dict(line.split("==") for line in done.stdout.split() if "==" in line)
 
 
 def pairs() -> dict[str, Any]:
-    """Pair -> release -> versions of vLLM, torch and transformers that come with it on Python 3.12, or why none fit."""
+    """Returns pair -> release -> versions that come with it on Python 3.12, or the reason why none fit."""
     found: dict[str, Any] = {}
     for pair, (oldest, wanted) in PAIRS.items():
         extras = pair.partition(" with ")[2] or None
@@ -87,7 +87,7 @@ def pairs() -> dict[str, Any]:
 
 
 def _releases(package: str, oldest: str) -> list[str]:
-    """The newest release of each minor version since the oldest one."""
+    """Returns the newest release of each minor version since the oldest one."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "index", "versions", package], capture_output=True, text=True, check=True
     ).stdout
@@ -100,20 +100,23 @@ def _releases(package: str, oldest: str) -> list[str]:
 
 
 def reason(said: str) -> str:
-    """Why nothing fits, in short: the resolver's first sentence that names a package."""
+    """Returns a short reason for a failed resolution: the resolver's first sentence that names a package."""
     text = " ".join(re.sub(r"[×╰─▶│]", " ", said).split())
     found = re.search(r"[Bb]ecause (.+?)(?:,? we can conclude|, and| and (?:only|you|scapo)|\.\s|$)", text)
     return (found[1] if found else text).partition(" (e.g.")[0][:160]
 
 
 def direct() -> set[str]:
-    """Packages that pyproject.toml names."""
+    """Returns the names of the packages in pyproject.toml."""
     text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     return set(re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[<>=]{2}', text))
 
 
 def resolve(*chosen: str) -> dict[str, Any]:
-    """The chosen extras (none: all) -> Python -> resolution -> versions of the direct dependencies, or why none fit."""
+    """Returns extra -> Python version -> resolution -> versions of the direct dependencies, or the reason of a failure.
+
+    Without arguments, all extras are resolved.
+    """
     found: dict[str, Any] = {}
     named = direct()
     for extras in chosen or (*EXTRAS, *TOGETHER):
@@ -132,7 +135,7 @@ def resolve(*chosen: str) -> dict[str, Any]:
 
 
 def run() -> dict[str, Any]:
-    """Resolution -> how the tests went, for the Python that runs this."""
+    """Returns resolution -> test results, for the current Python version."""
     python = ".".join(platform.python_version_tuple()[:2])
     found: dict[str, Any] = {}
     for name, resolution in RESOLUTIONS.items():
@@ -161,13 +164,13 @@ def run() -> dict[str, Any]:
 
 
 def engines(table: str) -> dict[str, Any]:
-    """What ``bash .ci/engines vllm`` measured, by release of vLLM."""
+    """Returns what ``bash .ci/engines vllm`` measured, by release of vLLM."""
     measured = json.loads(Path(table).read_text())
     return {measured["vllm"]: measured}
 
 
 def measured(record: dict[str, Any]) -> str:
-    """Rows of family and release."""
+    """Returns a table of families and releases."""
     rows = [
         ["family", "vLLM", "torch", "transformers", "day", "greedy", "before", "after", "export", "adapters", "sync"]
     ]
@@ -181,7 +184,7 @@ def measured(record: dict[str, Any]) -> str:
 
 
 def paired(record: dict[str, Any]) -> str:
-    """Rows of Ray's and vLLM's releases."""
+    """Returns a table of the releases of Ray and vLLM."""
     found = record.get("pairs", {})
     rows = [["release", "vLLM", "torch", "transformers", "with `[train]`"]]
     for pair in ("ray", "vllm"):
@@ -197,18 +200,18 @@ def paired(record: dict[str, Any]) -> str:
 
 
 def versions(answer: dict[str, Any], names: list[str]) -> list[str]:
-    """A cell for each package."""
+    """Returns a table cell for each package."""
     return [answer.get("versions", {}).get(name, "") for name in names]
 
 
 def table(rows: list[list[str]]) -> str:
-    """Markdown; the first row is the head."""
+    """Returns a Markdown table whose first row is the header."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
 def page(record: dict[str, Any]) -> str:
-    """docs/compatibility.md."""
+    """Returns the text of docs/compatibility.md."""
     base = record["resolve"][""]
     names = sorted({name for python in base.values() for name in python["newest"].get("versions", {})})
     required = [["Python", "", *names]]
@@ -262,18 +265,20 @@ def _resolved(extra: str, answers: dict[str, Any]) -> str:
 
 TEXT = """# Compatibility
 
-Written by `benchmarks/compatibility.py`. *Resolved* means that a resolver (uv) found wheels for Linux on x86-64 that
-fit together, and nothing more; *run* means that they were installed and tests passed.
+This page lists the versions of Python and of the dependencies with which scapo was tested. It is generated by
+`benchmarks/compatibility.py`. *Resolved* only means that a resolver (uv) found compatible wheels for Linux on x86-64.
+*Run* means that these wheels were installed and that the tests passed.
 
 ## Run
 
-{files} test files (files and formats, oracle, scoring, statistics, results, tables, vocabulary tools, the report, the
-package, the command line), with the extras {light}:
+The following results are from {files} test files (files and formats, oracle, scoring, statistics, results, tables,
+vocabulary tools, the report, the package, the command line), with the extras {light}:
 
 {ran}
 
-The rows are of the days on which they were run, and the tests grow; what is skipped needs another Python or package.
-The whole test suite, training included, runs in CI on the newest versions under one Python.
+The number of tests differs between rows, because the rows were run on different days. Skipped tests need another
+version of Python or another package. The whole test suite, including training, is run in CI with the newest versions
+and one version of Python.
 
 ## vLLM, run
 
@@ -298,22 +303,22 @@ Python.
 
 ## Resolved: the extras
 
-Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` and `ray-llm` bring
-their own torch. `[trl]` is for Python 3.11 and newer. pyspark is published as source only: for `[spark]` it alone is
-built, as pip does.
+Each extra was resolved with its lowest and its newest versions. The version pins of `trl` and `verl` are
+incompatible, and `vllm` and `ray-llm` require their own version of torch. `[trl]` needs Python 3.11 or later. pyspark
+is published only as source, so for `[spark]`, it is built, as pip does.
 
 {extras}
 
 {chosen}
 
-What does not fit:
+The following combinations cannot be resolved:
 
 {failures}
 """
 
 
 def main(what: str = "", *extras: str) -> None:
-    """One of the three steps."""
+    """Runs one of the steps."""
     steps: dict[str, Any] = {"resolve": resolve, "pairs": pairs, "run": run, "engines": engines, "page": dict}
     if what not in steps:
         sys.exit(__doc__)

@@ -1,9 +1,9 @@
-"""How often the uses of mentions are read wrongly in hard responses (benchmarks/gold/README.md, "Hard responses").
+"""Errors in the uses of mentions in hard responses (benchmarks/gold/README.md, "Hard responses").
 
-    python benchmarks/readings.py                 # the 60 with which the rules were made
-    python benchmarks/readings.py --held-out      # 60 later ones
+    python benchmarks/readings.py                 # the 60 responses that the rules were made with
+    python benchmarks/readings.py --held-out      # 60 later responses
 
-Prints the share of the marked mentions that are read wrongly, and each of them.
+Prints the share of annotated mentions with a wrong use, and lists them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _MARK = re.compile(r"\[\[([^\[\]|]*)(?:\|(\w+)(?::([^\]]*))?)?\]\]")
 
 
 class Marked(NamedTuple):
-    """A marked mention: its span in the text, its use (``none``: no mention of such a label), its label if said."""
+    """Annotated mention: its span in the text, its use (``none`` for no mention of such a label), and its label if
+    specified.
+    """
 
     start: int
     end: int
@@ -33,7 +35,7 @@ class Marked(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """A mention that is read wrongly: its text, the mark, and how it is read."""
+    """Mention with a wrong use: its text, the annotation, and the use according to the rules."""
 
     text: str
     marked: Marked
@@ -41,7 +43,7 @@ class Wrong(NamedTuple):
 
 
 def read_hard(path: Path = GOLD) -> Iterator[tuple[str, list[Marked]]]:
-    """Each response with its marks."""
+    """Yields each response with its annotations."""
     for line in path.read_text().splitlines():
         source = json.loads(line)["marked"]
         text, marks, end = "", list[Marked](), 0
@@ -54,12 +56,12 @@ def read_hard(path: Path = GOLD) -> Iterator[tuple[str, list[Marked]]]:
 
 
 def kind(use: str) -> str:
-    """Which of four a use is: counts, hedged, left out by ``visual``, or no mention."""
+    """Returns the category of a use: counts, hedged, omitted by ``visual``, or no mention."""
     return use if use in ("claim", "hedged", "none") else "left out"
 
 
 def read_as(mark: Marked, mentions: list[Mention]) -> str:
-    """How a marked mention is read."""
+    """Returns the use of an annotated mention according to the rules."""
     for mention in mentions:
         overlaps = mention.start < mark.end and mark.start < mention.end
         if overlaps and mark.label in (None, mention.label):
@@ -68,7 +70,7 @@ def read_as(mark: Marked, mentions: list[Mention]) -> str:
 
 
 def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
-    """Returns how many mentions are marked, and those that are read wrongly."""
+    """Returns the number of annotated mentions, and those with a wrong use."""
     matcher, n, wrong = AliasMatcher(Vocabulary.load("coco80")), 0, list[Wrong]()
     for text, marks in read_hard(path):
         mentions = matcher.find(text)

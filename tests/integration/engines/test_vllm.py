@@ -1,4 +1,6 @@
-"""The engines with vLLM itself, offline and as a server: ``bash .ci/engines vllm``, on a CPU; else it is skipped."""
+"""The engines with vLLM itself, offline and as a server (``bash .ci/engines vllm``, on a CPU). Otherwise, they are
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ SCHEMA = {
 
 
 def completed(engine: Any, requests: list[Request]) -> list[Completion]:
-    """Completions in the order of their requests."""
+    """Returns the completions in the order of their requests."""
     found: dict[int, Completion] = {}
     engine.run(requests, lambda request, completion: found.__setitem__(id(request), completion))
     return [found[id(request)] for request in requests]
@@ -68,7 +70,7 @@ def make_sure(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def place(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models of words, of bytes, and one that says yes or no; pictures."""
+    """Returns models with word and byte tokens, a model that says yes or no, and pictures."""
     root = tmp_path_factory.mktemp("vllm")
     tiny.build(root / "words")
     tiny.build(root / "bytes", "qwen3_vl", byte_level=True)
@@ -225,7 +227,7 @@ def test_damaged_weights_are_one_line(place: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def server(place: Path, tmp_path: Path) -> Iterator[Callable[[], tuple[str, subprocess.Popen[bytes]]]]:
-    """Starts vLLM's OpenAI server, on the same port each time; returns its address at once, and the process."""
+    """Starts vLLM's OpenAI server, always on the same port, and returns its address immediately, and the process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
