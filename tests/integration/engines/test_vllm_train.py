@@ -174,6 +174,8 @@ def test_the_engine_has_the_policys_weights_before_and_after_an_update(
 @pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
 def test_two_ranks(lab: Any, size: int) -> None:
     out = lab.folder / "out.json"
+    for left in Path("/dev/shm").glob("-tp:*-cpushm_*"):  # vLLM leaves its memory behind, and refuses a name in use
+        left.unlink()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*launcher, str(RANKS), str(out), str(lab.config), str(size)], capture_output=True, text=True, timeout=1200
