@@ -1,9 +1,11 @@
-"""Compatible versions: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
+"""Compatible versions: ``compatibility.py resolve|pairs|run|engines|page`` makes docs/compatibility.md.
 
-``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels for every Python version and extra,
-without installing them. ``run`` installs the lowest and the newest versions for the current Python version, each into a
-new environment, and runs the tests below. Both steps need ``uv`` and the package index, and write their results to
-compatibility.json in this folder. ``page`` writes the page from this file.
+``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
+is installed. ``pairs`` asks it which vLLM each release of Ray brings, and whether each release of vLLM fits the extra
+``train``. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
+environment, and runs the tests below. All need ``uv`` and the package index, and note what they found in
+compatibility.json beside this file, with the day. ``engines TABLE.json`` takes over what ``bash .ci/engines vllm``
+measured. ``page`` writes the page of it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +26,21 @@ RECORD = Path(__file__).with_suffix(".json")
 PAGE = CHECKOUT / "docs" / "compatibility.md"
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PLATFORM = "x86_64-manylinux_2_31"
+"""Debian 11, Ubuntu 20.04 and newer; for older systems a dependency of vLLM has no wheels since vLLM 0.22."""
+
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
 """Extras to install for the tests: all extras without torch, spaCy or a GPU library."""
 
 EXTRAS = (
-    "", *LIGHT, "spacy", "hf", "torchmetrics", "train", "lora", "trl", "verl", "vllm", "ray", "ray-llm", "spark",
-    "docs",
+    "", *LIGHT, "spacy", "ngrams", "hf", "torchmetrics", "train", "lora", "trl", "verl", "ms-swift", "verifiers",
+    "tinker", "vllm", "ray", "ray-llm", "spark", "docs",
 )  # fmt: skip
 SOURCE_ONLY = "pyspark"
-"""Package without wheels, which is built during resolution. All other packages are wheels."""
+"""Published without wheels: built while it is resolved; everything else comes as wheels."""
+PAIRS = {"ray": ("2.55", "ray[llm]=={}"), "vllm": ("0.20", "vllm=={}"), "vllm with train": ("0.20", "vllm=={}")}
+"""Name of a pair's first package -> its oldest release, and what is resolved of each newer one."""
 TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
 TESTS = (
     "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
@@ -47,14 +55,48 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["uv", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
 
 
-def compiled(python: str, extras: str, resolution: str) -> subprocess.CompletedProcess[str]:
-    """Returns pinned requirements, from wheels."""
-    chosen = [word for extra in extras.split(",") if extra for word in ("--extra", extra)]
-    return uv(
-        "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--no-binary", SOURCE_ONLY,
-        "--python-version", python,
-        "--python-platform", "x86_64-manylinux_2_28", "--resolution", resolution, *chosen, "pyproject.toml",
-    )  # fmt: skip
+def compiled(python: str, extras: str | None, resolution: str, *requirements: str) -> subprocess.CompletedProcess[str]:
+    """Returns pinned requirements of extras (None: without this project) and further requirements, from wheels."""
+    chosen = [word for extra in (extras or "").split(",") if extra for word in ("--extra", extra)]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "further.in").write_text("".join(f"{line}\n" for line in requirements))
+        return uv(
+            "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--no-binary",
+            SOURCE_ONLY, "--python-version", python, "--python-platform", PLATFORM, "--resolution", resolution,
+            *chosen, *([] if extras is None else ["pyproject.toml"]), f"{folder}/further.in",
+        )  # fmt: skip
+
+
+def pinned(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Returns package -> version of a resolver's answer."""
+    return dict(line.split("==") for line in done.stdout.split() if "==" in line)
+
+
+def pairs() -> dict[str, Any]:
+    """Returns pair -> release -> versions that come with it on Python 3.12, or the reason why none fit."""
+    found: dict[str, Any] = {}
+    for pair, (oldest, wanted) in PAIRS.items():
+        extras = pair.partition(" with ")[2] or None
+        for release in _releases(pair.split()[0], oldest):
+            done = compiled("3.12", extras, "highest", wanted.format(release))
+            pins = pinned(done)
+            answer = {name: pins[name] for name in ("vllm", "torch", "transformers") if name in pins}
+            found.setdefault(pair, {})[release] = {"fails": reason(done.stderr)} if done.returncode else answer
+            print(f"{pair} {release}: {found[pair][release]}", flush=True)
+    return found
+
+
+def _releases(package: str, oldest: str) -> list[str]:
+    """Returns the newest release of each minor version since the oldest one."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "index", "versions", package], capture_output=True, text=True, check=True
+    ).stdout
+    numbers = [tuple(map(int, text.split("."))) for text in re.findall(r" (\d+\.\d+\.\d+)(?=,|\s)", listed)]
+    newest: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for number in numbers:
+        newest[number[:2]] = max(number, newest.get(number[:2], number))
+    least = tuple(map(int, oldest.split(".")))
+    return [".".join(map(str, number)) for minor, number in sorted(newest.items()) if minor >= least]
 
 
 def reason(said: str) -> str:
@@ -81,7 +123,7 @@ def resolve(*chosen: str) -> dict[str, Any]:
         for python in PYTHONS:
             for name, resolution in RESOLUTIONS.items():
                 done = compiled(python, extras, resolution)
-                pins = dict(line.split("==") for line in done.stdout.split() if "==" in line)
+                pins = pinned(done)
                 answer = (
                     {"versions": {k: v for k, v in pins.items() if k in named}}
                     if not done.returncode
@@ -121,6 +163,42 @@ def run() -> dict[str, Any]:
     return {python: found}
 
 
+def engines(table: str) -> dict[str, Any]:
+    """Returns what ``bash .ci/engines vllm`` measured, by release of vLLM."""
+    measured = json.loads(Path(table).read_text())
+    return {measured["vllm"]: measured}
+
+
+def measured(record: dict[str, Any]) -> str:
+    """Returns a table of families and releases."""
+    rows = [
+        ["family", "vLLM", "torch", "transformers", "day", "greedy", "before", "after", "export", "adapters", "sync"]
+    ]
+    for release, run_of in record.get("engines", {}).items():
+        for each in run_of["families"]:
+            gaps = [f"{each[name]:.1e}" for name in ("before", "after", "export", "adapters")]
+            same, sync = f"{each['greedy_equal']:.0%}", f"{each['sync_seconds']:.2f} s"
+            releases = [release, *(run_of[name] for name in ("torch", "transformers", "day"))]
+            rows.append([f"`{each['family']}`", *releases, same, *gaps, sync])
+    return table(rows)
+
+
+def paired(record: dict[str, Any]) -> str:
+    """Returns a table of the releases of Ray and vLLM."""
+    found = record.get("pairs", {})
+    rows = [["release", "vLLM", "torch", "transformers", "with `[train]`"]]
+    for pair in ("ray", "vllm"):
+        for release, answer in found.get(pair, {}).items():
+            cells = [answer.get(name, "") for name in ("vllm", "torch", "transformers")]
+            with_train = found["vllm with train"].get(release, {}) if pair == "vllm" else {}
+            fits = (
+                "" if pair == "ray" else "no" if "fails" in with_train else f"transformers {with_train['transformers']}"
+            )
+            name = {"ray": "Ray", "vllm": "vLLM"}[pair]
+            rows.append([f"{name} {release}", *(["does not fit", "", ""] if "fails" in answer else cells), fits])
+    return table(rows)
+
+
 def versions(answer: dict[str, Any], names: list[str]) -> list[str]:
     """Returns a table cell for each package."""
     return [answer.get("versions", {}).get(name, "") for name in names]
@@ -151,15 +229,13 @@ def page(record: dict[str, Any]) -> str:
     chosen = [["extras, Python 3.12", "", *heavy]]
     for name in ("hf", "train", "vllm", "train,vllm", "ray", "ray-llm", "trl", "verl"):
         chosen += [[f"`[{name}]`", k, *versions(v, heavy)] for k, v in record["resolve"][name]["3.12"].items()]
-    failures = sorted(
-        {
-            f"- `[{name}]`, Python {python}, {which}: {answer['fails']}"
-            for name, answers in record["resolve"].items()
-            for python, both in answers.items()
-            for which, answer in both.items()
-            if "fails" in answer
-        }
-    )
+    why: dict[tuple[str, str], list[str]] = {}
+    for name, answers in record["resolve"].items():
+        for python, both in answers.items():
+            for answer in both.values():
+                if "fails" in answer:
+                    why.setdefault((name, answer["fails"]), []).append(python)
+    failures = sorted(f"- `[{k}]`, Python {', '.join(sorted(set(v), key=v.index))}: {r}" for (k, r), v in why.items())
     return TEXT.format(
         required=table(required),
         ran=table(ran),
@@ -168,6 +244,9 @@ def page(record: dict[str, Any]) -> str:
         failures="\n".join(failures) or "None.",
         light=", ".join(f"`{name}`" for name in LIGHT),
         files=len(TESTS),
+        measured=measured(record),
+        paired=paired(record),
+        day=record.get("days", {}).get("resolve", "an earlier day"),
     )
 
 
@@ -201,9 +280,24 @@ The number of tests differs between rows, because the rows were run on different
 version of Python or another package. The whole test suite, including training, is run in CI with the newest versions
 and one version of Python.
 
+## vLLM, run
+
+`bash .ci/engines vllm` runs vLLM itself on a CPU, in float32, with a tiny model of each family: the share of greedy
+responses that equal the trainer's, the largest difference of log-probabilities in nats (before and after an update, as
+an export, with adapters), and the seconds of a synchronization. The limit is 1e-4.
+
+{measured}
+
+## Ray, vLLM and training, resolved
+
+What comes with each release (Python 3.12), and whether a release of vLLM fits the extra `train`:
+
+{paired}
+
 ## Resolved: the dependencies
 
-The lowest version is the oldest one that `pyproject.toml` allows and that has a wheel for that Python.
+Resolved on {day}, for systems with glibc 2.31 or newer. Lowest: what `pyproject.toml` allows and has a wheel for that
+Python.
 
 {required}
 
@@ -224,8 +318,8 @@ The following combinations cannot be resolved:
 
 
 def main(what: str = "", *extras: str) -> None:
-    """Runs one of the three steps."""
-    steps: dict[str, Any] = {"resolve": resolve, "run": run, "page": dict}
+    """Runs one of the steps."""
+    steps: dict[str, Any] = {"resolve": resolve, "pairs": pairs, "run": run, "engines": engines, "page": dict}
     if what not in steps:
         sys.exit(__doc__)
     found = steps[what](*extras)
@@ -233,7 +327,8 @@ def main(what: str = "", *extras: str) -> None:
     if what == "page":
         PAGE.write_text(page(record))
         return
-    record[what] = {**record[what], **found}
+    record[what] = {**record.get(what, {}), **found}
+    record.setdefault("days", {})[what] = datetime.now(timezone.utc).date().isoformat()
     RECORD.write_text(json.dumps(record, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
     if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):

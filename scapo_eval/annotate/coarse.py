@@ -44,7 +44,7 @@ def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabul
 
 
 def prompts_for(
-    vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None
+    vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None, *, one_word: bool = False
 ) -> list[LabelPrompt]:
     """Returns prompts that together cover all labels.
 
@@ -52,15 +52,17 @@ def prompts_for(
         vocabulary: Labels to ask about, in order.
         labels_per_call: Number of labels per prompt.
         template: Custom template. None selects the shipped template.
+        one_word: True to ask for the word yes or no, whose probability is kept.
 
     Raises:
-        InputError: If the template does not name its labels, or requests a single answer for several labels.
+        InputError: If the template does not name its labels, or requests a single answer for several labels. Also
+            raised if ``one_word`` is true and the template requests several answers or JSON.
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)
     prompts = []
     while group := list(islice(labels, labels_per_call)):
-        prompts.append(template.prompt("coarse", group, vocabulary))
+        prompts.append(template.prompt("coarse", group, vocabulary, one_word=one_word))
     return prompts
 
 

@@ -18,7 +18,7 @@ from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, read_json
 from ..inference.runner import now
 from ..truths.oracle import PresenceOracle
-from .passes import PASSES, UNREAD
+from .passes import PASSES, PRESENT_FROM, UNREAD
 from .qc.summary import read_summary, summarize, summary_path
 from .qc.summary_tables import labels_table, overall_table, rounds_table
 from .store import Store
@@ -28,7 +28,13 @@ FORMATS = (".npz", ".parquet")
 
 
 def finalize(
-    store: Store, output: str, *, allow_unknown: bool = False, license: str = "", note: str = ""
+    store: Store,
+    output: str,
+    *,
+    allow_unknown: bool = False,
+    license: str = "",
+    note: str = "",
+    thresholds: tuple[float, float] = (PRESENT_FROM, PRESENT_FROM),
 ) -> dict[str, Any]:
     """Writes the matrix, ``OUTPUT.card.json`` and ``OUTPUT.card.md``.
 
@@ -40,6 +46,8 @@ def finalize(
         allow_unknown: True to write cells without a verdict as unknown (-1) instead of raising an error.
         license: License of the matrix. The images keep their own licenses.
         note: Sentence for the card.
+        thresholds: For cells with a probability: the label is absent below the first value of P(yes), present from the
+            second, and unknown between. The probabilities are written beside the matrix.
 
     Returns:
         The content of the card.
@@ -55,11 +63,13 @@ def finalize(
         raise InputError("every image is excluded", path=str(store.folder))
     if not allow_unknown:
         _refuse_open(store)
-    matrix, ids = store.matrix[rows], [store.image_ids[row] for row in rows.tolist()]
+    ids = [store.image_ids[row] for row in rows.tolist()]
+    probabilities = store.probabilities[rows]
     oracle = PresenceOracle.from_matrix(
-        matrix, ids, store.labels, vocabulary_fingerprint=store.vocabulary.fingerprint, source=output
-    )
-    card = _card(store, oracle, output, license, note)
+        store.matrix[rows], ids, store.labels, vocabulary_fingerprint=store.vocabulary.fingerprint, source=output,
+        probabilities=None if np.isnan(probabilities).all() else probabilities,
+    ).decided(*thresholds)  # fmt: skip
+    card = _card(store, oracle, output, license, note, thresholds)
     with decoding("card: pool.json of the run", store.folder / "pool.json"):
         text = markdown(card)
     oracle.save(output)
@@ -116,9 +126,11 @@ def _what_is_open(store: Store, cells: int, never: int) -> str:
     )
 
 
-def _card(store: Store, oracle: PresenceOracle, output: str, license: str, note: str) -> dict[str, Any]:
+def _card(
+    store: Store, oracle: PresenceOracle, output: str, license: str, note: str, thresholds: tuple[float, float]
+) -> dict[str, Any]:
     rows = np.flatnonzero(store.included)
-    matrix, sources = store.matrix[rows], store.provenance_ids[rows]
+    matrix, sources = oracle.matrix(), store.provenance_ids[rows]
     cells = Counter({k: int(n) for k, n in zip(*np.unique(sources, return_counts=True), strict=True) if k >= 0})
     by_kind: Counter[str] = Counter()
     by_judge: Counter[str] = Counter()
@@ -167,6 +179,7 @@ def _card(store: Store, oracle: PresenceOracle, output: str, license: str, note:
             "by_kind": dict(by_kind),
             "by_round": dict(sorted(by_round.items())),
         },
+        "probabilities": _probabilities(oracle, thresholds),
         "label_frequency": dict(zip(store.labels, frequency.tolist(), strict=True)),
         "judges": dict(by_judge.most_common()),
         "people": dict(by_person.most_common()),
@@ -175,6 +188,21 @@ def _card(store: Store, oracle: PresenceOracle, output: str, license: str, note:
         ],
         "passes": store.lines(PASSES),
         "quality_control": _quality_now(store),
+    }
+
+
+def _probabilities(oracle: PresenceOracle, thresholds: tuple[float, float]) -> dict[str, Any] | None:
+    """Returns thresholds and distribution of the cells with a probability, or None if there are none."""
+    if oracle.probabilities is None:
+        return None
+    p = oracle.probabilities[~np.isnan(oracle.probabilities)].astype(np.float64)
+    return {
+        "cells": len(p),
+        "absent_below": thresholds[0],
+        "present_from": thresholds[1],
+        "between": int(((p >= thresholds[0]) & (p < thresholds[1])).sum()),
+        "by_tenth": np.histogram(p, bins=10, range=(0, 1))[0].tolist(),
+        "errors_if_calibrated": float(np.minimum(p, 1 - p).sum()),
     }
 
 
@@ -216,6 +244,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         "",
         "The texts are in the JSON card.",
         "",
+        *_probabilities_section(card.get("probabilities")),
         "## Quality control",
         "",
         *_quality(card["quality_control"]),
@@ -260,6 +289,21 @@ def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         if prompt["kind"] != "coarse":
             rows.append([prompt["prompt"], prompt["kind"], ", ".join(prompt["labels"]), f"{prompt['cells']:,}"])
     return rows
+
+
+def _probabilities_section(said: Any) -> list[str]:
+    if not isinstance(said, dict):
+        return []
+    shares = [[f"{k / 10:.1f} to {(k + 1) / 10:.1f}", f"{n:,}"] for k, n in enumerate(said["by_tenth"])]
+    return [
+        "## Probabilities",
+        "",
+        f"{said['cells']:,} cells were judged by the probability of yes: absent below {said['absent_below']:g}, "
+        f"present from {said['present_from']:g}, {said['between']:,} between these written as unknown.",
+        "",
+        *_table(("P(yes)", "cells"), shares),
+        "",
+    ]
 
 
 def _quality(summary: Any) -> list[str]:

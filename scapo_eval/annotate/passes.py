@@ -8,6 +8,7 @@ unanswered calls are repeated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -17,12 +18,12 @@ import numpy as np
 
 from ..base.hashes import digest
 from ..base.verdicts import PRESENT, UNKNOWN
-from ..engines import Completion, Engine, Sampling
+from ..engines import Completion, Engine, Request, Sampling
 from ..engines import images as picture_files
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..inference.journal import Journal
-from ..inference.judge import ask_until_read
+from ..inference.judge import ask_for_probabilities, ask_until_read
 from ..inference.runner import Session, now, run_card
 from .prompts import LabelPrompt
 from .store import CellProvenance, PassKind, Store
@@ -30,6 +31,9 @@ from .store import CellProvenance, PassKind, Store
 JOURNAL = "answers.journal"
 UNREAD = "unread.jsonl"
 PASSES = "passes.jsonl"
+
+PRESENT_FROM = 0.5
+"""P(yes) from which a label is present, until ``finalize`` chooses another threshold."""
 
 FIRST_BLOCK, BLOCK = 64, 8192
 """Number of calls in the first block, which yields the first forecast, and in every later block (or an engine's chunk).
@@ -174,7 +178,7 @@ def run_pass(
                 kept[call.prompt.id] = call.prompt
                 store.keep_prompt(call.prompt.id, call.prompt.document())
         wanted = [call.prompt.request(store.paths[call.row], sampling) for call in fit]
-        answers = ask_until_read(session, wanted, [call.prompt.read for call in fit])
+        answers = _answers(session, fit, wanted)
         for call, (verdicts, completion) in zip(fit, answers, strict=True):
             session.tally.add(completion)
             if verdicts is None:
@@ -215,6 +219,16 @@ def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome)
     return loads[row]
 
 
+def _answers(
+    session: Session, calls: Sequence[Call], wanted: Sequence[Request]
+) -> list[tuple[tuple[int, ...] | None, Completion]]:
+    """Returns the verdicts of each call, or None for an unreadable answer, and its completion."""
+    if not calls or not calls[0].prompt.choices:
+        return ask_until_read(session, wanted, [call.prompt.read for call in calls])
+    asked = ask_for_probabilities(session, wanted)
+    return [(None if p is None else (int(p >= PRESENT_FROM),), completion) for p, completion in asked]
+
+
 def _write(
     store: Store,
     calls: Sequence[Call],
@@ -225,16 +239,18 @@ def _write(
     outcome: PassOutcome,
 ) -> None:
     """Stores the verdicts of a block, prompt by prompt, except verdicts that a cell already has from an equal call."""
-    cells: dict[tuple[PassKind, str], list[tuple[int, int, int]]] = {}
+    cells: dict[tuple[PassKind, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)
         if completion.error is not None:
             continue
         judged = verdicts or (UNKNOWN,) * len(call.columns)
+        p = math.nan if completion.probability is None else completion.probability
         of_prompt = cells.setdefault((call.prompt.kind, call.prompt.id), [])
-        of_prompt += ((call.row, column, verdict) for column, verdict in zip(call.columns, judged, strict=True))
+        of_prompt += ((call.row, column, verdict, p) for column, verdict in zip(call.columns, judged, strict=True))
     for (kind, prompt), of_prompt in cells.items():
-        row, column, verdict = np.array(of_prompt, dtype=np.int64).T
+        row, column, verdict = np.array([cell[:3] for cell in of_prompt], dtype=np.int64).T
+        p_yes = np.array([cell[3] for cell in of_prompt])
         before = store.matrix[row, column]
         new = CellProvenance(kind, prompt, judge, round, reason)
         # a person's verdict stays; a coarse one is the first or replaces an unreadable coarse one
@@ -245,7 +261,7 @@ def _write(
         free &= (store.provenance_ids[row, column] != store.id_of(new)) | (before != verdict)
         free &= (before == UNKNOWN) | (kind != "coarse")
         row, column, verdict, before = row[free], column[free], verdict[free], before[free]
-        store.write(row, column, verdict, new)
+        store.write(row, column, verdict, new, None if np.isnan(p_yes).all() else p_yes[free])
         outcome.present += int((verdict == PRESENT).sum())
         outcome.changed += int(((verdict != before) & (before != UNKNOWN) & (verdict != UNKNOWN)).sum())
 

@@ -3,7 +3,7 @@
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
 contains the prompts that the paper prints, verbatim. A user's file can replace any template. The file may contain the
 sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``,
-``{definitions}`` and ``{answer}``.
+``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..base.hashes import digest
-from ..engines import Request, Sampling, Turn
+from ..engines import ONE_TOKEN, YES_NO, Request, Sampling, Turn
 from ..files.files import read_text
 from ..inference.judge_prompts import fill
 from ..matching.vocabulary import Vocabulary
@@ -40,6 +40,15 @@ _WRAPPED = re.compile(
     r"\s*(?:<think>.*?</think>\s*)?(?:```(?:json)?\s*\n(?P<fenced>.*?)\n?\s*```|(?P<plain>.*?))\s*\Z", re.S
 )
 _WORDS = {"supported": 1, "unsupported": 0, "unsure": 0}  # unsure is unsupported: the protocol's own rule
+_FORMS = {
+    False: (
+        "You answer with one JSON object and nothing else: no explanation, no markdown.",
+        'Answer with exactly one of these two lines:\n{"present": true}\n{"present": false}',
+    ),
+    True: ("You answer with one word, yes or no.", "Is it present? Answer with one word: yes or no."),
+}
+"""Whether the answer is one word -> how it should look, for the system turn and the user turn."""
+
 _VERDICT_KEYS = frozenset({"present", "verification"})
 
 
@@ -95,12 +104,22 @@ class Template:
             raise InputError("the prompt is empty (no text for the user's turn)", path=source or None)
         return cls(name, parts.get("SYSTEM", ""), parts["USER"], source)
 
-    def prompt(self, kind: PassKind, labels: Sequence[str], vocabulary: Vocabulary) -> LabelPrompt:
+    def prompt(
+        self, kind: PassKind, labels: Sequence[str], vocabulary: Vocabulary, *, one_word: bool = False
+    ) -> LabelPrompt:
         """Fills in the template for labels of a vocabulary.
 
+        Args:
+            kind: Kind of the question.
+            labels: Labels in the question.
+            vocabulary: Vocabulary with their definitions.
+            one_word: True to ask for the word yes or no, whose probability is kept, instead of JSON.
+
         Raises:
-            InputError: If the text does not name one of the labels.
+            InputError: If the text does not name one of the labels, or asks for several verdicts or JSON although
+                ``one_word`` is true.
         """
+        form, verdict = _FORMS[one_word]
         described = [label_text(label, vocabulary) for label in labels]
         definitions = "\n".join(f"{k}. {entry.label}: {entry.both}" for k, entry in enumerate(described, 1))
         answer = "{" + ", ".join(f"{json.dumps(label)}: true or false" for label in labels) + "}"
@@ -112,12 +131,17 @@ class Template:
             "definitions": definitions,
             "answer": answer,
             "hints": "".join(f"{line}\n" for line in hints),
+            "form": form,
+            "verdict": verdict,
         }
         user = fill(self.user, fields)
         if silent := [label for label in labels if label.casefold() not in user.casefold()]:
             reason = f"the prompt never names the label '{silent[0]}' (write it, or {{object}} in its place)"
             raise InputError(reason, path=self.source or self.name)
-        return LabelPrompt(self.name, kind, tuple(labels), fill(self.system, fields), user)
+        if one_word and (len(labels) > 1 or '{"' in user or not {"yes", "no"} <= set(re.findall(r"\w+", user.lower()))):
+            reason = "a probability needs a prompt about one label that asks for one word, yes or no ({verdict})"
+            raise InputError(reason, path=self.source or self.name)
+        return LabelPrompt(self.name, kind, tuple(labels), fill(self.system, fields), user, YES_NO if one_word else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +196,7 @@ class LabelPrompt:
         labels: Labels in the question, in the order of the verdicts.
         system: Text of the system turn. The value is empty for no system turn.
         user: Text of the user turn.
+        choices: The words yes and no, if the prompt asks for one of them. Otherwise, the value is empty.
     """
 
     name: str
@@ -179,11 +204,13 @@ class LabelPrompt:
     labels: tuple[str, ...]
     system: str
     user: str
+    choices: tuple[str, ...] = ()
 
     @cached_property
     def id(self) -> str:
         """The text ``name@hash``. The hash covers the entire request except the image."""
-        return f"{self.name}@{digest([self.system, self.user, json.dumps(self.schema, sort_keys=True)])}"
+        form = self.choices or self.schema
+        return f"{self.name}@{digest([self.system, self.user, json.dumps(form, sort_keys=True)])}"
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -205,7 +232,10 @@ class LabelPrompt:
 
     def request(self, image: str, sampling: Sampling) -> Request:
         """Returns the request about one image file."""
-        return Request((*self._before, Turn("user", self.user, (image,))), sampling, self.schema)
+        turns = (*self._before, Turn("user", self.user, (image,)))
+        if self.choices:
+            return Request(turns, ONE_TOKEN, choices=self.choices)
+        return Request(turns, sampling, self.schema)
 
     def read(self, text: str) -> tuple[int, ...] | None:
         """Returns the verdicts (1 or 0) on all labels in order, or None if the answer is malformed."""
@@ -215,7 +245,7 @@ class LabelPrompt:
         """Returns the prompt's record in ``prompts.jsonl`` of a run."""
         return {
             "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
-            "user": self.user, "schema": self.schema,
+            "user": self.user, **({"choices": list(self.choices)} if self.choices else {"schema": self.schema}),
         }  # fmt: skip
 
 

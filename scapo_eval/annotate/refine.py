@@ -47,6 +47,7 @@ def prompts_for(
     own: Mapping[str, str],
     groups: Mapping[tuple[str, ...], str | None],
     published: bool = False,
+    one_word: bool = False,
 ) -> list[LabelPrompt]:
     """Returns the prompts of a refinement.
 
@@ -56,6 +57,7 @@ def prompts_for(
         own: Label -> file with a custom prompt.
         groups: Labels to ask about together -> file with a custom prompt. None selects the general joint template.
         published: True to replace the general templates by the paper's prompts.
+        one_word: True to ask for the word yes or no, whose probability is kept. Joint prompts are refused.
 
     Raises:
         InputError: If a label is unknown or occurs in two prompts, a prompt file is empty, or the paper prints no
@@ -72,12 +74,12 @@ def prompts_for(
     prompts = []
     for label in wanted:
         template = Template.read(own[label], "label") if label in own else _general("label", [label], published)
-        prompts.append(template.prompt("label", [label], vocabulary))
+        prompts.append(template.prompt("label", [label], vocabulary, one_word=one_word))
     for group, path in groups.items():
         if len(group) < 2:
             raise InputError(f"a joint prompt needs at least two labels, got '{group[0]}'")
         template = Template.read(path, "joint") if path else _general("joint", group, published)
-        prompts.append(template.prompt("joint", group, vocabulary))
+        prompts.append(template.prompt("joint", group, vocabulary, one_word=one_word))
     return prompts
 
 

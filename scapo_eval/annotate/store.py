@@ -10,6 +10,7 @@ available, and a partial record at the end is removed.
 | ``vocabulary.json`` | copy of the vocabulary, so that the run does not depend on the user's file |
 | ``images.jsonl`` | image id, name and path, in row order |
 | ``excluded.jsonl`` | images that cannot be loaded, with the reason; a null reason includes the image again |
+| ``probabilities.log`` | P(present) of the verdicts by probability, 14 bytes each; other verdicts have none |
 | ``sources.jsonl`` | provenances: judge or person, prompt, and reason; verdicts refer to its lines |
 | ``prompts.jsonl`` | text of every prompt, under the id that provenances refer to |
 """
@@ -48,6 +49,8 @@ COMPACT_FROM = 1 << 16
 """Number of verdicts in the log from which closing the run merges the log into the archive."""
 
 _RECORD = np.dtype([("row", "<u4"), ("label", "<u2"), ("source", "<u4"), ("verdict", "i1")])
+_PROBABILITY = np.dtype([("row", "<u4"), ("label", "<u2"), ("source", "<u4"), ("p", "<f4")])
+_PROBABILITIES = "probabilities.log"
 _NONE = -1
 
 
@@ -103,6 +106,7 @@ class Store:
         self._ids: dict[CellProvenance, int] = {}
         self._excluded: dict[str, str] = {}
         self._versions: list[NDArray[np.void]] = []
+        self._probabilities: list[NDArray[np.void]] = []
 
     @classmethod
     def create(cls, folder: str | Path, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
@@ -211,7 +215,14 @@ class Store:
         """
         return MappingProxyType(self._excluded)
 
-    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, provenance: CellProvenance) -> None:
+    def write(
+        self,
+        rows: ArrayLike,
+        label_ids: ArrayLike,
+        verdicts: ArrayLike,
+        provenance: CellProvenance,
+        probabilities: NDArray[np.float64] | None = None,
+    ) -> None:
         """Appends verdicts, each of which becomes the current verdict of its cell.
 
         A person's verdict is never replaced by a judge's verdict, which is dropped.
@@ -221,6 +232,7 @@ class Store:
             label_ids: (n,) label columns of the cells.
             verdicts: (n,) verdicts: 1, 0 or -1.
             provenance: Common provenance of the verdicts.
+            probabilities: (n,) P(present) of the verdicts, NaN where unknown. None if they have none.
 
         Raises:
             InputError: If the run is not open for writing, or the disk is full.
@@ -229,6 +241,12 @@ class Store:
         records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
         assert np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all()
         self._must_write()
+        if probabilities is not None:  # before the verdicts: without these, they count for nothing
+            kept = np.empty(records.shape, _PROBABILITY)
+            for name in ("row", "label"):
+                kept[name] = records[name]
+            kept["source"], kept["p"] = self._provenance_id(provenance), probabilities
+            self._append_probabilities(kept)
         if provenance.kind != "human":
             human = np.array([*(known.kind == "human" for known in self._provenances), False])
             records = records[~human[self._latest[records["row"], records["label"]]]]
@@ -237,6 +255,17 @@ class Store:
         records["source"] = self._provenance_id(provenance)
         self._append(self._log, records.tobytes())
         self._take(records)
+
+    @property
+    def probabilities(self) -> NDArray[np.float32]:
+        """(images, labels) float32: P(present) of the current verdicts, NaN for verdicts in words and unknown cells."""
+        found = np.full(self.matrix.shape, np.nan, dtype=np.float32)
+        source = np.full(self.matrix.shape, _NONE, dtype=np.int64)
+        for part in self._probabilities:
+            found[part["row"], part["label"]] = part["p"]
+            source[part["row"], part["label"]] = part["source"]
+        found[(source != self._latest) | (self.matrix == UNKNOWN)] = np.nan  # another verdict has come since
+        return found
 
     def exclude(self, image_id: str, reason: str | None) -> None:
         """Excludes an image that cannot be loaded from the run. If ``reason`` is None, includes the image again."""
@@ -351,6 +380,10 @@ class Store:
             records["source"] = ids[part["source"]]
             self._append(self._log, records.tobytes())
             self._take(records)
+        for part in other._probabilities:
+            kept = part.copy()
+            kept["source"] = ids[kept["source"]]
+            self._append_probabilities(kept)
         for image, reason in other.excluded.items():
             self.exclude(image, reason)
         for prompt, document in other.prompts.items():
@@ -405,6 +438,13 @@ class Store:
         self._ids = {provenance: k for k, provenance in enumerate(self._provenances)}
         for part in (*self._versions, log):
             self._check(part)
+        path = folder / _PROBABILITIES
+        data = read_regular(path) if path.exists() else b""
+        kept = np.frombuffer(data, _PROBABILITY, count=len(data) // _PROBABILITY.itemsize)
+        self._check_cells(kept, "a probability")
+        self._probabilities = [kept]
+        if kept.nbytes < len(data) and self._lock is not None:
+            os.truncate(path, kept.nbytes)  # the part of a probability that a killed process leaves
         archived, self._versions = self._versions, []
         for part in (*archived, log):
             self._take(part)
@@ -434,11 +474,14 @@ class Store:
             return np.frombuffer(data, _RECORD, count=len(data) // _RECORD.itemsize)
         raise InputError("damaged: the log of verdicts that follows verdicts.npz is missing", path=str(self.folder))
 
-    def _check(self, records: NDArray[np.void]) -> None:
+    def _check_cells(self, records: NDArray[np.void], what: str) -> None:
         images, labels = self.matrix.shape
         for name, limit in (("row", images), ("label", labels), ("source", len(self._provenances))):
             if len(records) and records[name].max() >= limit:
-                raise self._damaged(f"a verdict names {name} {records[name].max()}")
+                raise self._damaged(f"{what} names {name} {records[name].max()}")
+
+    def _check(self, records: NDArray[np.void]) -> None:
+        self._check_cells(records, "a verdict")
         if not np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all():
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
@@ -447,7 +490,7 @@ class Store:
 
         The error lists all these files, because any of them may be damaged.
         """
-        names = "verdicts.*, sources.jsonl, images.jsonl or vocabulary.json"
+        names = "verdicts.*, probabilities.log, sources.jsonl, images.jsonl or vocabulary.json"
         return InputError(f"damaged: {reason} ({names})", path=str(self.folder))
 
     def _take(self, records: NDArray[np.void]) -> None:
@@ -468,6 +511,13 @@ class Store:
             os.ftruncate(file, self._logged * _RECORD.itemsize)
             raise InputError("cannot be written: no space left on device", path=str(self.folder))
         self._logged += len(data) // _RECORD.itemsize
+
+    def _append_probabilities(self, records: NDArray[np.void]) -> None:
+        with open(self.folder / _PROBABILITIES, "ab", buffering=0) as stream:
+            if (stream.write(records.tobytes()) or 0) < records.nbytes:
+                stream.truncate(sum(part.nbytes for part in self._probabilities))
+                raise InputError("cannot be written: no space left on device", path=str(self.folder))
+        self._probabilities.append(records)
 
     def _set_excluded(self, image_id: str, reason: str | None) -> None:
         if reason is None:

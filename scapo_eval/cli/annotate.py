@@ -14,7 +14,7 @@ import click
 
 from ..annotate.coarse import calls_left, coarse, open_or_create
 from ..annotate.coarse import prompts_for as coarse_prompts
-from ..annotate.passes import UNREAD, Forecast, PassOutcome, journal_of, judge_of
+from ..annotate.passes import PRESENT_FROM, UNREAD, Forecast, PassOutcome, journal_of, judge_of
 from ..annotate.prompt_lint import lint
 from ..annotate.prompts import LabelPrompt, Template
 from ..annotate.qc.summary import read_summary, summary_path
@@ -122,6 +122,13 @@ _prompts = click.option(
 )
 
 
+_probability = click.option(
+    "--probability",
+    is_flag=True,
+    help="Ask for one word, yes or no, and keep P(yes) of every cell; finalize sets the thresholds.",
+)
+
+
 @command.command("coarse")
 @click.argument("images", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if necessary.")
@@ -133,6 +140,7 @@ _prompts = click.option(
 )
 @click.option("--prompt", metavar="FILE", help="Custom prompt ({object} is the label).")
 @_prompts
+@_probability
 @shard_option
 @click.option(
     "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers with the same speed."
@@ -149,6 +157,7 @@ def coarse_command(
     labels_per_call: int,
     prompt: str | None,
     texts: str,
+    probability: bool,
     shard: Shard | None,
     servers: int,
     price_hour: float | None,
@@ -165,9 +174,12 @@ def coarse_command(
     pictures = find_images(images, images_root, limit)
     if texts == "paper" and (prompt or labels_per_call > 1):
         raise click.UsageError("--prompts paper asks about one label per call and excludes --prompt")
+    if probability and (texts == "paper" or labels_per_call > 1):
+        raise click.UsageError("--probability asks for one word about one label a call; the paper's text asks for JSON")
     template = Template.read(prompt, "coarse") if prompt else None
     template = Template.published("coarse") if texts == "paper" else template
-    coarse_prompts(labels, labels_per_call, template)  # an invalid prompt must not create a run
+    # an invalid prompt must not create a run
+    coarse_prompts(labels, labels_per_call, template, one_word=probability)
     run = shard.path(run) if shard else run
     with open_or_create(run, pictures, labels) as store:
         keep_shard(store, shard)
@@ -178,7 +190,7 @@ def coarse_command(
             )
         if card := card_of(images):
             store.keep_pool(card)
-        prompts = coarse_prompts(store.vocabulary, labels_per_call, template)
+        prompts = coarse_prompts(store.vocabulary, labels_per_call, template, one_word=probability)
         if prompt:
             _warn_of_prompts(prompts, store.vocabulary, settings)
         total = calls_left(store, prompts, rows)
@@ -222,6 +234,7 @@ def coarse_command(
 @click.option("--reason", default="", help="Reason for asking again, for the history.")
 @click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: last round]")
 @_prompts
+@_probability
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
 def refine_command(
@@ -234,6 +247,7 @@ def refine_command(
     reason: str,
     number: int | None,
     texts: str,
+    probability: bool,
     price_in: float | None,
     price_out: float | None,
     forecast: bool,
@@ -247,7 +261,7 @@ def refine_command(
     with Store.open(run, vocabulary=given, write=True) as store:
         prompts = prompts_for(
             given or store.vocabulary, _names(labels), own=own_prompts(own), groups=joint_groups(joint),
-            published=texts == "paper",
+            published=texts == "paper", one_word=probability,
         )  # fmt: skip
         if not prompts:
             raise click.UsageError("nothing to ask: name labels by --labels, --prompt or --joint")
@@ -446,16 +460,36 @@ def _round(store: Store, given: int | None) -> int:
 )  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="A sentence for the card.")
 @click.option(
+    "--present-from", type=click.FloatRange(0, 1), default=PRESENT_FROM, show_default=True, metavar="P",
+    help="Cells with a probability: P(yes) from which a label is present.",
+)  # fmt: skip
+@click.option(
+    "--absent-below", type=click.FloatRange(0, 1), metavar="P",
+    help="P(yes) below which it is absent; between the two it is unknown.  [default: --present-from]",
+)  # fmt: skip
+@click.option(
     "--prompts", metavar="FILE", help="Also write training prompts (JSON Lines) for the images of the matrix."
 )
-def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str, prompts: str | None) -> None:
+def finalize_command(
+    run: str,
+    output: str,
+    allow_unknown: bool,
+    license_: str,
+    note: str,
+    present_from: float,
+    absent_below: float | None,
+    prompts: str | None,
+) -> None:
     """Writes the matrix of RUN for all scorers and rewards, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):
         raise click.UsageError("--prompts and -o name one file")
+    if absent_below is not None and absent_below > present_from:
+        raise click.UsageError("--absent-below is above --present-from")
     store = Store.open(run)
-    card = finalize(store, output, allow_unknown=allow_unknown, license=license_, note=note)
+    thresholds = (present_from if absent_below is None else absent_below, present_from)
+    card = finalize(store, output, allow_unknown=allow_unknown, license=license_, note=note, thresholds=thresholds)
     if prompts is not None:
         echo(f"{prompts}: {write_prompts(store, prompts):,} prompts (data.train of scapo_train)", err=True)
     cells, images = card["cells"], card["images"]

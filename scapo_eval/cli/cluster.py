@@ -59,12 +59,12 @@ class Cluster:
             systems: (name or None, path) of each system. A path is a file, a pattern or a URI.
             output: Options of the verb.
             score: Function that scores one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=,
-                bootstrap=)``.
+                bootstrap=, interval=)``.
         """
         from ..distributed import ray
 
         how: dict[str, Any] = {"on_bad_file": self.on_bad_file or "fail", "bootstrap": output.bootstrap or "poisson"}
-        how |= {"resamples": output.resamples, "seed": output.seed}
+        how |= {"resamples": output.resamples, "seed": output.seed, "interval": output.interval}
         with ray.connected(self.address, quiet=output.quiet):
             return unique_names([score(path, name=name, **how) for name, path in systems])
 

@@ -128,6 +128,14 @@ def mmhal(
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
 @verifier_options
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")
+@click.option(
+    "--probability", is_flag=True,
+    help="Read the verifier's P(yes), one token a fact, and keep it; a fact holds from --present-from.",
+)  # fmt: skip
+@click.option(
+    "--present-from", type=click.FloatRange(0, 1), default=0.5, show_default=True, metavar="P",
+    help="With --probability: P(yes) from which a fact holds.",
+)  # fmt: skip
 @retry_option
 @shard_option
 @engine_options(max_tokens=1024)
@@ -139,6 +147,8 @@ def faithscore(
     verifier_engine: str | None,
     verifier_url: str | None,
     setting: str | None,
+    probability: bool,
+    present_from: float,
     retry: bool,
     shard: Shard | None,
     settings: EngineSettings,
@@ -167,6 +177,7 @@ def faithscore(
             verified_by=verifier_model or settings.model,
             sampling=settings.sampling,
             setting=setting,
+            present_from=present_from if probability else None,
         )
     return finish(tally, "answers split and verified", output, settings, again=AGAIN)
 

@@ -83,7 +83,8 @@ class Replies(Counted[Run]):
         except InputErrors as error:
             n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may represent several
             faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
-            return self.table([("total", b"faults", error.total), *faults])
+            of_file = [("bad_file", packed(first_of(error, str(source))), 1)] if kind == OF_A_FILE else []
+            return self.table([("total", b"faults", error.total), *faults, *of_file])
         except InputError as error:
             error = first_of(error, str(source))
             if kind == OF_A_FILE:

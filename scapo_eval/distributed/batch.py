@@ -205,12 +205,15 @@ class Counted(ABC, Generic[Result]):
             InputError: If the records are from several models.
         """
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
-        if bad_files and on_bad_file == "fail":
-            raise InputErrors(bad_files)
-        if fault_counts := of_kind(counts, "fault"):
-            faults = [(unpacked(key), n) for key, n in fault_counts.items()]
+        faults = [(unpacked(key), n) for key, n in of_kind(counts, "fault").items()]
+        if on_bad_file == "skip":  # the faulty records of a file that is omitted
+            omitted = {error.path for error in bad_files}
+            faults = [(error, n) for error, n in faults if error.path not in omitted]
+        elif unread := [error for error in bad_files if error.path not in {fault.path for fault, _ in faults}]:
+            raise InputErrors(unread)
+        if faults:
             shown = sorted(faults, key=lambda fault: (fault[0].path or "", fault[0].line or 0))[: InputErrors.SHOWN]
-            total = of_kind(counts, "total").get(b"faults", 0)
+            total = of_kind(counts, "total").get(b"faults", 0) if on_bad_file == "fail" else sum(n for _, n in faults)
             raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown), self.remedy)
         models = [model.decode("utf-8", "surrogatepass") or None for model in sorted(of_kind(counts, "model"))]
         if len(models) > 1:

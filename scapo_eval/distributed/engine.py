@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..base.errors import check_choice
 from ..benchmarks.amber import AmberData, Similarity
@@ -14,8 +17,9 @@ from ..benchmarks.capscore import CaptionScores
 from ..benchmarks.chair import Synonyms
 from ..files.records import Given
 from ..matching.vocabulary import Vocabulary
+from ..results.poisson import Work, resampled_by
 from ..results.results import Resampling, Run
-from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod
 from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
@@ -41,8 +45,10 @@ class CountingEngine(ABC, Generic[Data]):
     - ``workers``: number of parallel tasks. None selects the number of processors.
     - ``on_bad_file``: with ``fail``, an unreadable file raises an error that names it. With ``skip``, it is omitted,
       counted and named.
+    - ``interval``: method of the intervals. ``percentile`` intervals are drawn by the workers if there are more than
+      65,536 images.
     - ``resamples``, ``seed``, ``bootstrap``: settings of the intervals. The default is the Poisson bootstrap, for any
-      number of images. Results equal those of a single process with the same ``bootstrap``.
+      number of images. Results equal those of a single process with the same settings.
     """
 
     kind: ClassVar[type[Any]]
@@ -59,6 +65,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
         """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of captions.
@@ -72,7 +79,7 @@ class CountingEngine(ABC, Generic[Data]):
                 URI (``s3://bucket/captions/*.jsonl``), or a list of these. Workers open the files, which must therefore
                 be available on every node.
             truth: Ground truth of the images.
-            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
             reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
                 ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
 
@@ -81,7 +88,7 @@ class CountingEngine(ABC, Generic[Data]):
             ScapoError: If the engine fails (repeatedly killed workers, a lost cluster).
         """
         counter = Counter.of(self._source(captions), truth, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(captions, counter, name, workers, on_bad_file, drawn)
 
     def chair(
@@ -98,6 +105,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[Skipping],
     ) -> Run:
         """Computes CHAIR_s, CHAIR_i, Recall and Len of captions. The run equals that of :func:`scapo_eval.chair`.
@@ -105,7 +113,7 @@ class CountingEngine(ABC, Generic[Data]):
         Args:
             captions, truth: As for :meth:`score`.
             profile, synonyms, vocabulary: Settings for the reading of captions, as for :func:`scapo_eval.chair`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
             reading: ``claims``, ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
 
         Raises:
@@ -113,7 +121,7 @@ class CountingEngine(ABC, Generic[Data]):
             MissingExtra: If ``opera`` is requested without NLTK (which every worker needs).
         """
         counter = Counter.of_chair(self._source(captions), truth, profile, synonyms, vocabulary, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(captions, counter, name, workers, on_bad_file, drawn)
 
     def answers(
@@ -128,6 +136,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[AnswerReading],
     ) -> Run:
         """Scores the answers to yes/no questions of a benchmark or any other questions.
@@ -140,7 +149,7 @@ class CountingEngine(ABC, Generic[Data]):
                 files in any layout that the command reads, as for :meth:`score`. Each file is read by one worker.
             benchmark: Name of the benchmark of the questions, or ``yesno``.
             questions: Question files, or records, as for :func:`scapo_eval.yesno`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
             reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and options of the
                 benchmark: ``unparsed``, or ``text_only`` for HallusionBench.
 
@@ -148,7 +157,7 @@ class CountingEngine(ABC, Generic[Data]):
             InputErrors, InputError, ScapoError: As for :meth:`score`.
         """
         counter = AnswerCounter.of(self._source(answers), benchmark, questions, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(answers, counter, name, workers, on_bad_file, drawn)
 
     def amber(
@@ -163,6 +172,7 @@ class CountingEngine(ABC, Generic[Data]):
         resamples: int = DEFAULT_RESAMPLES,
         seed: int = DEFAULT_SEED,
         bootstrap: Bootstrap | None = "poisson",
+        interval: IntervalMethod = "wilson",
         **reading: Unpack[AmberReading],
     ) -> Run:
         """Computes AMBER's metrics. The run equals that of :func:`scapo_eval.amber`.
@@ -171,7 +181,7 @@ class CountingEngine(ABC, Generic[Data]):
             responses: A data set with the columns ``id`` and ``response``, or files, as for :meth:`answers`.
             data: Path of AMBER's repository, or of its ``data`` folder, on the calling machine.
             similarity: Relation of words, as for :func:`scapo_eval.amber`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
             reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for :func:`scapo_eval.amber`.
 
         Raises:
@@ -179,7 +189,7 @@ class CountingEngine(ABC, Generic[Data]):
                 :meth:`answers`).
         """
         counter = AmberCounter.of(self._source(responses), data, similarity, **reading)
-        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(responses, counter, name, workers, on_bad_file, drawn)
 
     @abstractmethod
@@ -199,6 +209,10 @@ class CountingEngine(ABC, Generic[Data]):
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
         """Returns the summed counts of a data set of records, or of parts of files, as a pyarrow Table."""
+
+    @abstractmethod
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
+        """Returns :func:`~scapo_eval.results.poisson.work` of every part, made by the engine's workers."""
 
     def _source(self, records: Data | Paths) -> str:
         return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]
@@ -221,4 +235,8 @@ class CountingEngine(ABC, Generic[Data]):
             data = self.select(records, [column for column in names if column in counter.read])
         counts = self.counts(data, counter, of_files, workers)
         name = name or (counter.source if of_files else counter.records)
-        return counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
+        run = counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
+        if resampling.interval == "percentile" and resampling.resamples:
+            with resampled_by(self.resampled):
+                run.metrics  # noqa: B018  drawn once, and kept
+        return run

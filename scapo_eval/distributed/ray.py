@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base.errors import MissingExtra, ScapoError
+from ..results.poisson import Work, work
 from ..results.results import Run
 from ..rewarding.reward import SubsentenceReward
 
@@ -60,6 +64,12 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
         )
         with _ray_errors():
             return summed([counter.schema.empty_table()], tables.iter_batches(batch_format="pyarrow", batch_size=None))
+
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
+        """Implements ``resampled``: see :class:`CountingEngine`."""
+        task = ray.remote(work)
+        with _ray_errors():
+            return ray.get([task.remote(part) for part in parts])  # type: ignore[no-any-return]
 
 
 _engine = RayEngine()

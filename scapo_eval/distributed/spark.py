@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base.errors import MissingExtra
+from ..results.poisson import Work, work
 from ..rewarding.reward import SubsentenceReward
 
 try:
+    from py4j.protocol import Py4JError  # type: ignore[import-not-found,unused-ignore]
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as sql
@@ -63,6 +68,12 @@ class SparkEngine(CountingEngine["DataFrame"]):
                 return counts.toArrow().cast(counter.schema)
         finally:
             shared.destroy()
+
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
+        """Implements ``resampled``: see :class:`CountingEngine`."""
+        context = SparkSession.builder.getOrCreate().sparkContext
+        with engine_errors("Spark", (PySparkException, Py4JError)):
+            return list(context.parallelize(parts, len(parts)).map(work).collect())
 
 
 _engine = SparkEngine()

@@ -7,9 +7,9 @@ created.
 
 from __future__ import annotations
 
-from .base import Completion, Engine, Request, Sampling, Turn
+from .base import ONE_TOKEN, YES_NO, Completion, Engine, Request, Sampling, Turn
 
-__all__ = ["ENGINES", "Completion", "Engine", "Request", "Sampling", "Turn"]
+__all__ = ["ENGINES", "ONE_TOKEN", "YES_NO", "Completion", "Engine", "Request", "Sampling", "Turn"]
 
 ENGINES = ("openai", "vllm", "transformers", "ray")
 """Names of the engines on the command line: :mod:`.openai_http`, :mod:`.vllm_offline`, :mod:`.hf`, :mod:`.ray_vllm`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,12 +99,15 @@ class Request:
         sampling: Sampling settings.
         schema: JSON schema for the completion. Engines that cannot enforce a schema ignore it.
         sample: Number of the completion among several completions of the same prompt, starting at 0.
+        choices: Words between which the model decides by its first token. If given, the completion contains the
+            probability of each word (:attr:`Completion.masses`), and the sampling is :data:`ONE_TOKEN`.
     """
 
     turns: tuple[Turn, ...]
     sampling: Sampling = Sampling()
     schema: Mapping[str, Any] | None = None
     sample: int = 0
+    choices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, prompt: str, image: str | None = None, sampling: Sampling | None = None, *, sample: int = 0) -> Request:
@@ -124,13 +128,28 @@ class Request:
             identity: Identity of the engine, as JSON.
             fingerprint: Function that returns a hash of the content of an image file.
         """
-        asked = {
+        asked: dict[str, Any] = {
             "turns": [(turn.role, turn.text, [fingerprint(image) for image in turn.images]) for turn in self.turns],
             "sampling": asdict(self.sampling),
             "schema": self.schema,
             "sample": self.sample,
         }
+        if self.choices:  # keys of other requests stay what they were
+            asked["choices"] = self.choices
         return hashlib.sha256(identity + b"\n" + dump_json(asked)).hexdigest()[:32]
+
+
+ONE_TOKEN = Sampling(max_tokens=1)
+"""Sampling of requests with choices. Their probabilities are the model's own, before temperature and penalties."""
+
+TOP = 20
+"""Number of most probable first tokens whose probabilities are read; servers give no more."""
+
+YES_NO = ("yes", "no")
+"""Choices of a yes/no question."""
+
+LEAST_MASS = 0.5
+"""Least probability that a model must give to the words yes and no together; below, it answers something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +164,7 @@ class Completion:
         prompt_tokens: Number of tokens of prompt and images. None if unknown.
         completion_tokens: Number of tokens of the completion. None if unknown.
         error: Reason for a missing completion, or None.
+        masses: Probability of each of the request's choices as the first token. None for requests without choices.
     """
 
     text: str = ""
@@ -152,9 +172,36 @@ class Completion:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
+    masses: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", self.text.strip())
+
+    @property
+    def probability(self) -> float | None:
+        """P(yes) of a yes/no question, as a share of the two words; None if the model gives them too little mass."""
+        if self.masses is None or (mass := sum(self.masses)) < LEAST_MASS:
+            return None
+        return self.masses[0] / mass
+
+
+def masses_of(choices: Sequence[str], tokens: Iterable[tuple[str, float]]) -> tuple[float, ...]:
+    """Returns the probability of each choice: the sum over the tokens that are this word in any case and spacing.
+
+    Args:
+        choices: Words.
+        tokens: Text and log-probability of each of the :data:`TOP` most probable first tokens.
+    """
+    masses = dict.fromkeys(choices, 0.0)
+    for text, logprob in tokens:
+        word = text.strip(_AROUND).casefold()
+        if word in masses:
+            masses[word] += math.exp(logprob)
+    return tuple(round(mass, 9) for mass in masses.values())
+
+
+_AROUND = " \t\n\u2581\u0120\u010a"
+"""White space, and the signs for it in the vocabularies of tokenizers."""
 
 
 _SECRET = re.compile(

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import MissingExtra, ScapoError
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, Sampling, Turn, check_model, complete_batch, weights_hash
+from .base import (
+    CHOICES,
+    TOP,
+    Completion,
+    OnCompletion,
+    Request,
+    Sampling,
+    Turn,
+    check_model,
+    complete_batch,
+    masses_of,
+    weights_hash,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +143,7 @@ class TransformersEngine:
         """Yields batches of requests with equal settings, longest first. Requests with unreadable images fail
         immediately.
         """
-        groups: dict[Sampling, list[Request]] = {}
+        groups: dict[tuple[Sampling, tuple[str, ...]], list[Request]] = {}
         for request in window:
             fault = None if self._takes_images or not request.images else _TEXT_ONLY
             try:
@@ -142,7 +154,7 @@ class TransformersEngine:
             if fault:
                 done(request, Completion(error=fault))
             else:
-                groups.setdefault(_without_seed(request.sampling), []).append(request)
+                groups.setdefault((_without_seed(request.sampling), request.choices), []).append(request)
         for group in groups.values():
             group.sort(key=lambda request: -sum(len(turn.text) for turn in request.turns))
             yield from (group[k : k + self.batch_size] for k in range(0, len(group), self.batch_size))
@@ -214,12 +226,26 @@ class TransformersEngine:
             seeds = [request.sampling.seed for request in batch]
             processors.append(_SeededSampler(self._transformers, torch, sampling, seeds, self._suppressed))
         settings["logits_processor"] = self._transformers.LogitsProcessorList(processors)
+        choices = batch[0].choices
         with torch.inference_mode():
-            generated = self.model.generate(**inputs, **settings)
+            made = self.model.generate(
+                **inputs, **settings, return_dict_in_generate=True, output_logits=bool(choices) or None
+            )
         width = inputs["input_ids"].shape[1]
+        masses = [masses_of(choices, row) for row in self._first_tokens(made.logits[0])] if choices else None
         return [
-            self._completion(row[width:].tolist(), length, sampling)
-            for row, length in zip(generated, lengths, strict=True)
+            replace(
+                self._completion(row[width:].tolist(), length, sampling), masses=None if masses is None else masses[k]
+            )
+            for k, (row, length) in enumerate(zip(made.sequences, lengths, strict=True))
+        ]
+
+    def _first_tokens(self, logits: torch.Tensor) -> list[list[tuple[str, float]]]:
+        """Returns, for each row of (rows, vocabulary) logits, text and log-probability of the most probable tokens."""
+        found = logits.float().log_softmax(-1).topk(min(TOP, logits.shape[-1]))
+        return [
+            [(self._tokenizer.decode([token]), logprob) for token, logprob in zip(tokens, logprobs, strict=True)]
+            for tokens, logprobs in zip(found.indices.tolist(), found.values.tolist(), strict=True)
         ]
 
     def _completion(self, tokens: list[int], prompt_tokens: int, sampling: Sampling) -> Completion:

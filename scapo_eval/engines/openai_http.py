@@ -23,7 +23,17 @@ from ..base.errors import MissingExtra, ScapoError
 from ..files.fields import message_text
 from ..files.json_text import dump_json, parse_json
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, Sampling, secrets_of, without_secrets
+from .base import (
+    CHOICES,
+    TOP,
+    Completion,
+    OnCompletion,
+    Request,
+    Sampling,
+    masses_of,
+    secrets_of,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     import aiohttp
@@ -268,7 +278,7 @@ class OpenAIEngine:
             if self._bucket:
                 await self._bucket.take()
             try:
-                outcome = await self._attempt(session, body)
+                outcome = await self._attempt(session, body, request.choices)
             except _Away as away:
                 await self._wait(str(away), PATIENCE if self._wait_server is None else self._wait_server)
                 continue
@@ -291,11 +301,14 @@ class OpenAIEngine:
             )
         return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
-    async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
+    async def _attempt(
+        self, session: aiohttp.ClientSession, body: bytes, choices: tuple[str, ...] = ()
+    ) -> Completion | str:
         """Makes one attempt, and returns the completion (or a final error), or the reason for another attempt.
 
         Raises:
             _Away: If the server refuses connections.
+            ScapoError: If the server redirects, refuses the key, or returns no log-probabilities for choices.
         """
         import aiohttp
 
@@ -318,7 +331,9 @@ class OpenAIEngine:
             return Completion(error=str(error))
         if status == 200:
             try:
-                return _completion(parse_json(data))
+                return _completion(parse_json(data), choices)
+            except _NoProbabilities as missing:
+                raise self._no_probabilities(str(missing)) from None
             except ValueError as error:
                 return f"not a valid completion ({error})"
         if location and 300 <= status < 400:
@@ -340,7 +355,12 @@ class OpenAIEngine:
             return message
         if status in DENIED:
             raise ScapoError(f"{self._url} refuses: {message}")
+        if choices and "logprobs" in message:
+            raise self._no_probabilities(message)
         return Completion(error=message)
+
+    def _no_probabilities(self, reason: str) -> ScapoError:
+        return ScapoError(f"{self._url} gives no probabilities of tokens ({reason}); judge without --probability")
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
         """Returns the body of a reply, with secrets replaced. Raises ValueError if the body is too long."""
@@ -409,6 +429,8 @@ class OpenAIEngine:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if request.choices:
+            body |= {"logprobs": True, "top_logprobs": TOP}
         if request.schema is not None and not self._schema_refused:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -429,6 +451,10 @@ class OpenAIEngine:
 
 class _Away(Exception):
     """Error for a server that refuses connections."""
+
+
+class _NoProbabilities(Exception):
+    """A reply lacks the log-probabilities that were requested."""
 
 
 class _TokenBucket:
@@ -475,11 +501,12 @@ def _split_url(url: str) -> tuple[str, str]:
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), unquote(login) if login != ":" else ""
 
 
-def _completion(data: Any) -> Completion:
-    """Returns the first choice in a completion.
+def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
+    """Returns the first choice in a completion, with the probability of each of the request's words.
 
     Raises:
         ValueError: If the JSON is not a chat completion.
+        _NoProbabilities: If probabilities are requested and missing.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):
@@ -494,7 +521,20 @@ def _completion(data: Any) -> Completion:
         finish=finish if isinstance(finish := choices[0].get("finish_reason"), str) else None,
         prompt_tokens=_tokens(usage.get("prompt_tokens")),
         completion_tokens=_tokens(usage.get("completion_tokens")),
+        masses=masses_of(words, _first_tokens(choices[0])) if words else None,
     )
+
+
+def _first_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Returns text and log-probability of the most probable first tokens.
+
+    Raises:
+        _NoProbabilities: If the choice has none.
+    """
+    try:
+        return [(entry["token"], float(entry["logprob"])) for entry in choice["logprobs"]["content"][0]["top_logprobs"]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise _NoProbabilities("the reply has no 'top_logprobs'") from None
 
 
 def _tokens(number: object) -> int | None:

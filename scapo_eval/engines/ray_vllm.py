@@ -109,6 +109,8 @@ class RayVllmEngine:
     def _row(self, request: Request, sees: bool) -> str:
         """Returns a request as JSON, because columns of Ray's tables do not support values of varying structure."""
         sampling = request.sampling
+        if request.choices:
+            raise InputError("the engine ray gives no probabilities of tokens; choose another --engine")
         chosen = {name: getattr(sampling, name) for name in CHOICES}
         if None in chosen.values():
             raise InputError("the engine ray sets every sampling setting itself; leave --generation-config out")

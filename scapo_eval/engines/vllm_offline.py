@@ -16,7 +16,18 @@ from typing import Any, BinaryIO
 
 from ..base.errors import MissingExtra, ScapoError
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, secrets_of, weights_hash, without_secrets
+from .base import (
+    CHOICES,
+    TOP,
+    Completion,
+    OnCompletion,
+    Request,
+    complete_batch,
+    masses_of,
+    secrets_of,
+    weights_hash,
+    without_secrets,
+)
 from .hf import image_tokens
 
 _NEVER = -100.0  # vLLM's minimum bias, for tokens that represent pictures in a prompt
@@ -111,8 +122,9 @@ class VllmEngine:
                 finish=output.outputs[0].finish_reason,
                 prompt_tokens=len(output.prompt_token_ids or ()) or None,
                 completion_tokens=len(output.outputs[0].token_ids),
+                masses=masses_of(request.choices, _first_tokens(output.outputs[0])) if request.choices else None,
             )
-            for output in outputs
+            for (request, _), output in zip(ready, outputs, strict=True)
         ]
 
     def _params(self, request: Request) -> Any:
@@ -132,6 +144,7 @@ class VllmEngine:
             stop=list(sampling.stop),
             logit_bias=self._never or None,
             structured_outputs=schema,
+            logprobs=TOP if request.choices else None,
         )
 
 
@@ -191,6 +204,12 @@ def faults() -> tuple[Faults, Faults]:
     except ImportError:  # older releases raise built-in errors
         return (ValueError,), ()
     return (ValueError, VLLMClientError), (VLLMServerError,)
+
+
+def _first_tokens(output: Any) -> list[tuple[str, float]]:
+    """Returns text and log-probability of the most probable first tokens, before the bias of tokens never sampled."""
+    likely = (each for each in output.logprobs[0].values() if (each.rank or 1) <= TOP)  # the sampled one may be further
+    return [(each.decoded_token or "", each.logprob) for each in likely]
 
 
 def _conversation(request: Request, load: images.Cache[Any]) -> list[dict[str, Any]]:

@@ -84,6 +84,7 @@ class Journal:
             "prompt_tokens": completion.prompt_tokens,
             "completion_tokens": completion.completion_tokens,
             "error": completion.error,
+            "masses": completion.masses,
         }
         line = dump_json({name: value for name, value in row.items() if value is not None}) + b"\n"
         written = os.write(self._file, line)

@@ -19,7 +19,7 @@ from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
 from ..benchmarks.judged import Judging
 from ..benchmarks.mmhal import TOP_RATING
-from ..engines import Completion, Request, Sampling, Turn
+from ..engines import ONE_TOKEN, YES_NO, Completion, Request, Sampling, Turn
 from ..files.containers import open_rows
 from ..files.fields import IMAGE_KEYS, find_image, image_of
 from ..files.files import display_name
@@ -119,6 +119,17 @@ def ask_until_read(
         unread = [k for k in open_ones if verdicts[k][0] is None and verdicts[k][1].error is None]
         open_ones = [k for k in unread if goes_on(k, number)]
     return verdicts
+
+
+def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[tuple[float | None, Completion]]:
+    """Makes requests with the choices yes and no; each is made once, because its probabilities are no draw.
+
+    Returns:
+        P(yes) for each request, or None if there is no completion or the model gives too little mass to the two words.
+    """
+    session.ask(wanted)
+    found = [session.journal.get(session.key(each)) or Completion(error="not completed") for each in wanted]
+    return [(completion.probability, completion) for completion in found]
 
 
 def _again(request: Request, number: int) -> Request:
@@ -274,6 +285,7 @@ def judge_faithscore(
     verified_by: str,
     sampling: Sampling | None = None,
     setting: str | None = None,
+    present_from: float | None = None,
 ) -> RequestCounts:
     """Splits answers into atomic facts, verifies each fact with the image, and writes the input of ``scapo-eval
     faithscore``.
@@ -294,6 +306,8 @@ def judge_faithscore(
         verified_by: Name of the verifier.
         sampling: Sampling settings of both models. None selects the defaults.
         setting: Name of the generation setting for answers whose records do not contain it.
+        present_from: If given, the verifier's P(yes) is read (one token per fact) and stored in ``probabilities``, and
+            a fact is true from this value.
 
     Returns:
         The counts of this session.
@@ -316,15 +330,19 @@ def judge_faithscore(
         if path is None and facts[k]:
             errors[k] = f"missing key {' or '.join(map(repr, IMAGE_KEYS[:2]))}"
     checks = [(k, fact) for k in range(len(answers)) if not errors[k] for _, fact in facts[k]]
-    asked = [
-        Request((Turn("user", prompts.fill(prompts.VERIFY, {"fact": fact}), (str(paths[k]),)),), sampling)
-        for k, fact in checks
-    ]
+    turns = [(Turn("user", prompts.fill(prompts.VERIFY, {"fact": fact}), (str(paths[k]),)),) for k, fact in checks]
+    told: list[tuple[bool | None, Completion]]
+    if present_from is None:
+        told = ask_until_read(verifier, [Request(each, sampling) for each in turns], [read_verdict] * len(turns))
+    else:
+        asked = ask_for_probabilities(verifier, [Request(each, ONE_TOKEN, choices=YES_NO) for each in turns])
+        told = [(None if p is None else p >= present_from, completion) for p, completion in asked]
     verdicts: list[dict[str, bool]] = [{} for _ in answers]
+    probabilities: list[dict[str, float]] = [{} for _ in answers]
     failures: dict[int, str] = {}
-    for (k, fact), (holds, completion) in zip(
-        checks, ask_until_read(verifier, asked, [read_verdict] * len(asked)), strict=True
-    ):
+    for (k, fact), (holds, completion) in zip(checks, told, strict=True):
+        if completion.probability is not None:
+            probabilities[k][fact] = round(completion.probability, 6)
         if holds is not None:
             verdicts[k][fact] = holds
         else:
@@ -335,7 +353,8 @@ def judge_faithscore(
     tally = RequestCounts(reused=session.tally.reused, seconds=session.tally.seconds)
     texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
     prompt_hash = digest(texts.values())
-    judging = Judging(judge, verified_by, prompt_hash, sampling.said).to_record()
+    settings = sampling.said if present_from is None else f"{sampling.said} present_from={present_from:g}"
+    judging = Judging(judge, verified_by, prompt_hash, settings).to_record()
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for k, answer in enumerate(answers):
@@ -348,6 +367,8 @@ def judge_faithscore(
                     "categories": [category for category, _ in judged],
                     "verified": [int(verdicts[k][fact]) for _, fact in judged],
                 }
+                if present_from is not None:
+                    row["probabilities"] = [probabilities[k][fact] for _, fact in judged]
                 if len(judged) < len(facts[k]):
                     row["unverified"] = [fact for _, fact in facts[k] if fact not in verdicts[k]]
                     tally.first_errors.append(failures[k])
@@ -364,7 +385,7 @@ def judge_faithscore(
         output, replace(session, tally=tally), started=started, sampling=sampling, prompts=texts,
         images=[answer.image for answer in answers if answer.image], judge=judge,
         verifier=dict(verifier.engine.identity),
-        prompt_hash=prompt_hash, splitter="sentence",
+        prompt_hash=prompt_hash, splitter="sentence", present_from=present_from,
     )  # fmt: skip
     return tally
 

@@ -79,7 +79,7 @@ class RequestCounts:
                 self.first_errors.append(completion.error)
             return
         self.empty += not completion.text.strip()
-        self.cut += completion.finish == "length"
+        self.cut += completion.finish == "length" and completion.masses is None
         self.prompt_tokens += completion.prompt_tokens or 0
         self.completion_tokens += completion.completion_tokens or 0
 

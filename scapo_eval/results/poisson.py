@@ -11,7 +11,9 @@ table.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any
 
@@ -22,6 +24,34 @@ _LANES = 4
 """Number of weights per 64-bit word. Each weight uses 16 bits, so probabilities are accurate to 2**-16."""
 
 _RESAMPLES, _IMAGES = 64, 8192  # per step; the weights of a step have 4 MB
+
+
+Work = tuple[NDArray[np.uint64], NDArray[np.int64], int, int]
+"""Arguments of :func:`poisson_sums` for a part of the images."""
+
+Workers = Callable[[list[Work]], Iterable[NDArray[np.int64]]]
+"""Returns :func:`work` of every part, in any order."""
+
+PART = 1 << 16
+"""Images of a part that a worker resamples: half a second, and 4 MB of counts."""
+
+_WORKERS: ContextVar[Workers | None] = ContextVar("workers", default=None)
+
+
+@contextmanager
+def resampled_by(workers: Workers) -> Iterator[None]:
+    """Lets workers resample, wherever this process would, until the block ends."""
+    token = _WORKERS.set(workers)
+    try:
+        yield
+    finally:
+        _WORKERS.reset(token)
+
+
+def work(part: Work) -> NDArray[np.int64]:
+    """Returns the summed counts of the resamples of a part of the images."""
+    hashes, counts, resamples, seed = part
+    return _sums(hashes, counts, resamples, (seed, 0))
 
 
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
@@ -48,7 +78,11 @@ def poisson_sums(
     Returns:
         (R, columns) sums.
     """
-    return _sums(hashes, counts, resamples, (seed, 0))
+    workers = _WORKERS.get()
+    if workers is None or len(hashes) <= PART:
+        return work((hashes, counts, resamples, seed))
+    parts = [(hashes[k : k + PART], counts[k : k + PART], resamples, seed) for k in range(0, len(hashes), PART)]
+    return np.asarray(np.sum(list(workers(parts)), axis=0, dtype=np.int64))
 
 
 def _poisson_table() -> NDArray[np.uint8]:

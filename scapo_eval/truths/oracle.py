@@ -27,7 +27,7 @@ from ..base.types import State
 from ..files.records import Given, Readable, readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from .truth import read_truth, write_truth
-from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts, written_world
+from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts, with_probabilities, written_world
 from .truth_table import read_frame
 
 TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
@@ -134,6 +134,7 @@ class PresenceOracle(TruthColumns):
         *,
         vocabulary_fingerprint: str = "",
         source: str = "matrix",
+        probabilities: NDArray[Any] | None = None,
     ) -> PresenceOracle:
         """Returns an oracle for a matrix that defines every cell.
 
@@ -144,11 +145,13 @@ class PresenceOracle(TruthColumns):
             vocabulary_fingerprint: Fingerprint of the vocabulary for which the matrix was made. The value is empty if
                 unknown.
             source: Name of the source in messages.
+            probabilities: (images, labels) P(present) of the cells, NaN for cells without one. None if no cell has one.
 
         Raises:
             InputError: If the shapes do not match, a cell has another value, or an image or label appears twice.
         """
-        return cls.of_columns(columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source))
+        columns = columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source)
+        return cls.of_columns(with_probabilities(columns, probabilities))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -339,6 +342,41 @@ class PresenceOracle(TruthColumns):
                 written_world(self.world),
             )
         )
+
+    def decided(self, absent_below: float, present_from: float) -> PresenceOracle:
+        """Returns the oracle with other thresholds for the cells that have a probability; the others keep their states.
+
+        Args:
+            absent_below: Probability below which a label is absent.
+            present_from: Probability from which a label is present. Between the two values, it is unknown.
+
+        Example:
+            >>> import numpy as np, scapo_eval
+            >>> truth = scapo_eval.PresenceOracle.from_matrix(
+            ...     np.array([[1, 0]]), [7], ["dog", "cat"], probabilities=np.array([[0.6, 0.1]])
+            ... )
+            >>> truth.decided(0.3, 0.8).state(7, "dog"), truth.decided(0.3, 0.8).state(7, "cat")
+            (-1, 0)
+
+        Raises:
+            InputError: If ``absent_below`` is greater than ``present_from``.
+        """
+        if absent_below > present_from:
+            raise InputError(f"absent_below ({absent_below:g}) is above present_from ({present_from:g})")
+        p = self.probabilities
+        if p is None:
+            return self
+        states = np.where(p >= present_from, 1, np.where(p < absent_below, 0, -1))
+        matrix = np.where(np.isnan(p), self.matrix(), states).astype(np.int8)
+        return self.of_columns(
+            with_probabilities(
+                columns_of_matrix(
+                    matrix, self.image_ids, self.labels, self.vocabulary_fingerprint or "", self.source,
+                    written_world(self.world),
+                ),
+                p,
+            )
+        )  # fmt: skip
 
     def save(self, path: str | Path) -> None:
         """Writes ``.npz`` or ``.parquet`` (int8 matrices), ``.json`` or ``.jsonl``, depending on the file extension.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,8 @@ class TruthColumns:
             None means that labels are joined by equality.
         cells: Read-only :meth:`matrix` if its file is memory-mapped, otherwise None.
         repeated: Number of records or rows that repeat an earlier one.
+        probabilities: (images, labels) float32 P(present) of a matrix that a judge of probabilities made, NaN for cells
+            without one. None means that no cell has one.
     """
 
     source: str
@@ -59,6 +61,7 @@ class TruthColumns:
     names: tuple[tuple[str, ...], ...] | None = None
     cells: NDArray[np.int8] | None = None
     repeated: int = 0
+    probabilities: NDArray[np.float32] | None = None
 
     @property
     def n_unknown(self) -> int:
@@ -148,6 +151,23 @@ def columns_of_matrix(
         vocabulary_fingerprint=fingerprint or None,
         absent=cells_in(matrix, 0) if mostly_unknown else None,
     )
+
+
+def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None) -> TruthColumns:
+    """Adds the probabilities of a matrix to its columns.
+
+    Raises:
+        InputError: If their shape is another one, or a value is neither in [0, 1] nor NaN.
+    """
+    if probabilities is None:
+        return columns
+    shape = len(columns.image_ids), len(columns.labels)
+    if probabilities.shape != shape or probabilities.dtype.kind != "f":
+        raise InputError(f"probabilities must be numbers of the matrix's shape {shape}", path=columns.source)
+    p = probabilities.astype(np.float32, copy=False)
+    if not (np.isnan(p) | ((p >= 0) & (p <= 1))).all():
+        raise InputError("probabilities must be between 0 and 1 (NaN for none)", path=columns.source)
+    return replace(columns, probabilities=p)
 
 
 def written_world(world: LabelSet) -> LabelSet:

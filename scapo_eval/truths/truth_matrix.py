@@ -20,15 +20,18 @@ from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, parse_json
 from ..files.mapped import stored_array
 from ..files.parquet import Parquet, check_parquet
-from .truth_columns import TruthColumns, columns_of_matrix, read_world, written_world
+from .truth_columns import TruthColumns, columns_of_matrix, read_world, with_probabilities, written_world
 from .truth_table import read_frame
 
 MATRIX_VERSION = "1"
 
+_PROBABILITIES = "P(present)"
+"""Column of a parquet matrix with the probabilities of all labels, in the order of their columns."""
+
 
 def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
-    """Reads the arrays ``matrix``, ``image_ids`` and ``labels``, and optionally ``vocabulary_fingerprint`` and
-    ``world``.
+    """Reads the arrays ``matrix``, ``image_ids`` and ``labels``, and optionally ``vocabulary_fingerprint``, ``world``
+    and ``probabilities``.
 
     Args:
         stream: Binary stream of the file. An uncompressed matrix in a local file is memory-mapped.
@@ -47,11 +50,13 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
             world = str(arrays["world"]) if "world" in arrays.files else ""
             image_ids, labels = arrays["image_ids"], arrays["labels"]
+            probabilities = arrays["probabilities"] if "probabilities" in arrays.files else None
             matrix = arrays["matrix"] if cells is None else cells
     for name, array in (("image_ids", image_ids), ("labels", labels)):
         if array.ndim != 1 or array.dtype.kind not in "USiuf":
             raise InputError(f"not a valid DOPA matrix: '{name}' must be a list of texts or numbers", path=source)
     columns = columns_of_matrix(matrix, image_ids, labels, fingerprint, source, read_world(world, "total", source))
+    columns = with_probabilities(columns, probabilities)
     return columns if cells is None or cells.dtype != np.int8 else replace(columns, cells=cells)
 
 
@@ -69,6 +74,8 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
         "version": np.array(MATRIX_VERSION),
         "world": np.array(written_world(truth.world)),
     }
+    if truth.probabilities is not None:
+        arrays["probabilities"] = truth.probabilities
     with atomic_write(path) as stream:
         stream.write(_npz(arrays))
 
@@ -108,6 +115,11 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         table, names = pa.Table.from_batches(file.batches(2**16), file.schema), file.names
         if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
             return read_frame(table, source)
+        probabilities = None
+        if _PROBABILITIES in names:
+            listed = table.column(_PROBABILITIES).to_pylist()
+            table, names = table.drop_columns([_PROBABILITIES]), [name for name in names if name != _PROBABILITIES]
+            probabilities = np.array(listed, dtype=np.float32)
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
     if "image_id" not in names:
@@ -121,7 +133,7 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
     matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
     said = metadata if isinstance(metadata, dict) else {}
     fingerprint, world = str(said.get("vocabulary_fingerprint", "")), read_world(said.get("world"), "total", source)
-    return columns_of_matrix(matrix, image_ids, names, fingerprint, source, world)
+    return with_probabilities(columns_of_matrix(matrix, image_ids, names, fingerprint, source, world), probabilities)
 
 
 def write_parquet(truth: TruthColumns, path: str | Path) -> None:
@@ -135,6 +147,9 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
     matrix = truth.matrix()
     columns = {"image_id": pa.array(truth.image_ids)}
     columns |= {label: pa.array(matrix[:, k]) for k, label in enumerate(truth.labels)}
+    if truth.probabilities is not None:
+        width = truth.probabilities.shape[1]
+        columns[_PROBABILITIES] = pa.FixedSizeListArray.from_arrays(pa.array(truth.probabilities.ravel()), width)
     metadata = {
         "vocabulary_fingerprint": truth.vocabulary_fingerprint or "",
         "version": MATRIX_VERSION,

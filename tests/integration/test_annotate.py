@@ -21,7 +21,8 @@ pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
 from scapo_eval import PresenceOracle, Vocabulary  # noqa: E402
-from scapo_eval.annotate.store import Store  # noqa: E402
+from scapo_eval.annotate.store import CellProvenance, Store  # noqa: E402
+from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_eval.cli.main import main  # noqa: E402
 
 Start = Callable[..., str]
@@ -115,6 +116,95 @@ def test_people_check_the_judge_is_asked_again_and_the_card_tells_both(cli: Cli,
     assert quality["overall"] is None  # the judge has been asked again since: what the round bounded is gone
     assert set(quality["stale"]) <= {"fork", "knife"}
     assert "Ada" in (tmp_path / "m.npz.card.md").read_text()
+
+
+def test_probabilities_of_every_cell_reach_the_matrix_and_a_kill_loses_none(
+    cli: Cli, start: Start, tmp_path: Path
+) -> None:
+    folder, run, url = draw(tmp_path / "images", 12), tmp_path / "run", start()
+    asking = ("--vocabulary", "coco80", "--model", "probabilities", "--probability", "--base-url", url, "-q")
+    cli("annotate", "coarse", folder, "-o", run, *asking, code=4)
+    store = Store.open(run)
+    open_cells = store.matrix == -1
+    assert stats(url)["distinct"] == stats(url)["requests"] == 12 * 80  # what gives no verdict is not asked again
+    assert 20 < open_cells.sum() < 120
+    assert (run / "unread.jsonl").read_bytes().count(b"\n") == open_cells.sum()
+    p = store.probabilities
+    assert (np.isnan(p) == open_cells).all()
+    assert ((p >= 0.5) == (store.matrix == 1)).all()
+    assert len(np.unique(p[~open_cells])) > 100
+
+    slow, killed = start("--delay", "0.02"), tmp_path / "killed"
+    again = ("annotate", "coarse", folder, "-o", killed, *asking[:-2], slow, "--concurrency", 4, "-q")
+    running = process(*again)
+    journal = killed / "answers.journal"
+    while not journal.exists() or journal.read_bytes().count(b"\n") < 300:
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    cli(*again, code=4)
+    assert np.array_equal(Store.open(killed).probabilities, p, equal_nan=True)
+    assert stats(slow)["requests"] < 12 * 80 + 8  # at most what was in flight
+
+    cli("annotate", "finalize", run, "-o", tmp_path / "m.npz", code=2)
+    for name in ("m.npz", "m.parquet"):
+        finalize = ("annotate", "finalize", run, "-o", tmp_path / name, "--allow-unknown", "--license", "CC0-1.0")
+        cli(*finalize, "--absent-below", 0.25, "--present-from", 0.75)
+        found = PresenceOracle.load(tmp_path / name)
+        expected = np.where(open_cells, -1, np.where(p >= 0.75, 1, np.where(p < 0.25, 0, -1)))
+        assert (found.matrix() == expected).all()
+        assert np.array_equal(found.probabilities, p, equal_nan=True)
+        assert (found.decided(0.5, 0.5).matrix() == store.matrix).all()
+        card = orjson.loads((tmp_path / f"{name}.card.json").read_bytes())["probabilities"]
+        assert card["cells"] == sum(card["by_tenth"]) == (~open_cells).sum()
+        assert card["between"] == ((p >= 0.25) & (p < 0.75)).sum()
+        assert "absent below 0.25, present from 0.75" in (tmp_path / f"{name}.card.md").read_text()
+    cli(*finalize, "--absent-below", 0.8, code=2)
+
+
+def test_a_person_s_verdict_and_one_in_words_have_no_probability(cli: Cli, start: Start, tmp_path: Path) -> None:
+    folder, run, url = draw(tmp_path / "images", 4), tmp_path / "run", start()
+    cli(
+        "annotate", "coarse", folder, "-o", run, "--vocabulary", "coco80", "--model", "probabilities", "--probability",
+        "--base-url", url, "-q", code=4,
+    )  # fmt: skip
+    before = Store.open(run).probabilities
+    cli("annotate", "refine", run, "--labels", "dog", "--model", "verdicts", "--base-url", url, "-q", code=4)
+    after = Store.open(run)
+    dog = after.vocabulary.label_ids["dog"]
+    assert np.isnan(after.probabilities[:, dog]).all()
+    others = np.arange(80) != dog
+    assert np.array_equal(after.probabilities[:, others], before[:, others], equal_nan=True)
+    with Store.open(run, write=True) as store:
+        store.write([0], [0], [1], CellProvenance("human", "", "Ada"))
+        assert np.isnan(store.probabilities[0, 0])
+    (run / "probabilities.log").write_bytes((run / "probabilities.log").read_bytes() + b"half")
+    assert np.array_equal(Store.open(run).probabilities[1:], after.probabilities[1:], equal_nan=True)
+    (run / "probabilities.log").write_bytes(b"\xff" * 14)
+    with pytest.raises(InputError, match="a probability names row 4294967295"):
+        Store.open(run)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--labels-per-call", 2), "one word about one label a call"),
+        (("--prompts", "paper"), "one word about one label a call"),
+        (("--prompt", "json.txt"), "asks for one word, yes or no"),
+        (("--model", "plain"), "gives no probabilities of tokens (the reply has no 'top_logprobs')"),
+        (("--model", "no-logprobs"), "gives no probabilities of tokens (HTTP 400: logprobs are not supported"),
+    ],
+)
+def test_what_gives_no_probability_is_said_at_once(
+    cli: Cli, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.txt").write_text('Is there a {object}, yes or no? Say {"present": true} or {"present": false}')
+    asking = ("--vocabulary", "coco80", "--model", "probabilities", "--base-url", start(), "-q", *more)
+    got = cli("annotate", "coarse", draw(tmp_path / "images", 2), "-o", "run", "--probability", *asking, code=2)
+    assert said in got.stderr
+    assert "Traceback" not in got.stderr
 
 
 def test_statistics_are_the_papers_tables_5_and_6(cli: Cli, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import hashlib
 import json
+import math
 import signal
 import sys
 import time
@@ -144,7 +145,11 @@ def _answer(request: dict, key: str) -> tuple[int, dict]:
         text = "Yes" if "as follows" in asked or int(key, 16) % 2 else "No"
     elif model in ("verdicts", "mumbling-verdicts"):
         text = _verdicts(request, parts, asked, mumbles=model.startswith("mumbling"))
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    choice: dict = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    if model == "probabilities":
+        choice = {**choice, **_probabilities(request, parts, asked), "finish_reason": "length"}
+    if model == "no-logprobs" and "logprobs" in request:
+        return 400, {"error": {"message": "logprobs are not supported by this model"}}
     choices = [] if model == "no-choice" else [choice, {**choice, "index": 1}]  # "n" is ignored, this way or that
     return 200, {"choices": choices, "usage": {"prompt_tokens": len(asked.split()), "completion_tokens": 5}}
 
@@ -170,6 +175,23 @@ def _verdicts(request: dict, parts: list, asked: str, *, mumbles: bool) -> str:
         key: hashlib.sha256(f"{picture} {key} {sorted(lines)}".encode()).digest()[0] < 32 for key in schema["required"]
     }
     return json.dumps(said)
+
+
+def _probabilities(request: dict, parts: list, asked: str) -> dict:
+    """The first tokens of a judge who is sure of some cells, unsure of others, and of some speaks of something else."""
+    assert (request["max_tokens"], request["logprobs"], request["top_logprobs"]) == (1, True, 20)
+    assert "response_format" not in request
+    picture = next(part["image_url"]["url"] for part in parts if part["type"] == "image_url")
+    draw = hashlib.sha256(f"{picture} {asked}".encode()).digest()
+    yes, rest = draw[0] / 256, 0.9 if draw[1] % 16 == 0 else 0.125
+    masses = {"Yes": yes / 2, " yes": yes / 2, "NO": 1 - yes}
+    listed = [("Well", rest), *((token, mass * (1 - rest)) for token, mass in masses.items())]
+    tokens = [{"token": token, "logprob": math.log(max(mass, 1e-9))} for token, mass in listed]
+    said = max(tokens, key=lambda token: token["logprob"])
+    return {
+        "message": {"role": "assistant", "content": said["token"]},
+        "logprobs": {"content": [{**said, "top_logprobs": tokens}]},
+    }
 
 
 def _judge(asked: str, messages: list, seed: int) -> str:

@@ -198,11 +198,15 @@ def test_faulty_records_are_named_by_file_and_line(folder: Path) -> None:
         stream.write('\n{"id": 3}\n{broken\n')
     with pytest.raises(InputErrors) as one:
         scapo_eval.pope(folder / "a.jsonl", questions=pope_questions())
-    for on_bad_file in ("fail", "skip"):
-        with pytest.raises(InputErrors) as caught:
-            of_files(folder / "*", on_bad_file=on_bad_file)
-        assert str(caught.value) == str(one.value)
+    with pytest.raises(InputErrors) as caught:
+        of_files(folder / "*")
+    assert str(caught.value) == str(one.value)
     assert "a.jsonl:102" in str(one.value)
+    left = of_files(folder / "*", on_bad_file="skip")  # its file is omitted, counted and named; the others count
+    kept = scapo_eval.pope(answers()[100:], questions=pope_questions(), resamples=20)
+    assert left.table.counts() == kept.table.counts()
+    assert left.other_counts["bad_files"] == 1
+    assert "a.jsonl" in left.notes[0]
     [record] = phd_records(1)
     made = counter("phd", [record])
     batch = pa.Table.from_pylist([{"id": "9", "response": "yes"}])

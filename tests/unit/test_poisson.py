@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import scapo_eval.results.stats as stats
 from scapo_eval.base.errors import InputError
+from scapo_eval.results import poisson
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountBuilder, CountTable, summed_by
 from scapo_eval.results.metric import MetricSet, ratio
@@ -55,6 +57,24 @@ def run(rows: np.ndarray, name: str = "a", resampling: Resampling | None = None)
         n_records=9,
         resampling=resampling or Resampling(300, interval="percentile"),
     )
+
+
+def test_workers_resample_what_this_process_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, whole = run(FIRST), run(FIRST, resampling=Resampling(300, bootstrap="poisson", interval="percentile"))
+    expected = whole.metrics
+    monkeypatch.setattr(poisson, "PART", 1000)
+    asked: list[int] = []
+
+    def workers(parts: list[poisson.Work]) -> Iterable[np.ndarray]:
+        asked.append(len(parts))
+        return map(poisson.work, reversed(parts))
+
+    with poisson.resampled_by(workers):
+        assert replace(whole, name="b").metrics == expected
+        assert replace(alone, name="b").metrics == alone.metrics  # multinomial: by one process
+    assert asked == [3]
+    assert replace(whole, name="c").metrics == expected
+    assert asked == [3]
 
 
 def test_sums_of_parts_add_up_in_any_order() -> None:

@@ -23,6 +23,8 @@ from ray.cluster_utils import Cluster  # noqa: E402
 import scapo_eval  # noqa: E402
 from scapo_eval import InputError, InputErrors, MissingExtra, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
+from scapo_eval.results import poisson  # noqa: E402
+from scapo_eval.results.results import Resampling  # noqa: E402
 
 from .conftest import killer, results_of, said  # noqa: E402
 
@@ -76,6 +78,20 @@ def test_files_and_a_corrupt_one_among_them(
     left = on_ray.score(tmp_path / "*", on_bad_file="skip", **reading)
     assert (left.n_records, left.other_counts["bad_files"]) == (1800, 1)
     assert "4.parquet" in left.notes[0]
+
+
+def test_the_workers_resample(
+    cluster: Cluster, records: Any, reading: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poisson, "PART", 20)  # images
+    one = scapo_eval.score(records, **reading).redrawn(Resampling(50, bootstrap="poisson", interval="percentile"))
+    run = on_ray.score(ray.data.from_items(records), interval="percentile", **reading)
+    assert run.__dict__["metrics"] == one.metrics  # already drawn, on the cluster
+    scored = ["--truth", "truth.npz", "--vocabulary", "four.yaml", "--resamples", "50", "--interval", "percentile"]
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "score", "parts/*", *scored, "-q", "-o", "percentile.json"]
+    subprocess.run([*command, "--engine", "ray", "--address", cluster.address], cwd=folder, check=True)
+    found = json.loads((folder / "percentile.json").read_text())["systems"][0]["metrics"]["hal_rate"]
+    assert (found["ci_low"], found["ci_high"]) == (one.metrics["hal_rate"].low, one.metrics["hal_rate"].high)
 
 
 def test_a_worker_that_is_killed(cluster: Cluster, records: Any, one: Any, reading: Any, tmp_path: Path) -> None:

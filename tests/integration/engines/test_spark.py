@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 import scapo_eval
 from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward
 from scapo_eval.distributed import spark as on_spark
+from scapo_eval.results import poisson
+from scapo_eval.results.results import Resampling
 
 from .conftest import killer, said
 
@@ -42,10 +44,14 @@ def reading(truth: Any, vocabulary: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_a_frame_of_any_partitions(
-    session: SparkSession, records: Any, one: Any, reading: Any, partitions: int
+    session: SparkSession, records: Any, one: Any, reading: Any, partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = session.createDataFrame(records).repartition(partitions)
     assert said(on_spark.score(frame, **reading)) == said(one)
+    monkeypatch.setattr(poisson, "PART", 20)  # images
+    drawn = on_spark.score(frame, interval="percentile", **reading)
+    expected = one.redrawn(Resampling(50, bootstrap="poisson", interval="percentile"))
+    assert drawn.__dict__["metrics"] == expected.metrics  # already drawn, by the executors
     if partitions == 7:
         other = on_spark.score(frame, workers=2, bootstrap="multinomial", **reading)
         assert said(other) == said(scapo_eval.score(records, bootstrap="multinomial", **reading))

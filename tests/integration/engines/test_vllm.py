@@ -22,13 +22,18 @@ from typing import Any
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: bash .ci/engines vllm")
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
 
+from scapo_eval.annotate.store import Store
 from scapo_eval.base.errors import ScapoError
 from scapo_eval.cli import engine_options
-from scapo_eval.engines import Completion, Request, Sampling
+from scapo_eval.engines import ONE_TOKEN, Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
 from scapo_eval.engines.openai_http import OpenAIEngine
 from scapo_eval.engines.vllm_offline import VllmEngine
+from scapo_eval.inference import judge
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = {
@@ -53,12 +58,23 @@ def completed(engine: Any, requests: list[Request]) -> list[Completion]:
     return [found[id(request)] for request in requests]
 
 
+def make_sure(folder: Path) -> None:
+    """Gives a model of words a preference for yes and no; which of them depends on picture and question."""
+    words = json.loads((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    head = weights["lm_head.weight"]
+    head[[words["yes"], words["no"]]] = 8 * torch.stack([head[words["yes"]], -head[words["yes"]]])
+    save_file(weights, file, {"format": "pt"})
+
+
 @pytest.fixture(scope="module")
 def place(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns models with word and byte tokens, and pictures."""
+    """Returns models with word and byte tokens, a model that says yes or no, and pictures."""
     root = tmp_path_factory.mktemp("vllm")
     tiny.build(root / "words")
     tiny.build(root / "bytes", "qwen3_vl", byte_level=True)
+    make_sure(tiny.build(root / "sure"))
     tiny.draw(root / "images", 8)
     return root
 
@@ -103,17 +119,21 @@ def test_samples_seeds_and_faults(place: Path, words: VllmEngine) -> None:
     assert fine.text == first[0]
 
 
+class Kept:
+    """One engine for several commands: a start takes half a minute."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def close(self) -> None:
+        """Stays."""
+
+
 def test_commands(place: Path, words: VllmEngine, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Kept:
-        """Single engine for all commands, because a start takes half a minute."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(words, name)
-
-        def close(self) -> None:
-            """Does nothing, so that the engine can be reused."""
-
-    monkeypatch.setattr(engine_options, "make_engine", lambda *_: Kept())
+    monkeypatch.setattr(engine_options, "make_engine", lambda *_: Kept(words))
     chosen = ("--engine", "vllm", "--model", place / "words", "--max-tokens", "16", "-q")
     code, _, said = run("describe", place / "images", "-o", tmp_path / "captions.jsonl", *chosen)
     assert code in (0, 4), said
@@ -152,6 +172,44 @@ def test_json_is_constrained_without_white_space(
     finally:
         monkeypatch.undo()
         engine.close()
+
+
+def test_a_judge_of_yes_and_no_by_word_and_by_probability(
+    place: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Verdicts and P(yes) of vLLM are those of transformers, in ``annotate coarse`` and ``judge claims``."""
+    labels = {label: {"aliases": [label]} for label in ("dog", "cat", "bus", "kite")}
+    (tmp_path / "four.yaml").write_text(json.dumps({"name": "four", "labels": labels}))
+    told = [{"image_id": k, "caption": "Two dogs and a red cat on a bus."} for k in range(1, 9)]
+    (tmp_path / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    (tmp_path / "short.txt").write_text("Is there a {object} in the image ? Answer yes or no .")
+    engines = {
+        "vllm": VllmEngine(str(place / "sure"), dtype="float32", extra=SMALL),
+        "transformers": TransformersEngine(str(place / "sure"), dtype="float32", device="cpu"),
+    }
+    monkeypatch.setattr(judge, "TRIES", 1)  # further tries draw, and each engine draws otherwise
+    answers, matrices = [], []
+    for name, engine in engines.items():
+        monkeypatch.setattr(engine_options, "make_engine", lambda *_, engine=engine: Kept(engine))
+        chosen = ("--engine", name, "--model", place / "sure", "-q")
+        code, _, said = run(
+            "judge", "claims", tmp_path / "captions.jsonl", "--images-root", place / "images", "--max-tokens", "8",
+            "-o", tmp_path / f"{name}.jsonl", *chosen,
+        )  # fmt: skip
+        assert code in (0, 4), said
+        answers.append([json.loads(line)["claims"] for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()])
+        folder = tmp_path / f"run-{name}"
+        code, _, said = run(
+            "annotate", "coarse", place / "images", "-o", folder, "--vocabulary", tmp_path / "four.yaml",
+            "--prompt", tmp_path / "short.txt", "--probability", *chosen,
+        )  # fmt: skip
+        assert code in (0, 4), said
+        matrices.append(Store.open(folder).probabilities)
+        engine.close()
+    assert answers[0] == answers[1]
+    assert {each["answer"] for claims in answers[0] for each in claims} >= {"yes", "no"}
+    assert np.allclose(*matrices, atol=1e-4, rtol=0, equal_nan=True)
+    assert np.isfinite(matrices[0]).mean() > 0.5
 
 
 def test_damaged_weights_are_one_line(place: Path, tmp_path: Path) -> None:
@@ -197,7 +255,10 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_request(place: Path, wo
         for k in range(40) for path in pictures(place)
     ]  # fmt: skip
     warnings: list[str] = []
-    engine = OpenAIEngine("words", url, concurrency=4, wait_server=900.0, warn=warnings.append)  # it is not there yet
+    never = {str(token): -100 for token in words._never}  # random weights say tokens of pictures; the server allows it
+    engine = OpenAIEngine(  # the server is not there yet
+        "words", url, concurrency=4, wait_server=900.0, extra={"logit_bias": never}, warn=warnings.append
+    )
     found: dict[int, Completion] = {}
 
     def kill() -> None:
@@ -217,5 +278,11 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_request(place: Path, wo
     assert [found[id(each)].text for each in requests] == [expected[each.turns] for each in requests]
     assert sum("the server is away" in each for each in warnings) == 2  # at the start, and when it was killed
     assert engine.card["server_version"] == words.identity["vllm"]
+    choices = ("yes", "no", "dog", "cat", "bus", "red", "two", "white")
+    asked = [Request(each.turns, ONE_TOKEN, choices=choices) for each in requests[:8]]
+    own = TransformersEngine(str(place / "words"), dtype="float32", device="cpu")
+    masses = np.array([[each.masses for each in completed(one, asked)] for one in (engine, words, own)])
+    assert masses.max() > 0.01
+    assert np.abs(masses - masses[2]).max() < 1e-4
     with urllib.request.urlopen(f"{url}/models") as reply:
         assert json.loads(reply.read())["data"][0]["id"] == "words"
