@@ -361,7 +361,7 @@ def behind(
 ) -> Iterator[tuple[int, int]]:
     """Yields the mentions directly before a cue that applies to them, as in "Giraffes are typically tall".
 
-    The arguments are the same as for :func:`in_scope`, with cues that stand behind a mention.
+    The arguments are the same as for :func:`in_scope`, with cues that follow a mention.
     """
     rules = shipped_rules().rules
     for k, begin, row, cue in rows:
