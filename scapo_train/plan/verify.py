@@ -269,6 +269,11 @@ def _other_ranks(process_group: ProcessGroup) -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def _takes_no_groups(_: Tensor) -> bool:
+    """Returns what a GPU's attention says; a Mock would keep the tensors that it is called with."""
+    return False
+
+
 @contextlib.contextmanager
 def _kernels_of_a_gpu() -> Iterator[None]:
     """Sizes of chunks and attention as on a GPU, though PyTorch has none here."""
@@ -277,7 +282,7 @@ def _kernels_of_a_gpu() -> Iterator[None]:
         mock.patch.dict(logprob.CHUNK_ELEMENTS, gpu),
         mock.patch.dict(logprob.CHUNK_TOKENS, clear=True),
         mock.patch.dict(logprob.KEPT_ELEMENTS, clear=True),
-        mock.patch.object(packing, "takes_groups", return_value=False),
+        mock.patch.object(packing, "takes_groups", _takes_no_groups),
     ):
         yield
 

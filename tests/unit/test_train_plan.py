@@ -646,6 +646,12 @@ def test_more_ranks_take_less_by_the_shards(path: str, tmp_path: Path) -> None:
     assert few - many == pytest.approx(shards[0] - shards[1], rel=0.02)
 
 
+def test_in_an_update_of_a_reference_there_are_its_shards_alone(tmp_path: Path) -> None:
+    job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 8)
+    without = measure(changed(job, loss={"kl": 0.0})).update
+    assert measure(job).update - without == pytest.approx(plan(job).memory["update"]["reference"], rel=0.02)
+
+
 def test_adapters_are_measured(tmp_path: Path) -> None:
     job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 64, lora={"rank": 8})
     counted = measure(job)
