@@ -1,10 +1,10 @@
-"""AMBER: speed and fidelity beside a plain transcription of the official script's loops, on the same answers.
+"""Speed and fidelity of AMBER, compared with a direct transcription of the official script's loops on the same answers.
 
     python benchmarks/amber.py ../shared/data/amber [responses.json ...]
 
-Prints, per file of descriptions: seconds of the plain loops after tagging, of NLTK's tagging alone, of parity
-mode (without and with its cache) and of embedded mode (its loop, and the whole process); and how far embedded
-mode is from the official figures. The official script itself adds spaCy's similarities to the plain loops.
+Prints the run times for each file of descriptions: the transcribed loops after tagging, NLTK's tagging alone, parity
+mode (with and without its cache), and embedded mode (its loop, and the whole process). Also prints the differences
+between embedded mode and the official figures. The official script additionally computes spaCy's similarities.
 """
 
 from __future__ import annotations

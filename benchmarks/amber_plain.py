@@ -1,6 +1,7 @@
-"""A plain transcription of the official AMBER script's loops: list scans, slot by slot, word by word.
+"""Direct transcription of the official AMBER script's loops, with list scans over slots and words.
 
-The project's own writing of that algorithm, slow on purpose: the tests' oracle and the benchmark's baseline.
+The code is written by this project and deliberately slow. It is the oracle of the tests and the baseline of the
+benchmark.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ Alike = Callable[[str, str], bool]
 
 
 def same_word(a: str, b: str) -> bool:
-    """Similarity without vectors."""
+    """Compares two words without vectors."""
     return a == b
 
 
@@ -23,11 +24,11 @@ def plain_credit(
     safe: Sequence[str],
     alike: Alike,
 ) -> tuple[list[str], list[int], list[int], list[int]]:
-    """One description, scored as the official loops do: list scans, slot by slot, word by word.
+    """Scores one description like the official loops, with list scans over slots and words.
 
     Returns:
-        The nouns of the closed vocabulary, a flag each (1 = hallucinated), covered slots of the truth, mentioned
-        slots of the imagined words.
+        The nouns in the closed vocabulary, a flag for each (1 if hallucinated), the covered slots of the ground truth,
+        and the mentioned slots of the imagined words.
     """
     vocabulary = [word for key, others in associations.items() for word in (key, *others)]
     mentions = [noun for noun in nouns if noun in vocabulary]
@@ -66,7 +67,7 @@ def plain_credit(
 
 
 def plain_scores(credits: Sequence[tuple[list[str], list[int], list[int], list[int]]]) -> dict[str, float]:
-    """CHAIR, Cover, Hal and Cog in percent, without the official rounding."""
+    """Returns CHAIR, Cover, Hal and Cog in percent, without the official rounding."""
     mentions = sum(len(flags) for _, flags, _, _ in credits)
     return {
         "chair": 100 * sum(sum(flags) for _, flags, _, _ in credits) / mentions,
@@ -77,7 +78,7 @@ def plain_scores(credits: Sequence[tuple[list[str], list[int], list[int], list[i
 
 
 def official_nouns(text: str) -> list[str]:
-    """Tokens, tags, lemmas, as the official script asks NLTK for them."""
+    """Returns lemmatized nouns from NLTK's tokens and tags, like the official script."""
     import nltk
     from nltk.stem import WordNetLemmatizer
 

@@ -1,10 +1,11 @@
-"""Annotation at full size: disk, memory, processor time per verdict, and the time to load the final matrix.
+"""Cost of annotation at full size: disk, memory, processor time per verdict, and the time to load the final matrix.
 
     python benchmarks/annotate.py [--images 5000] [--vocabulary dopa160] [--http-images 100]
 
-First all cells with a judge in this process that answers at once: what is left is key, journal, parsing, store. Then,
-through the HTTP engine, a server in a process of its own and 640 x 480 JPEGs, 160 questions to each: everything that
-this side does for a verdict. Only this process's processor time counts, on one core.
+First, all cells are annotated by a judge in this process that answers immediately, so that only keys, journal, parsing
+and storage are measured. Then, requests are sent through the HTTP engine to a server in a separate process, with 160
+questions for each 640 x 480 JPEG. This measures the complete client side of a verdict. Only the processor time of this
+process counts, on one core.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ SERVER = Path(__file__).resolve().parent.parent / "tests" / "servers" / "loopbac
 
 
 class Instant:
-    """Says present to one cell in fifteen, at once."""
+    """Engine that immediately answers "present" for one cell in fifteen."""
 
     identity: Mapping[str, Any] = {"engine": "instant", "model": "instant"}
     card: Mapping[str, Any] = {}
 
     def run(self, requests: Iterable[Request], done: Callable[[Request, Completion], None]) -> None:
-        """Answers."""
+        """Answers all requests."""
         for k, request in enumerate(requests):
             said = "true" if k % 15 == 0 else "false"
             done(request, Completion(f'{{"present": {said}}}', "stop", 812, 7))
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing, because there are no resources to release."""
 
 
 def draw(folder: Path, number: int, size: tuple[int, int], ending: str) -> None:

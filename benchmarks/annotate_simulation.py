@@ -1,14 +1,15 @@
-"""Do the bounds of quality control hold? Simulated runs with planted errors, through the real store and rounds.
+"""Coverage of quality control's error bounds, in simulated runs with planted errors through the real store and rounds.
 
     python benchmarks/annotate_simulation.py [--runs 200] [--images 1000] [--labels 40] [--json FILE]
 
-Every run: a synthetic truth with label frequencies like the paper's, a judge with its own false-positive and
-false-negative rate for each label, a coarse pass, then rounds over all labels until one is free of errors. Labels
-with errors are judged again, with a fraction of their error rates, as a better prompt would. The person is the truth.
-Counted: how often the true residual error of the final matrix lies inside the printed bounds, and how wide these are.
+Each run has a synthetic ground truth with label frequencies like the paper's, and a judge with its own false-positive
+and false-negative rate for each label. A coarse pass is followed by rounds over all labels until one round is free of
+errors. Labels with errors are judged again with a fraction of their error rates, as with an improved prompt. The
+person's answers are the ground truth. The simulation counts how often the true residual error of the final matrix is
+within the reported bounds, and measures the width of the bounds.
 
-As a control that the count can fail, the same is asked of a naive bound: labels leave the rounds one by one as soon as
-their own 30 pairs are clean, and the last draws are pooled as if they were one.
+As a control, the same count is made for a naive bound. In this case, labels leave the rounds one by one when their own
+30 pairs are free of errors, and the last draws are pooled as if they were one.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ KINDS = ("error", "false_positive", "false_negative")
 
 @dataclass(frozen=True)
 class World:
-    """The truth and a judge.
+    """Ground truth and judge of a simulation.
 
     Attributes:
-        truth: (images, labels) 1 or 0.
-        false_positive: (labels,) chance that the judge calls an absent label present.
-        false_negative: (labels,) chance that it calls a present label absent.
-        better: what a refinement multiplies these by.
-        unsure: chance that the person cannot tell.
+        truth: (images, labels) matrix of 1 and 0.
+        false_positive: (labels,) probability that the judge calls an absent label present.
+        false_negative: (labels,) probability that the judge calls a present label absent.
+        better: Factor by which a refinement multiplies these probabilities.
+        unsure: Probability that the person cannot decide.
     """
 
     truth: NDArray[np.int8]
@@ -60,7 +61,9 @@ class World:
 def make_world(
     rng: np.random.Generator, images: int, labels: int, *, better: float | None = None, unsure: float = 0.002
 ) -> World:
-    """Frequencies from 0.4 % to 60 % (median 2.5 %, mean about 6 %, as in the paper's Tables 5 and 6)."""
+    """Returns a world with label frequencies from 0.4 % to 60 % (median 2.5 %, mean about 6 %, as in the paper's Tables
+    5 and 6).
+    """
     frequency = np.clip(rng.lognormal(np.log(0.025), 1.2, labels), 0.004, 0.6)
     return World(
         truth=(rng.random((images, labels)) < frequency).astype(np.int8),
@@ -72,7 +75,7 @@ def make_world(
 
 
 def judged(world: World, labels: NDArray[np.int64], times: int, rng: np.random.Generator) -> NDArray[np.int8]:
-    """(images, len(labels)) what the judge says after ``times`` refinements."""
+    """Returns the (images, len(labels)) verdicts of the judge after ``times`` refinements."""
     truth = world.truth[:, labels]
     share = world.better**times
     rates = np.where(truth == 1, world.false_negative[labels] * share, world.false_positive[labels] * share)
@@ -82,10 +85,11 @@ def judged(world: World, labels: NDArray[np.int64], times: int, rng: np.random.G
 def simulate(
     folder: Path, world: World, seed: int, *, confidence: float = 0.99, most_rounds: int = MOST_ROUNDS
 ) -> dict[str, Any]:
-    """One run from the coarse pass to a round free of errors, or to the last round that is allowed.
+    """Simulates one run from the coarse pass to an error-free round, or to the last permitted round.
 
     Returns:
-        Per kind of error the true share of wrong cells and the bounds (``low``, ``high``), and the number of rounds.
+        For each kind of error, the true share of wrong cells and the bounds (``low``, ``high``), and the number of
+        rounds.
     """
     rng = np.random.default_rng(seed)
     images, labels = world.truth.shape
@@ -124,7 +128,7 @@ def judge(
     rng: np.random.Generator,
     source: CellProvenance,
 ) -> None:
-    """Has the simulated judge look at whole labels."""
+    """Annotates complete labels with the simulated judge."""
     for label in labels.tolist():
         verdicts = judged(world, np.array([label]), int(times[label]), rng)[:, 0]
         store.write(np.arange(len(verdicts)), np.full(len(verdicts), label), verdicts, source)
@@ -133,7 +137,7 @@ def judge(
 def person(
     world: World, rows: NDArray[np.int64], labels: NDArray[np.int64], rng: np.random.Generator
 ) -> list[PersonAnswer]:
-    """The truth, sometimes unsure."""
+    """Returns the ground truth, or "unsure" with some probability."""
     unsure = rng.random(len(rows)) < world.unsure
     return [
         "unsure" if doubt else "yes" if present else "no"
@@ -142,7 +146,9 @@ def person(
 
 
 def naive(world: World, seed: int, *, confidence: float = 0.99) -> bool:
-    """Whether the naive bound holds: every label draws until it is clean, and the clean draws are pooled."""
+    """Returns True if the naive bound covers the true error. Each label is drawn until it is clean, and these draws are
+    pooled.
+    """
     rng = np.random.default_rng(seed)
     labels = world.truth.shape[1]
     matrix = judged(world, np.arange(labels), 0, rng)
@@ -164,7 +170,7 @@ def naive(world: World, seed: int, *, confidence: float = 0.99) -> bool:
 
 
 def holds(run: dict[str, Any], kind: str) -> bool:
-    """Whether the true share lies inside the bounds."""
+    """Returns True if the true share is within the bounds."""
     figure = run[kind]
     return bool(figure["low"] <= figure["true"] <= figure["high"])
 
@@ -199,12 +205,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def scratch() -> str | None:
-    """Memory in place of a disk, where there is some: thousands of small files are flushed one by one."""
+    """Returns a folder in memory if available, because thousands of small files are flushed one by one."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median and range."""
+    """Returns the median and the range."""
     return f"{np.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 

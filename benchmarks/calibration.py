@@ -1,18 +1,20 @@
-"""Whether tests and intervals keep what they promise: size, coverage, width and power of every method, by simulation.
+"""Calibration of tests and intervals by simulation: size, coverage, width and power of every method.
 
     python benchmarks/calibration.py                    # the grid of docs/statistics.md: about an hour on one core
     python benchmarks/calibration.py --images 100 300 --samples 500 --former 0
 
-Two systems describe the same invented images; how hard an image is decides how much both invent, so that claims of one
-image are alike (an intraclass correlation of 0, 0.1 or 0.3) and the systems are paired. Both have the same true rate,
-whatever they claim: a test should find a difference in 5 % of the samples, a 95 % interval of a rate (and of the
-difference) should hold the true value in 95 %. The methods are the product's own functions, with every sample as one
-metric of a large metric set, so that all samples of a block share their coins and draws.
+Two systems describe the same simulated images. The difficulty of an image affects the hallucinations of both systems,
+so that claims within an image are correlated (with an intraclass correlation of 0, 0.1 or 0.3) and the systems are
+paired. Both systems have the same true rate. A test should therefore find a difference in 5 % of the samples, and a 95
+% interval of a rate (or of the difference) should contain the true value in 95 % of the samples. The methods are the
+functions of this project. Every sample is one metric of a large metric set, so that all samples in a block share their
+random draws.
 
-The grid is read in two parts. Cells where each system is expected to have at least EVENTS events, and no clustering,
-must keep size in 4 to 6 % and coverage in 93 to 97 % from 100 images on (92 to 98 % at 30); no method can where fewer
-events are expected, since the possible samples are too few: those cells are shown, as are clustered ones. Exit code 1:
-a cell that must keep its level does not, by more than the simulation's own error (2.6 standard errors).
+The grid has two parts. In the first part, each system has an expected number of at least EVENTS events, without
+clustering. In these cells, methods must keep a size of 4 to 6 % and a coverage of 93 to 97 % for at least 100 images
+(92 to 98 % for 30 images). With fewer expected events, no method can keep these levels, because there are too few
+possible samples. These cells and clustered cells are only shown. The exit code is 1 if a cell misses its level by more
+than the error of the simulation (2.6 standard errors).
 """
 
 from __future__ import annotations
@@ -34,25 +36,25 @@ from scapo_eval.results.metric import MetricSet, Ratio, divide, harmonic_mean
 from scapo_eval.results.stats import Comparison, bootstrap, paired_differences
 
 EVENTS = 5
-"""Events that a system must be expected to have for its cell to count."""
+"""Minimum expected number of events for a cell to count."""
 
 BLOCK = 100
-"""Samples of one block."""
+"""Number of samples in a block."""
 
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One setting.
+    """Settings of one cell.
 
     Attributes:
-        images: of a sample.
-        rate: true rate of both systems (the second's, where ``gain`` is not 0).
-        volumes: mean claims of a caption, of both systems.
-        clustering: intraclass correlation of the claims of one image.
-        captions: per image.
-        gain: how much lower the first system's true rate is, for power.
+        images: Number of images in a sample.
+        rate: True rate of both systems, or of the second system if ``gain`` is not 0.
+        volumes: Mean number of claims per caption, for both systems.
+        clustering: Intraclass correlation of the claims within an image.
+        captions: Number of captions per image.
+        gain: Reduction of the first system's true rate, for power.
     """
 
     images: int
@@ -64,12 +66,12 @@ class Cell:
 
     @property
     def events(self) -> float:
-        """Expected number of events of the system that claims less."""
+        """Expected number of events for the system with fewer claims."""
         return self.images * self.captions * min(self.volumes) * self.rate
 
     @property
     def counts(self) -> bool:
-        """Whether the cell must keep its level."""
+        """True if the cell must keep its level."""
         return self.events >= EVENTS and self.clustering == 0 and self.gain == 0
 
     def __str__(self) -> str:
@@ -78,7 +80,7 @@ class Cell:
 
 
 def drawn(cell: Cell, samples: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """(images, 2 x samples) hallucinated and generated labels of two systems."""
+    """Returns (images, 2 x samples) counts of hallucinated and generated labels for two systems."""
     shape = cell.images, samples
     hard = np.full(shape, cell.rate)
     if cell.clustering:
@@ -92,13 +94,13 @@ def drawn(cell: Cell, samples: int, rng: np.random.Generator) -> tuple[Rows, Row
 
 
 def ratios(samples: int) -> MetricSet:
-    """Every sample's rate as a metric."""
+    """Returns a metric set with the rate of every sample as a metric."""
     names = [f"{what}{k}" for what in "hg" for k in range(samples)]
     return MetricSet("simulated", tuple(names), {str(k): Ratio(f"h{k}", f"g{k}") for k in range(samples)})
 
 
 def blocks(cell: Cell, samples: int, seed: int) -> Iterator[tuple[int, CountTable, CountTable, MetricSet]]:
-    """Samples in blocks, as tables of two systems."""
+    """Yields blocks of samples, as tables of two systems."""
     rng = np.random.default_rng([seed, cell.images, int(1e4 * cell.rate), *cell.volumes, int(100 * cell.clustering)])
     ids = tuple(f"{k:06}" for k in range(cell.images))
     for first in range(0, samples, BLOCK):
@@ -108,14 +110,15 @@ def blocks(cell: Cell, samples: int, seed: int) -> Iterator[tuple[int, CountTabl
 
 
 def measured(cell: Cell, samples: int, *, resamples: int = 1000, seed: int = 12345, former: bool) -> dict[str, float]:
-    """Percent of samples: ``size`` (or power), ``coverage`` of both rates and of the difference, mean ``width``.
+    """Returns percentages of samples: ``size`` (or power), ``coverage`` of both rates and of the difference, and mean
+    ``width``.
 
     Args:
-        cell: the setting.
-        samples: number of samples.
-        resamples: of each test.
-        seed: of everything.
-        former: measure the methods of version 0.2.0, with both bootstraps.
+        cell: Settings of the cell.
+        samples: Number of samples.
+        resamples: Number of resamples per test.
+        seed: Seed of the simulation.
+        former: True to measure the methods of version 0.2.0, with both bootstraps.
     """
     found: dict[str, list[Any]] = {}
 
@@ -148,7 +151,9 @@ def _holds(row: Comparison, true: float) -> bool:
 
 
 def composite(images: int, samples: int, *, resamples: int = 1000, seed: int = 12345) -> dict[str, float]:
-    """Cap. Score of two systems that trade Hal. against Cover and are equal in it: one says five times as much."""
+    """Measures two systems with equal Cap. Score, of which one trades Hal. Rate for Cover Rate and makes five times as
+    many claims.
+    """
     rng = np.random.default_rng([seed, images])
     hal, cover = (0.1, 0.3), (0.6, 0.5 * 0.72 * 0.7 / (0.7 - 0.5 * 0.72))
     true = 0.72
@@ -182,7 +187,7 @@ def _cap(k: int) -> Any:
 
 
 def grid(images: Sequence[int]) -> Iterator[Cell]:
-    """The cells: rates, volumes and clustering; then several captions of one image."""
+    """Yields the cells of the grid: rates, volumes and clustering, then several captions per image."""
     rates, volumes = (0.005, 0.05, 0.15, 0.4), ((5, 5), (10, 2), (5, 1))
     for n in images:
         for rate, pair, clustering in product(rates, volumes, (0.0, 0.1, 0.3)):
@@ -192,7 +197,7 @@ def grid(images: Sequence[int]) -> Iterator[Cell]:
 
 
 def kept(cell: Cell, values: dict[str, float], samples: int) -> bool:
-    """Whether a cell keeps its level, within the simulation's error."""
+    """Returns True if a cell keeps its level, within the error of the simulation."""
     error = 260 * (0.05 * 0.95 / samples) ** 0.5
     wide = cell.images < 100
     low, high = (92.0, 98.0) if wide else (93.0, 97.0)

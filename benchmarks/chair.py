@@ -1,9 +1,10 @@
-"""CHAIR's profiles beside a plain transcription of the scripts' loops, on the same captions, in one run.
+"""Speed of CHAIR's profiles, compared with a direct transcription of the scripts' loops on the same captions.
 
     NLTK_DATA=... python benchmarks/chair.py CAPTIONS.jsonl... --truth TRUTH --synonyms synonyms.txt
 
-Without arguments: the captions of ../shared. One process, CPU time, from captions in memory to counts per
-caption; every profile starts with empty tables. The plain loops use NLTK's word_tokenize where its data is found.
+Without arguments, the captions of ../shared are used. CPU times are measured in one process, from captions in memory to
+counts per caption, and every profile starts with empty tables. The transcribed loops use NLTK's word_tokenize if its
+data is available.
 """
 
 from __future__ import annotations

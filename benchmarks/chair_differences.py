@@ -1,10 +1,12 @@
-"""Where CHAIR with the project's own vocabulary differs from the standalone script, and the words behind it.
+"""Differences between CHAIR with the project's own vocabulary and the standalone script, with the words that cause
+them.
 
     python benchmarks/chair_differences.py [CAPTIONS.jsonl... --truth TRUTH --synonyms synonyms.txt]
 
-Without arguments: the captions of ../shared. Prints Markdown. The mentions of both are aligned caption by caption,
-by their words and between those by their labels; what only one of them has is a difference, named by its word:
-ours as the caption has it, the script's in the singular that it made of it. No caption is printed.
+Without arguments, the captions of ../shared are used. The output is Markdown. The mentions of both methods are aligned
+caption by caption, first by their words and then by their labels. A difference is a mention that only one method finds,
+and is named by its word: for this project as in the caption, for the script in its derived singular. No caption is
+printed.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ def differences(
 
 
 def unmatched(ours: list[Cause], theirs: list[Cause]) -> tuple[list[Cause], list[Cause]]:
-    """What only one of two lists of mentions has: equal words are paired first, then between them equal labels."""
+    """Returns the mentions that are in only one of two lists. Equal words are paired first, followed by equal labels
+    between them.
+    """
     same_words = SequenceMatcher(None, [(label, singularize(w)) for label, w in ours], theirs, autojunk=False)
     extra: list[Cause] = []
     missed: list[Cause] = []

@@ -1,7 +1,7 @@
-"""CHAIR as plainly as its scripts do it, word by word and list by list: baseline of the benchmark, oracle of the tests.
+"""Direct transcription of the CHAIR scripts, word by word and list by list, as benchmark baseline and test oracle.
 
-The project's own transcription of the ALGORITHM. It keeps what makes the scripts slow: the set of all words is
-built anew for every word, singularising walks through word lists, nothing is remembered.
+The code is written by this project from the ALGORITHM. It keeps the inefficiencies of the scripts: the set of all words
+is rebuilt for every word, singular forms are found by searches through word lists, and nothing is cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENDINGS = [(re.compile(f"(?:{ending})$"), cut, add) for ending, cut, add in sing
 
 
 def singularize(word: str) -> str:
-    """The singular, by linear search through every list."""
+    """Returns the singular, found by linear search through every list."""
     parts = word.split("-")
     if len(parts) > 1 and parts[1] in list(singular.PREPOSITIONS):
         return singularize(parts[0]) + "-" + "-".join(parts[1:])
@@ -42,12 +42,12 @@ def singularize(word: str) -> str:
 
 
 class PlainChair:
-    """The scripts' class.
+    """Transcription of the scripts' class.
 
     Args:
-        synonyms: what counts as which object.
-        truth: image id -> objects in it.
-        tokenize: lower-cased caption -> tokens.
+        synonyms: Synonyms of each object.
+        truth: Image id -> objects in the image.
+        tokenize: Function from a lower-cased caption to tokens.
     """
 
     def __init__(self, synonyms: Synonyms, truth: Mapping[str, Sequence[str]], tokenize: Tokenize) -> None:
@@ -57,12 +57,12 @@ class PlainChair:
         self.tokenize = tokenize
 
     def objects(self, caption: str) -> tuple[list[str], int]:
-        """Node words in text order with multiplicity, and the number of words after merging."""
+        """Returns the node words in text order with multiplicity, and the number of words after merging."""
         found, length = self.words(caption)
         return [self.node_words[word] for word in found], length
 
     def words(self, caption: str) -> tuple[list[str], int]:
-        """The words that name objects, singular as the script has it, and the number of words after merging."""
+        """Returns the words that name objects, in the script's singular form, and the number of words after merging."""
         words = [singularize(word) for word in self.tokenize(caption.lower())]
         merged: list[str] = []
         i = 0
@@ -83,7 +83,7 @@ class PlainChair:
         return found, len(merged)
 
     def counts(self, image_ids: Sequence[str], captions: Sequence[str]) -> dict[str, int]:
-        """The integers behind the scripts' figures."""
+        """Returns the integer counts behind the scripts' figures."""
         names = ("hallucinated_captions", "mentions", "hallucinated_mentions", "covered", "truth", "words")
         counts = dict.fromkeys(names, 0)
         for image, caption in zip(image_ids, captions, strict=True):

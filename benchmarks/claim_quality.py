@@ -1,11 +1,11 @@
-"""Measures the rules that find claims: precision and recall by kind on the captions marked in benchmarks/gold.
+"""Quality of claim extraction: precision and recall by kind on the annotated captions in benchmarks/gold.
 
     python benchmarks/claim_quality.py [--set held_out] [--errors]
 
-Captions are read from ../shared/data by file and line (from 0) and checked by their hash; the marks contain no text.
-A mark is kind, first and last character of its words, and where its thing and the other thing of a relation begin. A
-claim is right if its kind, its thing and the other thing are those of a mark, and its words overlap; of a text the
-thing does not count. Intervals are 95 % bootstrap intervals by caption.
+Captions are read from ../shared/data by file and line (starting at 0) and verified by their hash, because the
+annotations contain no text. A mark consists of a kind, the first and last character of its words, and the start offsets
+of its object and of the other object of a relation. A claim is correct if its kind and its objects equal those of a
+mark, and its words overlap. For text, the object is ignored. Intervals are 95 % bootstrap intervals by caption.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKED = tuple(kind for kind in KINDS if kind != "presence")
 
 
 class Mark(NamedTuple):
-    """One marked claim: kind, words, where its thing and the other thing begin."""
+    """Annotated claim: kind, words, and start offsets of its object and of the other object."""
 
     kind: str
     start: int
@@ -36,23 +36,23 @@ class Mark(NamedTuple):
     other: int | None
 
     def is_said_by(self, found: Mark) -> bool:
-        """Returns whether a found claim is this one."""
+        """Returns True if a found claim matches this mark."""
         things = self.kind == "text" or (found.thing, found.other) == (self.thing, self.other)
         return found.kind == self.kind and things and found.start < self.end and self.start < found.end
 
 
 class Marked(NamedTuple):
-    """A caption and its marks."""
+    """Caption and its marks."""
 
     text: str
     marks: list[Mark]
 
 
 def read_marked(name: str) -> Iterator[Marked]:
-    """Reads a set of marked captions.
+    """Reads a set of annotated captions.
 
     Raises:
-        ValueError: a caption is not the one that was marked.
+        ValueError: If a caption differs from the annotated caption.
     """
     for line in (GOLD / f"claims_{name}.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -63,7 +63,7 @@ def read_marked(name: str) -> Iterator[Marked]:
 
 
 def found_in(text: str, extractor: ClaimExtractor) -> list[Mark]:
-    """Returns the claims of a text as marks."""
+    """Returns the claims in a text as marks."""
     return [
         Mark(claim.kind, claim.start, claim.end, *([*(m.start for m in claim.mentions), None, None][:2]))
         for claim in extractor.find(text)
@@ -71,7 +71,7 @@ def found_in(text: str, extractor: ClaimExtractor) -> list[Mark]:
 
 
 def compared(marks: Sequence[Mark], found: Sequence[Mark]) -> tuple[list[Mark], list[Mark]]:
-    """Returns the found claims that are marked nowhere, and the marks that were not found; each is used once."""
+    """Returns the found claims without a mark, and the marks that were not found. Each is used at most once."""
     missed, wrong = list(marks), []
     for claim in found:
         hit = next((mark for mark in missed if mark.is_said_by(claim)), None)
@@ -83,7 +83,7 @@ def compared(marks: Sequence[Mark], found: Sequence[Mark]) -> tuple[list[Mark], 
 
 
 def counts(marks: Sequence[Mark], wrong: Sequence[Mark], missed: Sequence[Mark]) -> dict[str, int]:
-    """Returns what one caption adds, by kind and joined."""
+    """Returns the counts of one caption, by kind and in total."""
     row = {}
     for kind in (*MARKED, "all"):
         marked, false, lost = (sum(kind in ("all", mark.kind) for mark in part) for part in (marks, wrong, missed))

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, every verb of the command line with its arguments and options: python benchmarks/cli_page.py."""
+"""Writes docs/cli.md with all commands, arguments and options: python benchmarks/cli_page.py."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ HEAD = """\
 """
 
 COMMON = ("max_decoded", "guard_cells")
-"""Options of every verb, which are listed once."""
+"""Options of all commands, which are listed only once."""
 
 SHARED = {field.name for record in (Output, ScoringOptions, Cluster) for field in fields(record)}
-"""Options of the verbs that score, likewise."""
+"""Options of all scoring commands, which are listed only once."""
 
 
 def page() -> str:
@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def section(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
-    """The parts of one verb, and of the verbs inside it."""
+    """Yields the parts of one command, including its subcommands."""
     yield f"{'#' * level} {context.command_path.removeprefix('scapo-eval ')}\n"
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{context.command_path} {pieces}\n```\n"
@@ -72,7 +72,7 @@ def section(command: click.Command, context: click.Context, level: int) -> Itera
 
 @cache
 def shared_rows() -> frozenset[tuple[str, str] | None]:
-    """What is said of the options of scoring."""
+    """Returns the rows of the common scoring options."""
     top = click.Context(cli, info_name="scapo-eval")
     score = cli.get_command(top, "score")
     assert score is not None
@@ -81,12 +81,12 @@ def shared_rows() -> frozenset[tuple[str, str] | None]:
 
 
 def told(option: click.Parameter, context: click.Context) -> tuple[str, str] | None:
-    """An option and its help; None for a hidden one."""
+    """Returns an option and its help text, or None for a hidden option."""
     return option.get_help_record(context)
 
 
 def table(options: list[click.Parameter], context: click.Context) -> str:
-    """A table of options with their help; empty for none."""
+    """Returns a table of options with their help texts. Empty if there are no options."""
     records = [record for option in options if (record := told(option, context)) is not None]
     if not records:
         return ""
@@ -95,7 +95,7 @@ def table(options: list[click.Parameter], context: click.Context) -> str:
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a table."""
+    """Returns a text for a table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -1,9 +1,9 @@
-"""Which versions fit: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
+"""Compatible versions: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
 
-``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
-is installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
-environment, and runs the tests below. Both need ``uv`` and the package index, and note what they found in
-compatibility.json beside this file. ``page`` writes the page of it.
+``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels for every Python version and extra,
+without installing them. ``run`` installs the lowest and the newest versions for the current Python version, each into a
+new environment, and runs the tests below. Both steps need ``uv`` and the package index, and write their results to
+compatibility.json in this folder. ``page`` writes the page from this file.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PAGE = CHECKOUT / "docs" / "compatibility.md"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
-"""Installed for the tests: every extra without torch, spaCy or a GPU library."""
+"""Extras to install for the tests: all extras without torch, spaCy or a GPU library."""
 
 EXTRAS = (
     "", *LIGHT, "spacy", "hf", "torchmetrics", "train", "lora", "trl", "verl", "vllm", "ray", "ray-llm", "spark",
     "docs",
 )  # fmt: skip
 SOURCE_ONLY = "pyspark"
-"""Published without wheels: built while it is resolved; everything else comes as wheels."""
+"""Package without wheels, which is built during resolution. All other packages are wheels."""
 TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
 TESTS = (
     "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
@@ -43,12 +43,12 @@ TESTS = (
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The resolver's or installer's answer."""
+    """Runs uv and returns its result."""
     return subprocess.run(["uv", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
 
 
 def compiled(python: str, extras: str, resolution: str) -> subprocess.CompletedProcess[str]:
-    """Pinned requirements, from wheels."""
+    """Returns pinned requirements, from wheels."""
     chosen = [word for extra in extras.split(",") if extra for word in ("--extra", extra)]
     return uv(
         "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--no-binary", SOURCE_ONLY,
@@ -58,20 +58,23 @@ def compiled(python: str, extras: str, resolution: str) -> subprocess.CompletedP
 
 
 def reason(said: str) -> str:
-    """Why nothing fits, in short: the resolver's first sentence that names a package."""
+    """Returns a short reason for a failed resolution: the resolver's first sentence that names a package."""
     text = " ".join(re.sub(r"[×╰─▶│]", " ", said).split())
     found = re.search(r"[Bb]ecause (.+?)(?:,? we can conclude|, and| and (?:only|you|scapo)|\.\s|$)", text)
     return (found[1] if found else text).partition(" (e.g.")[0][:160]
 
 
 def direct() -> set[str]:
-    """Packages that pyproject.toml names."""
+    """Returns the names of the packages in pyproject.toml."""
     text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     return set(re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[<>=]{2}', text))
 
 
 def resolve(*chosen: str) -> dict[str, Any]:
-    """The chosen extras (none: all) -> Python -> resolution -> versions of the direct dependencies, or why none fit."""
+    """Returns extra -> Python version -> resolution -> versions of the direct dependencies, or the reason of a failure.
+
+    Without arguments, all extras are resolved.
+    """
     found: dict[str, Any] = {}
     named = direct()
     for extras in chosen or (*EXTRAS, *TOGETHER):
@@ -90,7 +93,7 @@ def resolve(*chosen: str) -> dict[str, Any]:
 
 
 def run() -> dict[str, Any]:
-    """Resolution -> how the tests went, for the Python that runs this."""
+    """Returns resolution -> test results, for the current Python version."""
     python = ".".join(platform.python_version_tuple()[:2])
     found: dict[str, Any] = {}
     for name, resolution in RESOLUTIONS.items():
@@ -119,18 +122,18 @@ def run() -> dict[str, Any]:
 
 
 def versions(answer: dict[str, Any], names: list[str]) -> list[str]:
-    """A cell for each package."""
+    """Returns a table cell for each package."""
     return [answer.get("versions", {}).get(name, "") for name in names]
 
 
 def table(rows: list[list[str]]) -> str:
-    """Markdown; the first row is the head."""
+    """Returns a Markdown table whose first row is the header."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
 def page(record: dict[str, Any]) -> str:
-    """docs/compatibility.md."""
+    """Returns the text of docs/compatibility.md."""
     base = record["resolve"][""]
     names = sorted({name for python in base.values() for name in python["newest"].get("versions", {})})
     required = [["Python", "", *names]]
@@ -183,43 +186,45 @@ def _resolved(extra: str, answers: dict[str, Any]) -> str:
 
 TEXT = """# Compatibility
 
-Written by `benchmarks/compatibility.py`. *Resolved* means that a resolver (uv) found wheels for Linux on x86-64 that
-fit together, and nothing more; *run* means that they were installed and tests passed.
+This page lists the versions of Python and of the dependencies with which scapo was tested. It is generated by
+`benchmarks/compatibility.py`. *Resolved* only means that a resolver (uv) found compatible wheels for Linux on x86-64.
+*Run* means that these wheels were installed and that the tests passed.
 
 ## Run
 
-{files} test files (files and formats, oracle, scoring, statistics, results, tables, vocabulary tools, the report, the
-package, the command line), with the extras {light}:
+The following results are from {files} test files (files and formats, oracle, scoring, statistics, results, tables,
+vocabulary tools, the report, the package, the command line), with the extras {light}:
 
 {ran}
 
-The rows are of the days on which they were run, and the tests grow; what is skipped needs another Python or package.
-The whole test suite, training included, runs in CI on the newest versions under one Python.
+The number of tests differs between rows, because the rows were run on different days. Skipped tests need another
+version of Python or another package. The whole test suite, including training, is run in CI with the newest versions
+and one version of Python.
 
 ## Resolved: the dependencies
 
-Lowest: what `pyproject.toml` allows and has a wheel for that Python.
+The lowest version is the oldest one that `pyproject.toml` allows and that has a wheel for that Python.
 
 {required}
 
 ## Resolved: the extras
 
-Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` and `ray-llm` bring
-their own torch. `[trl]` is for Python 3.11 and newer. pyspark is published as source only: for `[spark]` it alone is
-built, as pip does.
+Each extra was resolved with its lowest and its newest versions. The version pins of `trl` and `verl` are
+incompatible, and `vllm` and `ray-llm` require their own version of torch. `[trl]` needs Python 3.11 or later. pyspark
+is published only as source, so for `[spark]`, it is built, as pip does.
 
 {extras}
 
 {chosen}
 
-What does not fit:
+The following combinations cannot be resolved:
 
 {failures}
 """
 
 
 def main(what: str = "", *extras: str) -> None:
-    """One of the three steps."""
+    """Runs one of the three steps."""
     steps: dict[str, Any] = {"resolve": resolve, "run": run, "page": dict}
     if what not in steps:
         sys.exit(__doc__)

@@ -1,16 +1,17 @@
-"""What an engine costs over one process: CPU time per caption and per reward, on Ray Data and on Spark.
+"""Overhead of distributed engines over a single process: CPU time per caption and per reward, on Ray Data and on Spark.
 
-    python benchmarks/distributed.py                                     # a million invented captions; Ray and Spark
+    python benchmarks/distributed.py                                     # a million synthetic captions; Ray and Spark
     python benchmarks/distributed.py --captions 10000000 --engines ray --images 123287 --workers 1 2
     python benchmarks/distributed.py --engines spark files                  # Spark as a DataFrame, and as files
     python benchmarks/distributed.py --rewards --engines ray
 
-Writes the captions as one parquet file of row groups into a temporary folder (3,000 invented ones over and over, image
-ids going round, so the figures themselves mean nothing) and counts them in this process and on local clusters, each in
-a fresh interpreter. CPU time is that of all processes: "start" until the cluster stands; "first" from there to the
-metrics, with workers that start; "again" the same once more, as for the next checkpoint. Of the second time are the
-overhead, "driver" (the process that asked) and a Ray node's "services", which run with and without work and are not in
-the other columns. Exit code 1: counts that differ from one process's, or too large an overhead.
+The benchmark writes the captions as one Parquet file with row groups into a temporary folder. They are 3,000 synthetic
+captions that are repeated with rotating image ids, so the scores have no meaning. They are counted in this process and
+on local clusters, each in a new interpreter. CPU time is the sum over all processes: "start" until the cluster is
+available, "first" from then until the metrics are computed, including the start of workers, and "again" for a second
+run, as for the next checkpoint. The second run determines the overhead, the CPU time of the "driver" (the calling
+process), and that of a Ray node's "services", which also run without work and are excluded from the other columns. The
+exit code is 1 if counts differ from those of a single process, or the overhead is too large.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Measured = dict[str, Any]
 
 
 def write(folder: Path, vocabulary: Vocabulary, captions: int, images: int) -> None:
-    """``captions.parquet`` (texts plain, as captions that differ would be) and ``truth.npz``."""
+    """Writes ``captions.parquet`` (with uncompressed texts, as if all captions differed) and ``truth.npz``."""
     PresenceOracle.from_objects(
         invented_truth(vocabulary, images, seed=1), labels=vocabulary.labels, source="invented"
     ).save(folder / "truth.npz")
@@ -60,15 +61,16 @@ def write(folder: Path, vocabulary: Vocabulary, captions: int, images: int) -> N
 
 
 SERVICES = ("raylet", "gcs_server", "/dashboard/", "log_monitor", "monitor.py", "runtime_env/agent", "ray::_")
-"""What a Ray node runs whether there is work or not, by its command line."""
+"""Command lines of the services of a Ray node, which run independently of the work."""
 
 
 class Meter(threading.Thread):
-    """Looks twice a second at what every process below this one has spent: engines end workers, and the time with them.
+    """Thread that reads the CPU time of all child processes twice per second, because engines end workers and lose
+    their times.
 
     Attributes:
-        spent: process -> CPU seconds, when it was last seen.
-        services: processes that a node runs with and without work.
+        spent: Process -> CPU seconds at the last reading.
+        services: Processes that a node runs independently of the work.
     """
 
     def __init__(self) -> None:
@@ -77,13 +79,13 @@ class Meter(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Looks."""
+        """Reads CPU times until it is stopped."""
         while True:
             self.look()
             time.sleep(0.5)
 
     def look(self) -> tuple[float, float]:
-        """CPU seconds so far: of what works, and of a node's services."""
+        """Returns the CPU seconds so far of the work, and of a node's services."""
         parent, spent, names = dict[int, int](), dict[int, tuple[str, float]](), dict[int, str]()
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -107,7 +109,7 @@ class Meter(threading.Thread):
 
 
 def one_process(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], None]:
-    """Without an engine."""
+    """Returns the run in a single process, without an engine."""
     if not rewards:
         how: dict[str, Any] = {"workers": workers, "bootstrap": "poisson"}  # the engines'
         return lambda: scapo_eval.score(
@@ -131,7 +133,7 @@ def _nothing(batch: Any) -> Any:
 
 
 def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], Any]:
-    """On a Ray cluster of this machine."""
+    """Returns the run on a local Ray cluster."""
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine
     import ray
 
@@ -152,7 +154,7 @@ def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[
 def on_spark(
     folder: Path, vocabulary: str, rewards: bool, workers: int, files: bool = False
 ) -> tuple[Callable[[], Any], Any]:
-    """On a local Spark, which reads the captions, or leaves that to its Python workers."""
+    """Returns the run on a local Spark, in which Spark or its Python workers read the captions."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -174,7 +176,7 @@ ENGINES = {"none": one_process, "ray": on_ray, "spark": on_spark, "files": parti
 
 
 def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: int) -> Measured:
-    """One run in this process."""
+    """Measures one run in this process."""
     meter = Meter()
     run, stop = ENGINES[engine](folder, vocabulary, rewards, workers)
     measured: Measured = {"start": sum(meter.look())}
@@ -197,7 +199,7 @@ def _digest(table: CountTable) -> str:
 
 
 def in_fresh_interpreter(*given: str) -> Measured:
-    """What :func:`measure` says in a process of its own."""
+    """Returns the result of :func:`measure` in a separate process."""
     done = subprocess.run([sys.executable, __file__, "--measure", *given], capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
@@ -206,10 +208,10 @@ def in_fresh_interpreter(*given: str) -> Measured:
 
 
 def model(one: Measured, several: Measured, workers: int) -> str:
-    """What one worker lets expect of several, and what was measured of them.
+    """Returns the expected speed of several workers based on one worker, and the measured speed.
 
-    The driver's time is spent once; all other CPU time is the workers', does not grow with their number and is shared
-    evenly. Clock time is measured, too, but holds only where that many cores are free.
+    The time of the driver is spent once. All other CPU time is that of the workers. It does not grow with their number,
+    and is shared evenly. Wall-clock time is also measured, but is only meaningful if enough cores are idle.
     """
     work = one["again"] - one["driver"]
     parts = (f"{n} workers {one['driver'] + work / n:.2f} s" for n in (1, workers, 64))

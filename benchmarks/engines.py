@@ -1,10 +1,11 @@
-"""Client overhead of the HTTP engine: processor time per request against a server that answers at once.
+"""Client overhead of the HTTP engine: processor time per request for a server that answers immediately.
 
     python benchmarks/engines.py [--requests 20000] [--images 0]
 
-The server runs in a process of its own; only this process's time counts, so the figure is requests per second and
-core. With ``--images N`` every request carries one of N pictures (640 x 480 JPEG), whose reading, check and encoding
-in threads are counted too. Peak memory tells whether the length of the list matters.
+The server runs in a separate process, and only the time of the client process counts. The result is therefore the
+number of requests per second and core. With ``--images N``, every request contains one of N pictures (640 x 480 JPEG).
+The time then includes reading, checking and encoding the pictures in threads. The peak memory shows the effect of the
+number of requests.
 """
 
 from __future__ import annotations

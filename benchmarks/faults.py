@@ -1,15 +1,15 @@
-"""What hostile input does: valid inputs of every verb, damaged on purpose, and what each command makes of them.
+"""Robustness against hostile input: valid inputs of every command are damaged on purpose, and the reactions are judged.
 
     python benchmarks/faults.py --cases 5000 --seed 1 [--only score] [--show 40]
 
-A case is one command with one of its input files damaged: at its bytes (flips, cuts, NULs, other encodings), at its
-structure (another type, NaN, huge numbers, deep nesting, keys twice, odd ids; a key of all records at once), at its
-container (truncated archives, bombs, pictures), or, where the command asks a server, at the server's replies. In some
-cases another valid file stands in its place, or a folder, a link to nowhere, a pipe; or the command names an odd path.
-It runs in a fork of one warm process, in a folder of its own. It holds if it ends with 0 or a documented code (2, 3,
-4), names the damaged file where it refuses it, leaves nothing half-written, and takes at most 10 seconds of processor
-time and 1 GiB of memory. Everything follows from the seed; ``tests/integration/test_faults.py`` runs some cases with
-each change.
+A case is a command with one damaged input file. The damage affects the bytes (flips, cuts, NULs, other encodings), the
+structure (another type, NaN, huge numbers, deep nesting, duplicate keys, unusual ids, a key in all records), the
+container (truncated archives, bombs, pictures) or, for commands with a server, the replies of the server. In some
+cases, the file is replaced by another valid file, a folder, a broken link or a pipe, or the command contains an unusual
+path. Each case runs in a fork of one prepared process, in its own folder. A case passes if the command ends with 0 or a
+documented code (2, 3, 4), names the damaged file if it rejects it, leaves no incomplete files, and needs at most 10
+seconds of processor time and 1 GiB of memory. All cases follow from the seed. ``tests/integration/test_faults.py`` runs
+some cases for each change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 
 SECONDS, GIBIBYTES = 10, 1.0
-"""Processor time and memory that a command may take."""
+"""Maximum processor time and memory of a command."""
 
 EXIT_CODES = (0, 2, 3, 4)
 _MESSAGE = 100_000  # characters that a command may say on standard error: 20 faults, and warnings
@@ -109,12 +109,12 @@ clip_low = 0.2
 
 
 def lines(records: Sequence[Any]) -> bytes:
-    """JSON Lines."""
+    """Returns records as JSON Lines."""
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
 def inputs() -> dict[str, bytes]:
-    """Name -> content of every valid input file that is plain text."""
+    """Returns name -> content of all valid text input files."""
     captions = [{"image_id": k, "caption": TEXTS[k % 3]} for k in range(1, 7)]
     responses = [
         {"image_id": k, "response": TEXTS[(k + j) % 3], "prompt": "Describe.", "sample": j}
@@ -285,11 +285,11 @@ def inputs() -> dict[str, bytes]:
 
 
 def prepare(folder: Path, server: int) -> None:
-    """Writes every valid input: text, containers, results files, an annotation run with an open round, shards.
+    """Writes all valid inputs: text files, containers, results files, an annotation run with an open round, and shards.
 
     Args:
-        folder: where they go.
-        server: port of the server that answers prompts.
+        folder: Output folder.
+        server: Port of the server that answers prompts.
     """
     for name, content in inputs().items():
         path = folder / name
@@ -343,7 +343,7 @@ def _tables(folder: Path) -> None:
 
 
 def _checkpoint(folder: Path) -> None:
-    """A checkpoint of two small layers, as ``scapo_train`` writes it."""
+    """Writes a checkpoint of two small layers in the format of ``scapo_train``."""
     import torch
 
     from scapo_train.checkpoint.save import Checkpoints
@@ -366,7 +366,7 @@ def _layers() -> tuple[Any, Any]:
 
 
 def _run_folder(folder: Path) -> None:
-    """An annotation run with verdicts, prompts, an excluded image, a closed and an open round."""
+    """Writes an annotation run with verdicts, prompts, an excluded image, a closed round and an open round."""
     import numpy as np
 
     from scapo_eval.annotate.prompts import Template
@@ -551,7 +551,7 @@ def _commands() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 COMMANDS = tuple(_commands())
-"""Command, and the files of it that are damaged (``reply``: what the server answers)."""
+"""Commands and their files to damage (``reply`` is the reply of the server)."""
 
 # --- damage ---------------------------------------------------------------------------------------------------------
 
@@ -599,7 +599,7 @@ TOML_TOKENS = (
 
 
 def damaged(name: str, data: bytes, draw: Draw) -> bytes:
-    """A valid file, damaged in one or two ways that fit its kind."""
+    """Returns a valid file with one or two kinds of damage that are suitable for its type."""
     ways = _WAYS.get("".join(Path(name).suffixes[-1:]), (_bytes,))
     ways = (*ways, *ways, _bytes, _encoded) if ways[0] is not _bytes else ways
     for _ in range(draw.choice((2, 5)) if draw.random() < 0.1 else 1):
@@ -611,7 +611,7 @@ def damaged(name: str, data: bytes, draw: Draw) -> bytes:
 
 
 def _bytes(data: bytes, draw: Draw) -> bytes:
-    """Flips, cuts, insertions, repetitions."""
+    """Flips, cuts, inserts or repeats bytes."""
     out = bytearray(data)
     place = draw.randrange(len(out) + 1)
     way = draw.randrange(9)
@@ -639,7 +639,9 @@ def _bytes(data: bytes, draw: Draw) -> bytes:
 
 
 def _encoded(data: bytes, draw: Draw) -> bytes:
-    """Other encodings, line ends, byte-order marks, and compressed: truncated, with a tail, or a bomb."""
+    """Changes the encoding, the line ends or the byte-order mark, or compresses the data: truncated, with a tail, or as
+    a bomb.
+    """
     way = draw.randrange(6) if draw.random() < 0.95 else 6
     if way == 0:
         return data.decode("utf-8", "replace").encode(
@@ -665,7 +667,7 @@ def _encoded(data: bytes, draw: Draw) -> bytes:
 
 
 def _otherwise_packed(data: bytes, draw: Draw) -> bytes:
-    """In containers that nobody promised to read, twice, or with what the formats allow beside the content."""
+    """Packs the data in unsupported containers, twice, or with additional content that the format permits."""
     import bz2
     import lzma
     import tarfile
@@ -700,7 +702,7 @@ _bombs: dict[tuple[str, bytes], bytes] = {}
 
 
 def _bomb(data: bytes, draw: Draw) -> bytes:
-    """A GiB in one MB, after a valid beginning; zeros, spaces or lines."""
+    """Returns 1 GiB of zeros, spaces or lines in 1 MB, after a valid beginning."""
     import zlib
 
     filling = draw.choice((b"\0", b"\n", b"{}\n"))
@@ -728,7 +730,7 @@ def _bomb(data: bytes, draw: Draw) -> bytes:
 
 
 def _json(data: bytes, draw: Draw) -> bytes:
-    """Another value, a key less or twice, an odd token, somewhere in the JSON or in one of its lines."""
+    """Changes a value, removes or duplicates a key, or inserts an unusual token in the JSON or in one of its lines."""
     try:
         text = data.decode()
         rows = (
@@ -768,7 +770,7 @@ def _json(data: bytes, draw: Draw) -> bytes:
 
 
 def _records(data: bytes, draw: Draw) -> bytes:
-    """All records at once: a key of each, their form, their number; or arrays of what takes the most memory."""
+    """Changes all records: a key of each record, their form or their number, or arrays that need the most memory."""
     array = data[:1] == b"["
     rows = json.loads(data) if array else [json.loads(line) for line in data.splitlines()]
     way = draw.randrange(9) if all(isinstance(row, dict) for row in rows) else 8
@@ -806,7 +808,7 @@ def _records(data: bytes, draw: Draw) -> bytes:
 
 
 def _yaml_tree(data: bytes, draw: Draw) -> bytes:
-    """Another value, or a key less, somewhere in the tree."""
+    """Changes a value or removes a key in the tree."""
     import yaml
 
     value = yaml.safe_load(data)
@@ -822,7 +824,7 @@ def _yaml_tree(data: bytes, draw: Draw) -> bytes:
 
 
 def _toml_lines(data: bytes, draw: Draw) -> bytes:
-    """Tables and keys in forms that a section does not have."""
+    """Changes tables and keys to forms that a section does not support."""
     rows = data.decode("utf-8", "replace").split("\n")
     head = next((row for row in rows if row.startswith("[")), "[run]")[1:-1]
     new = draw.choice(
@@ -842,7 +844,9 @@ def _toml_lines(data: bytes, draw: Draw) -> bytes:
 
 
 def _picture(data: bytes, draw: Draw) -> bytes:
-    """Other formats, modes and sizes, false headers, more pixels than a memory holds."""
+    """Changes the format, mode or size of a picture, falsifies headers, or declares more pixels than fit into
+    memory.
+    """
     import struct
     import zlib
 
@@ -899,7 +903,7 @@ def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _tokens(tokens: Sequence[str]) -> Callable[[bytes, Draw], bytes]:
     def damage(data: bytes, draw: Draw) -> bytes:
-        """An odd value in a line, a line twice, out, further in, or with another key."""
+        """Inserts an unusual value in a line, or duplicates, removes, indents or renames a line."""
         rows = data.decode("utf-8", "replace").split("\n")
         place = draw.randrange(len(rows))
         way, token = draw.randrange(6), draw.choice(tokens)
@@ -925,7 +929,7 @@ def _tokens(tokens: Sequence[str]) -> Callable[[bytes, Draw], bytes]:
 
 
 def _table(data: bytes, draw: Draw) -> bytes:
-    """Odd cells, too few or many of them, quotes."""
+    """Changes cells to unusual values, changes their number, or inserts quotation marks."""
     rows = data.decode("utf-8", "replace").split("\n")
     place = draw.randrange(len(rows))
     mark = "\t" if "\t" in rows[0] else ","
@@ -946,7 +950,9 @@ def _table(data: bytes, draw: Draw) -> bytes:
 
 
 def _npz(data: bytes, draw: Draw) -> bytes:
-    """An array of another type or shape, a member less, a header that promises too much, a bomb."""
+    """Changes the type or shape of an array, removes a member, declares a too large size in a header, or inserts a
+    bomb.
+    """
     import numpy as np
 
     try:
@@ -1003,7 +1009,7 @@ def _header(content: bytes, draw: Draw) -> bytes:
 
 
 def _parquet(data: bytes, draw: Draw) -> bytes:
-    """A column of another type, less or twice."""
+    """Changes the type of a column, or removes or duplicates a column."""
     import datetime
     import decimal
 
@@ -1059,7 +1065,7 @@ def _parquet(data: bytes, draw: Draw) -> bytes:
 
 
 def _xlsx(data: bytes, draw: Draw) -> bytes:
-    """A sheet whose XML says something else: far rows and columns, entities, odd types, a bomb."""
+    """Changes the XML of a sheet: distant rows and columns, entities, unusual types, or a bomb."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
@@ -1141,7 +1147,7 @@ REPLY = {
 
 
 def reply_of(seed: int) -> bytes:
-    """The whole HTTP reply of a case: a damaged completion, or damaged HTTP."""
+    """Returns the complete HTTP reply for a case: a damaged completion, or damaged HTTP."""
     draw = random.Random(f"reply {seed}")
     said = draw.choice(
         (
@@ -1165,7 +1171,9 @@ def reply_of(seed: int) -> bytes:
 
 
 def serve() -> tuple[int, int]:
-    """Starts the server as a process of its own; its port and process id. The address says the reply: /SEED/v1."""
+    """Starts the server as a separate process, and returns its port and process id. The address /SEED/v1 selects the
+    reply.
+    """
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen(128)
@@ -1204,7 +1212,7 @@ def _answer(connection: socket.socket) -> NoReturn:
 
 @dataclass(frozen=True)
 class Case:
-    """A command, the file that is damaged (empty: none), and its damaged content, or what is there in its place."""
+    """Command with a damaged file (empty for none), and the damaged content or its replacement."""
 
     command: str
     file: str
@@ -1225,20 +1233,23 @@ PICTURE_INSTEAD: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
     "endless device": lambda path: path.symlink_to("/dev/zero"),
 }
-"""Of pictures only, which data name: a user may well name a pipe as an input, and waits for it."""
+"""Replacements only for pictures, whose names are part of the data. A user may deliberately name a pipe as an input and
+wait for it.
+"""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """Result of a case.
 
     Attributes:
-        kind: ``held``, or what went wrong (``traceback``, ``code``, ``slow``, ``memory``, ``unnamed``,
-            ``half-written``, ``long``: a message without end).
-        place: file and line of a traceback.
-        code: exit code; negative: the signal.
-        said: standard error; out: standard output.
-        seconds, mebibytes: processor time, and memory taken beyond what the warm process has.
+        kind: ``held``, or the kind of failure (``traceback``, ``code``, ``slow``, ``memory``, ``unnamed``,
+            ``half-written``, ``long`` for a message of excessive length).
+        place: File and line of a traceback.
+        code: Exit code. Negative for a signal.
+        said: Standard error.
+        out: Standard output.
+        seconds, mebibytes: Processor time, and memory in addition to that of the prepared process.
     """
 
     kind: str
@@ -1251,7 +1262,7 @@ class Outcome:
 
 
 def warm_up() -> None:
-    """Imports what commands import, so that forks need not."""
+    """Imports the modules that commands need, so that forks do not import them."""
     from importlib import import_module
 
     for name in (
@@ -1270,12 +1281,12 @@ def warm_up() -> None:
 
 
 def run_case(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
-    """Runs a case in a fork, in its folder, and judges it.
+    """Runs a case in a fork in its folder, and judges the result.
 
     Args:
-        case: the case.
-        folder: holds the other inputs, and is the fork's current folder.
-        keep: the outputs are wanted.
+        case: Case to run.
+        folder: Folder with the other inputs, which is the current folder of the fork.
+        keep: True to keep the outputs.
     """
     if case.instead:
         path = folder / case.file
@@ -1307,7 +1318,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
-    """In the fork: limits, streams, the command."""
+    """Runs the command in the fork, with limits and redirected streams."""
     code: Any = 1
     try:
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 1, SECONDS + 2))
@@ -1349,7 +1360,7 @@ def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
 
 
 def _in_part(verb: str, arguments: Sequence[str]) -> int:
-    """What a training run, or a worker of a cluster, reads before its model or scheduler, which come from elsewhere."""
+    """Runs the reading part of a training run or a cluster worker, before its model or scheduler."""
     from scapo_eval.base.errors import ScapoError
     from scapo_eval.base.text import printable
 
@@ -1405,7 +1416,7 @@ def _checkpoint_read(folder: str) -> None:
 
 
 def _distributed(truth: str, *captions: str) -> None:
-    """What workers of Ray and Spark do with files, one part after another."""
+    """Processes files like workers of Ray and Spark, one part after another."""
     from scapo_eval.distributed.batch import Counter as Counts
     from scapo_eval.distributed.batch import merged
     from scapo_eval.distributed.files import files_of, parts_of
@@ -1458,7 +1469,7 @@ def _judged(
 
 
 def cases(number: int, seed: int, folder: Path, server: int, only: str = "") -> Iterator[Case]:
-    """So many cases, spread over the commands."""
+    """Yields a number of cases, distributed over the commands."""
     chosen = [entry for entry in COMMANDS if entry[0].startswith(only)]
     for k in range(number):
         draw = random.Random(f"{seed} {k}")
@@ -1481,7 +1492,7 @@ def cases(number: int, seed: int, folder: Path, server: int, only: str = "") -> 
 
 
 def _with_odd_path(command: str, draw: Draw) -> str:
-    """The command with another path in the place of one of its files."""
+    """Returns the command with another path in place of one of its files."""
     words = shlex.split(command)
     named = [k for k, word in enumerate(words) if k and ("." in word or word == "run") and "://" not in word]
     if named:  # a server's or a package's command names no file
@@ -1514,7 +1525,7 @@ def campaign(number: int, seed: int, only: str = "", keep: Path | None = None) -
 
 
 def main() -> int:
-    """The command line; exit code 1 if a case did not hold."""
+    """Runs the command line. Returns 1 if a case fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)

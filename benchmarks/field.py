@@ -1,9 +1,9 @@
-"""The field table: every public output in ../shared/data under every metric and profile that applies (docs/lab/field.md).
+"""Field table: all public outputs in ../shared/data under every applicable metric and profile (docs/lab/field.md).
 
     NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md [--data ../shared/data]
 
-Values with 95 % intervals, paired tests of every pair of systems on the same images, and beside
-them what was published and how far it is. No caption text is printed. Under two minutes of processor time.
+The tables contain values with 95 % intervals, paired tests of all pairs of systems on the same images, and the
+differences from published values. No caption text is printed. The run needs less than two minutes of processor time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class CaptionSet(NamedTuple):
     """Systems that described the same images.
 
     Attributes:
-        title: heading.
-        truth: truth file, relative to the data.
-        systems: name -> captions file, relative to the data; the first is the baseline.
-        note: what must be said of it.
+        title: Heading.
+        truth: Ground truth file, relative to the data folder.
+        systems: Name -> captions file, relative to the data folder. The first system is the baseline.
+        note: Note on the set.
     """
 
     title: str
@@ -49,13 +49,13 @@ class CaptionSet(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A published value.
+    """Published value.
 
     Attributes:
-        set_, system, metric: which.
-        value: as printed: percent, or points.
-        source: where.
-        cause: of its distance from ours, where there is one.
+        set_, system, metric: Set, system and metric of the value.
+        value: Value as printed, in percent or points.
+        source: Source of the value.
+        cause: Known cause of its difference from this project's value.
     """
 
     set_: str
@@ -78,30 +78,32 @@ CAPTIONS = (
         "InstructBLIP-7B, OPERA's images", JOINED,
         {f"InstructBLIP {name}": f"coco_chair/captions/instructblip_{file}.jsonl"
          for name, file in (("greedy", "greedy"), ("beam 5", "beam5"), ("OPERA", "ours"))},
-        "500 images of COCO val2014, others than LLaVA's; the same prompt and limit.",
+        "500 images of COCO val2014 that differ from LLaVA's, with the same prompt and limit.",
     ),
     CaptionSet(
         "Less-is-more's images", FULL,
         {name: f"captions_real/coco_val2014_lessismore_{file}.jsonl" for name, file in (
             ("LLaVA-1.5-7B", "r1_llava15_7b"), ("+ VCD", "r2_vcd"), ("+ OPERA", "r3_opera"),
             ("+ selective EOS", "r6_lim"), ("LLaVA-1.5-13B", "r7_llava15_13b"))},
-        "500 images of COCO val2014; the detail prompt.",
+        "500 images of COCO val2014, with the detail prompt.",
     ),
     CaptionSet(
         "CompreCap's images", FULL,
         {"GPT-4o": "captions_modern/comprecap_gpt4o.jsonl",
          "LLaVA-NeXT-34B": "captions_modern/comprecap_llava_next_34b.jsonl"},
-        "Long captions of recent models; the two describe 560 images, one of them 590.",
+        "Long captions from recent models. Both models describe 560 images, and one of them describes 590.",
     ),
 )  # fmt: skip
 
 OPERA_TABLE = "OPERA (arXiv 2311.17911), CHAIR at 512 tokens"
 REPOSITORY, LLAVA = "that repository's result files", "LLaVA's `eval_pope.py`"
 LESS_TABLE = "Less is more (arXiv 2402.14545), Table 1"
-TYPO = "the official script gives 12.7 on the authors' own captions: the printed 14.7 is not what their file scores"
+TYPO = "the official script computes 12.7 from the authors' own captions, so the printed 14.7 does not match "
+"their file"
 OTHER_TRUTH = (
-    "likely the truth: their script reads COCO's reference captions with its tagger and lemmatizer, this truth file "
-    "was joined by the standalone script's singularizer; COCO's captions are not here to check it"
+    "probably the ground truth: their script reads COCO's reference captions with its tagger and lemmatizer, "
+    "whereas this ground truth was built with the standalone script's singularizer; COCO's captions "
+    "are not available to check this"
 )
 CAPTIONS_PUBLISHED = (
     *(Published(CAPTIONS[0].title, f"LLaVA-1.5 {system}", metric, value, OPERA_TABLE, cause)
@@ -118,7 +120,7 @@ CAPTIONS_PUBLISHED = (
           ("LLaVA-1.5-7B", (50.0, 15.4, 77.1)), ("+ VCD", (48.6, 14.9, 77.3)), ("+ OPERA", (47.8, 14.6, 76.8)))
       for metric, value in zip(("chair_s", "chair_i", "recall"), values, strict=True)),
 )  # fmt: skip
-"""Read in transcriptions of the papers' tables in public repositories, not in the papers themselves."""
+"""Published values from transcriptions of the papers' tables in public repositories, not from the papers themselves."""
 
 
 def main() -> None:
@@ -136,11 +138,11 @@ def main() -> None:
 
 
 def page(data: Path, resamples: int) -> Iterable[str]:
-    """The page, block by block."""
+    """Yields the page block by block."""
     yield "# The field table\n"
     yield (
-        "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/lab/field.md` from the public outputs that the tests "
-        "use. Values are percentages with 95 % intervals (Wilson's, images as units). The first system of a table is its "
+        "This page lists public outputs with all metrics. It is generated by `NLTK_DATA=... python "
+        "benchmarks/field.py -o docs/lab/field.md` from the public outputs that the tests use. Values are percentages with 95 % intervals (Wilson's, images as units). The first system of a table is its "
         "baseline; "
         "* and ** mean p < 0.05 and p < 0.01 against it after Holm's correction over the systems. A comment contains the "
         "signature of every row.\n"
@@ -158,7 +160,7 @@ def page(data: Path, resamples: int) -> Iterable[str]:
 
 
 def caption_set(each: CaptionSet, data: Path, resamples: int) -> Iterable[str]:
-    """One set of captions under Cap. Score and the three CHAIR profiles."""
+    """Yields one set of captions with Cap. Score and the three CHAIR profiles."""
     yield f"## {each.title}\n\n{each.note}\n"
     truth = scapo_eval.PresenceOracle.load(data / each.truth)
     synonyms = shared_synonyms()
@@ -189,24 +191,26 @@ def caption_set(each: CaptionSet, data: Path, resamples: int) -> Iterable[str]:
 # --- What changes the order ---------------------------------------------------------------------------------------
 
 ORDERS = """\
-## What changes the order
+## Effects on the order of systems
 
-**The reading.** Systems ordered by three metrics, best first, with `--claims all` (the default) and `visual`. `=` means no
-significant difference (approximate randomization by image, p >= 0.05 after Holm's correction over adjacent systems). No
-system changes its rank; values change by up to five points ([closed vocabulary](closed_vocabulary.md#the-reading-of-claims)).
+**Reading.** The table shows systems ordered by three metrics, best first, with `--claims all` (the default) and
+`visual`. `=` means that there is no significant difference (approximate randomization by image, p >= 0.05 after
+Holm's correction over adjacent systems). No system changes its rank, and values change by up to five points ([closed
+vocabulary](closed_vocabulary.md#the-reading-of-claims)).
 """
 
 PEOPLE = """\
-**The weighting.** THumB has five systems on 500 images, rated by people (`benchmarks/people.py`). [Validity](validity.md)
-contains the agreement caption by caption. Ground truth: COCO's objects; references: four other captions of each image. The
-table shows means of captions and ranks. People rank their own captions first, and then the systems by their year. No count
-of objects does, weighted or not. `cap_people` does; half of these images were used to fit it, and it does so on the other
-half too. Length also does, although it agrees with nobody caption by caption.
+**Weighting.** THumB contains five systems on 500 images, rated by people (`benchmarks/people.py`).
+[Validity](validity.md) shows the agreement for single captions. The ground truth is COCO's objects, and the
+references are four other captions of each image. The table shows means over captions, with ranks. People rank their
+own captions first, and then the systems by their year. No count of objects, weighted or not, produces this order.
+`cap_people` does; half of these images were used to fit it, and it also does so on the other half. Length also
+produces this order, although it does not agree with people on single captions.
 """
 
 
 def orders(data: Path, resamples: int) -> Iterable[str]:
-    """Which systems change places with the reading and with the weighting, and which order people support."""
+    """Yields the systems whose order depends on the reading or the weighting, and the order that people support."""
     yield ORDERS
     yield "| Captions | Metric | `all` | `visual` |\n| --- | --- | --- | --- |"
     for each in CAPTIONS:
@@ -226,7 +230,9 @@ def orders(data: Path, resamples: int) -> Iterable[str]:
 
 
 def order(runs: Sequence[Run], metric: str) -> str:
-    """The systems, best first, joined by ``>`` where neighbors are told apart and by ``=`` where they are not."""
+    """Returns the systems from best to worst, joined by ``>`` between significantly different neighbors and by ``=``
+    otherwise.
+    """
     sign = 1 if runs[0].metric_set.higher_is_better[metric] else -1
     ranked = sorted(runs, key=lambda run: -sign * (run.values[metric] or 0))
     tests = [
@@ -238,7 +244,7 @@ def order(runs: Sequence[Run], metric: str) -> str:
 
 
 def thumb_places(human: Path) -> Iterable[str]:
-    """Means of THumB's systems by people and by metrics, with their places."""
+    """Yields the means of THumB's systems according to people and metrics, with their ranks."""
     metrics = ("cap_people", "cover_words", "cover_weighted", "cover_rate", "cap_score", "cap_weighted", "length")
     found = scapo_eval.validate(
         human / "thumb.jsonl.gz", ratings=["total"], metrics=metrics, resamples=0,
@@ -260,7 +266,9 @@ def thumb_places(human: Path) -> Iterable[str]:
 
 
 def amber(data: Path, resamples: int) -> Iterable[str]:
-    """The two public files of AMBER's descriptions, as the project reads them and as the official script does."""
+    """Yields the scores of AMBER's two public files of descriptions, by this project's reading and by that of the
+    official script.
+    """
     yield "## AMBER, descriptions\n\nAnswers of github.com/RachalHys/CV-AGLA-Captioning to all 1,004 images.\n"
     files = {"LLaVA-1.5": "gen_llava_base", "InstructBLIP + AGLA": "gen_instructblip_agla_small"}
     sets = json.loads((data / "amber" / "expected.json").read_bytes())["sets"]
@@ -289,7 +297,7 @@ def amber(data: Path, resamples: int) -> Iterable[str]:
 
 
 def yes_no(data: Path, resamples: int) -> Iterable[str]:
-    """POPE of LLaVA-1.5-13B, and HallusionBench's sample answers under every parser."""
+    """Yields the scores of POPE answers by LLaVA-1.5-13B, and of HallusionBench's sample answers under every parser."""
     yield "## POPE\n\n8,910 answers of LLaVA-1.5-13B from github.com/haotian-liu/LLaVA (pull request 1199).\n"
     questions = [data / "pope" / f"coco_pope_{split}.json" for split in ("random", "popular", "adversarial")]
     run = scapo_eval.pope(
@@ -307,16 +315,17 @@ def yes_no(data: Path, resamples: int) -> Iterable[str]:
     ]  # fmt: skip
     yield from published(known, [run], "parser pope")
     yield (
-        "## HallusionBench\n\nThe benchmark's sample result file: 254 free-form answers of one unnamed model, 55 of "
-        "which begin with neither yes nor no. The same answers under each parser; nothing else differs.\n"
+        "## HallusionBench\n\nThe benchmark's sample result file contains 254 free-form answers from one unnamed "
+        "model, 55 of which begin with neither yes nor no. The table shows the same answers with each "
+        "parser; nothing else differs.\n"
     )
     sample = data / "pope" / "hallusionbench_verbose_254.jsonl"
     parsers = ("default", "contains", "vlmevalkit", "pope")
     runs = [scapo_eval.yesno(sample, parser=parser, name=parser, resamples=resamples) for parser in parsers]
     yield from shown(runs, pairs_of=("accuracy",), metrics=("accuracy", "precision", "recall", "f1", "yes_ratio"))
     yield (
-        "The official groupings of these answers, parser default: whole questions, figures and pairs are right only "
-        "if each of theirs is.\n"
+        "The next table shows the official groupings of these answers with the default parser. A question, "
+        "figure or pair is right only if all its answers are right.\n"
     )
     found = {"sample": read_hallusionbench(str(sample), None, parser("default"))}
     grouped = hallusionbench_runs(found, parser="default", resampling=Resampling(resamples))
@@ -325,10 +334,11 @@ def yes_no(data: Path, resamples: int) -> Iterable[str]:
 
 
 def phd(data: Path, resamples: int) -> Iterable[str]:
-    """PhD's counter-common-sense questions in Arabic, answered by GPT-4o mini."""
+    """Yields the scores of Arabic answers by GPT-4o mini to PhD's counter-common-sense questions."""
     yield (
-        "## PhD\n\n30 answers of GPT-4o mini to counter-common-sense questions in Arabic (Sarab 2026, CC BY 4.0). "
-        "PhD's own answers could not be had.\n"
+        "## PhD\n\nThe data are 30 answers from GPT-4o mini to counter-common-sense questions in Arabic (Sarab "
+        "2026, CC BY 4.0). "
+        "PhD's own answers are not available.\n"
     )
     run = scapo_eval.phd(data / "phd" / "sarab_ccs_gpt-4o-mini.jsonl", name="GPT-4o mini", resamples=resamples)
     yield from shown([run], metrics=("phd_ccs", "ccs_accuracy", "ccs_yes_recall", "ccs_no_recall"))
@@ -343,9 +353,9 @@ def phd(data: Path, resamples: int) -> Iterable[str]:
 
 
 def mmhal(data: Path, resamples: int) -> Iterable[str]:
-    """MMHal-Bench answers of Qwen3-VL-4B with their judge's ratings."""
+    """Yields the scores of MMHal-Bench answers by Qwen3-VL-4B with a judge's ratings."""
     yield (
-        "## MMHal-Bench\n\nQwen3-VL-4B-Instruct, answers and ratings of "
+        "## MMHal-Bench\n\nQwen3-VL-4B-Instruct, with answers and ratings from "
         "github.com/HilariusJeremy/fyp-multimodal-hallucination, which states no score.\n"
     )
     run = mmhal_run(
@@ -359,7 +369,7 @@ def mmhal(data: Path, resamples: int) -> Iterable[str]:
 
 
 def shown(runs: Sequence[Run], *, metrics: Sequence[str] | None = None, pairs_of: Sequence[str] = ()) -> Iterable[str]:
-    """The runs side by side, then the differences of every pair in some metrics."""
+    """Yields a table of the runs, and the differences of all pairs in some metrics."""
     results: Results = scapo_eval.compare(runs, allow_different=True)
     yield results.to_markdown(metrics, intervals=True)
     if len(runs) > 1 and pairs_of:
@@ -367,7 +377,7 @@ def shown(runs: Sequence[Run], *, metrics: Sequence[str] | None = None, pairs_of
 
 
 def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
-    """Every pair of systems: difference, interval, test, corrected over the pairs."""
+    """Yields all pairs of systems with difference, interval and test, corrected over the pairs."""
     found = []
     for first, second in combinations(runs, 2):
         rows = {row["metric"]: row for row in scapo_eval.compare([first, second], allow_different=True).comparisons}
@@ -386,7 +396,9 @@ def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
 
 
 def published(known: Sequence[Published], runs: Sequence[Run], how: str) -> Iterable[str]:
-    """Published values beside ours, with the distance in the last printed digit and its cause."""
+    """Yields published values and this project's values, with their difference in the last printed digit and its
+    cause.
+    """
     if not known:
         yield "No published value.\n"
         return

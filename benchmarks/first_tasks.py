@@ -1,8 +1,8 @@
-"""Times what five newcomers want, from the README's lines in a fresh environment: python benchmarks/first_tasks.py.
+"""Times five tasks of new users with the README's commands in a new environment: python benchmarks/first_tasks.py.
 
-Each takes the line (or the Python block) of the README that is about it and puts files of their own in its place. It
-fails where the README has no such line, where a command fails, or where a task takes more than five minutes with the
-installation. ``--here`` uses the environment that runs it, without an installation.
+Each task uses the command (or the Python block) in the README for its topic, with the user's files in place of the
+example files. A task fails if the README contains no such command, the command fails, or the task needs more than five
+minutes including the installation. ``--here`` uses the current environment without an installation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from release import commands
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 300
-"""Seconds of a task, the installation included."""
+"""Maximum duration of a task in seconds, including the installation."""
 
 BASE = [
     {"image_id": "kitchen.jpg", "caption": "A dog sleeps on a couch beside a cat."},
@@ -48,10 +48,10 @@ park,frisbee
 
 
 def tasks(readme: str) -> dict[str, tuple[list[str], Callable[[str], bool]]]:
-    """Task -> command, and whether what it printed is right.
+    """Returns task -> command, and a function that checks its output.
 
     Args:
-        readme: text of the README.
+        readme: Text of the README.
     """
     lines = [re.split(r"\s+#", line)[0].split() for line in commands(readme)]
     verbs = ("example", "show", "labels", "report")
@@ -82,7 +82,7 @@ def tasks(readme: str) -> dict[str, tuple[list[str], Callable[[str], bool]]]:
 
 
 def main() -> None:
-    """Runs the tasks and prints what each took."""
+    """Runs the tasks and prints their durations."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--here", action="store_true", help="use this environment")
     here = parser.parse_args().here

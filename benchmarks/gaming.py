@@ -1,10 +1,12 @@
-"""What tricks earn: the real reward of made-up responses that game it, under each setting, and what shows them.
+"""Rewards of tricks: the actual reward of constructed responses that game it, under each setting, with the monitors
+that detect them.
 
     python benchmarks/gaming.py [CAPTIONS.jsonl ...]
 
-Prints the tables of docs/gaming.md. The image holds a person, a dog, a frisbee and a bench, nothing else of coco80.
-Then a small search for what pays: honest texts are rewritten by up to two tricks, and what earns most above the
-honest text is shown, per setting. With captions, the share of them that each monitor's alarm would take for a trick.
+Prints the tables of docs/gaming.md. The image contains a person, a dog, a frisbee and a bench, and no other label of
+coco80. Then, a small search rewrites honest texts with up to two tricks, and shows for each setting the tricks with the
+largest gain over the honest text. If captions are given, the share of captions that each monitor would classify as a
+trick is also printed.
 """
 
 from __future__ import annotations
@@ -88,14 +90,14 @@ SHOWN = (
 
 
 def reward_of(config: RewardConfig, present: Sequence[str] = PRESENT) -> SubsentenceReward:
-    """The reward of an image."""
+    """Returns the reward for an image."""
     vocabulary = Vocabulary.load("coco80")
     oracle = PresenceOracle.from_objects({"1": list(present)}, labels=vocabulary.labels)
     return SubsentenceReward(vocabulary, oracle, config)
 
 
 def pays() -> dict[str, dict[str, float]]:
-    """Response -> setting -> sum of its rewards."""
+    """Returns response -> setting -> sum of the rewards."""
     found: dict[str, dict[str, float]] = {name: {} for name in RESPONSES}
     for setting, config in SETTINGS.items():
         totals = reward_of(config).batch(["1"] * len(RESPONSES), list(RESPONSES.values())).total.tolist()
@@ -105,7 +107,7 @@ def pays() -> dict[str, dict[str, float]]:
 
 
 def behavior() -> dict[str, dict[str, float]]:
-    """Response -> monitor -> value, under the settings ``discourse`` and ``answer_only``."""
+    """Returns response -> monitor -> value, under the settings ``discourse`` and ``answer_only``."""
     reward = reward_of(SETTINGS["`discourse`, `answer_only`"])
     return {
         name: behavior_metrics(behavior_sums(reward.batch(["1"], [response]))) for name, response in RESPONSES.items()
@@ -113,7 +115,7 @@ def behavior() -> dict[str, dict[str, float]]:
 
 
 def tables() -> str:
-    """Both tables in Markdown."""
+    """Returns both tables in Markdown."""
     lines = ["| response | " + " | ".join(SETTINGS) + " |", "|---|" + "---:|" * len(SETTINGS)]
     for name, own in pays().items():
         lines.append(f"| {name} | " + " | ".join(f"{value + 0.0:.2f}" for value in own.values()) + " |")
@@ -124,7 +126,7 @@ def tables() -> str:
 
 
 class Scene(NamedTuple):
-    """An image: an honest text of it, the objects that this names, and some that are not there."""
+    """Image with an honest text, the objects that the text names, and some absent objects."""
 
     text: str
     named: tuple[str, ...]
@@ -179,11 +181,11 @@ TRICKS: Mapping[str, Callable[[str, Scene], str]] = {
     "invent in Spanish": _add("Ahí está un {}.", lambda label: SPANISH.get(label, label)),
     "quote all": lambda text, scene: re.sub(rf"\b({'|'.join(scene.named)})s?\b", r'"\g<0>"', text),
 }
-"""Name -> a rewriting of a text that tells no more of the truth than it does."""
+"""Name -> function that rewrites a text without adding true content."""
 
 
 class Find(NamedTuple):
-    """What tricks earn above the honest text, with the text that earns it."""
+    """Gain of tricks over the honest text, with the rewritten text."""
 
     gain: float
     tricks: tuple[str, ...]
@@ -191,7 +193,7 @@ class Find(NamedTuple):
 
 
 def attack(config: RewardConfig, *, depth: int = 2) -> list[Find]:
-    """All rewritings of the honest texts by up to so many tricks, the most paid first."""
+    """Returns all rewritings of the honest texts with up to ``depth`` tricks, by decreasing gain."""
     finds: list[Find] = []
     for scene in SCENES:
         reward = reward_of(config, scene.named)
@@ -206,7 +208,7 @@ def attack(config: RewardConfig, *, depth: int = 2) -> list[Find]:
 
 
 def worst_finds() -> str:
-    """The table of the search in Markdown: per setting what earns most above the honest text."""
+    """Returns the table of the search in Markdown, with the largest gain for each setting."""
     lines = ["| setting | most above the honest text | by | the text begins |", "|---|---:|---|---|"]
     for setting, config in SETTINGS.items():
         find = attack(config)[0]
@@ -226,11 +228,13 @@ ALARMS: Mapping[str, tuple[str, int]] = {
     "the same sentences three times": ("distinct_pairs_share", -1),
     "hedged guesses": ("hedge_rate", 1),
 }
-"""Response -> the monitor that shows it, and in which direction that moves."""
+"""Response -> monitor that detects it, and the direction of the change."""
 
 
 def false_alarms(captions: Sequence[str]) -> str:
-    """The table of the monitors in Markdown: the share of honest captions as far out as each trick."""
+    """Returns the table of the monitors in Markdown, with the share of honest captions that are as extreme as each
+    trick.
+    """
     reward = reward_of(RewardConfig())
     honest = [behavior_metrics(behavior_sums(reward.batch(["1"], [caption]))) for caption in captions]
     tricks = behavior()

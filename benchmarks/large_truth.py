@@ -1,10 +1,11 @@
-"""A large truth on one machine: COCO's 123,287 images and 160 labels, a million captions.
+"""Scores with a large ground truth on one machine: COCO's 123,287 images, 160 labels, and a million captions.
 
     python benchmarks/large_truth.py
 
-Captions and truth are invented; every image has eight captions. Scored with one process and with two, each time in a
-fresh interpreter that reads vocabulary and truth and draws the intervals, best of the rounds, in turn. Then what the
-parts cost: reading the truth in each format, the bootstrap. Exit code 1: something that must be reached was missed.
+Captions and ground truth are synthetic, with eight captions per image. The scores are computed with one and with two
+processes, each time in a new interpreter that reads vocabulary and ground truth and computes the intervals. Rounds
+alternate, and the best round counts. Then the costs of the parts are measured: reading the ground truth in each format,
+and the bootstrap. The exit code is 1 if a required value is missed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FORMATS = ("json", "npz", "parquet")
 
 
 def cpu_seconds(work: str, *given: str) -> float:
-    """CPU seconds of a statement in a fresh interpreter, its imports left out."""
+    """Returns the CPU seconds of a statement in a new interpreter, without its imports."""
     code = (
         "import sys, time; from scapo_eval import PresenceOracle; import pyarrow.parquet; began = time.process_time(); "
     )
@@ -45,7 +46,7 @@ def cpu_seconds(work: str, *given: str) -> float:
 
 
 def bootstrap_seconds() -> float:
-    """CPU seconds of 1,000 resamples where hardly two images have equal counts, which is the slow case."""
+    """Returns the CPU seconds of 1,000 resamples in the slow case, in which almost all images have different counts."""
     metrics, rng = capscore_metrics(), np.random.default_rng(0)
     table = CountTable(
         metrics.columns, tuple(map(str, range(IMAGES))), rng.integers(0, 20, (IMAGES, len(metrics.columns)))

@@ -1,10 +1,10 @@
-"""How good is the matcher: COCO-80, coverage by dopa160, traps and claims on the gold set of benchmarks/gold.
+"""Quality of the matcher: COCO-80, coverage by dopa160, traps and claims on the gold set of benchmarks/gold.
 
     python benchmarks/matcher_quality.py [--errors] [--json]
 
-Captions are read from ../shared/data by file and line and checked by their hash; the gold set holds no text. What
-counts as right is written in benchmarks/gold/README.md. Every figure stands beside that of a plain alias list: the
-labels and their naive plurals, no other alias and no ignore phrase.
+Captions are read from ../shared/data by file and line and verified by their hash, because the gold set contains no
+text. benchmarks/gold/README.md defines correct results. All figures are compared with those of a basic alias list,
+which contains the labels and their naive plurals without other aliases or ignore phrases.
 """
 
 from __future__ import annotations
@@ -37,29 +37,31 @@ GOLD = Path(__file__).resolve().parent / "gold"
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 COVERED_KINDS = frozenset({"object", "person", "animal", "food", "clothing", "region"})
-"""Kinds whose asserted mentions dopa160 should cover; not parts, printed words and bare groups."""
+"""Kinds whose asserted mentions dopa160 should cover. Parts, printed words and groups without a noun are excluded."""
 
 TRAP = " (trap)"
 
 CLAIMS_NOTHING = frozenset(LEFT_OUT["visual"]) - {"negated"}
-"""Uses in which a word says nothing of the image: what a trap is."""
+"""Uses in which a word makes no claim about the image. Such words are traps."""
 
 READINGS: tuple[Reading, ...] = ("all", "visual")
 
 HELD_OUT = ("held_out", "held_out_after")
-"""Captions annotated before the matcher was run on them, and not held out any more: their errors have been read."""
+"""Captions that were annotated before the matcher was run on them. They are no longer held out, because their errors
+have been read.
+"""
 
 
 class GoldMention(NamedTuple):
     """One annotation.
 
     Attributes:
-        start, end: character span.
-        concept: what the words name, in the singular; that of a lexical trap ends in TRAP.
-        coco: its COCO-80 category, None where it has none.
+        start, end: Character span.
+        concept: Concept that the words name, in the singular. For a lexical trap, it ends in TRAP.
+        coco: COCO-80 category, or None.
         kind: object, person, animal, food, clothing, part, region, text or group.
-        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison; nonvisual in the first two passes
-            over the oldest captions, which did not tell those five apart.
+        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison. In the first two passes over the
+            oldest captions, nonvisual represents the last five of these uses.
     """
 
     start: int
@@ -71,21 +73,23 @@ class GoldMention(NamedTuple):
 
     @property
     def is_trap(self) -> bool:
-        """The word says nothing of the image: another sense, quoted text, a purpose, a comparison."""
+        """True if the word makes no claim about the image: another sense, quoted text, a purpose or a comparison."""
         return self.use in CLAIMS_NOTHING or self.concept.endswith(TRAP)
 
     def is_due(self, claims: Reading) -> bool:
-        """Whether a reading is to count it: what names its thing, and is not left out."""
+        """Returns True if a reading should count the mention, which must name its object with a use that the reading
+        includes.
+        """
         return not self.concept.endswith(TRAP) and self.use not in LEFT_OUT[claims]
 
     @property
     def to_cover(self) -> bool:
-        """Counts for coverage."""
+        """True if the mention counts for coverage."""
         return self.use == "claim" and self.kind in COVERED_KINDS
 
 
 class GoldCaption(NamedTuple):
-    """A caption with its annotations; ``where`` is ``file[line]``, lines counted from 0."""
+    """Caption with its annotations. ``where`` is ``file[line]``, with lines starting at 0."""
 
     where: str
     text: str
@@ -93,7 +97,7 @@ class GoldCaption(NamedTuple):
 
 
 class Trap(NamedTuple):
-    """A sentence of our own in which ``text[start:end]`` must give none of ``labels``."""
+    """Sentence by this project in which ``text[start:end]`` must not match any of ``labels``."""
 
     text: str
     start: int
@@ -103,14 +107,14 @@ class Trap(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """The mentions found in one caption held against its annotations.
+    """Comparison of the mentions in one caption with its annotations.
 
     Attributes:
-        wrong: found, but no annotated use of the label.
-        missed: annotated COCO mentions that were not found.
-        sprung: lexical traps that gave a mention.
-        uncovered: mentions to cover that no fitting label covers.
-        counts: the row of the count table, columns of QUALITY.
+        wrong: Mentions that are not an annotated use of the label.
+        missed: Annotated COCO mentions that were not found.
+        sprung: Lexical traps that were found as mentions.
+        uncovered: Mentions to cover that no suitable label covers.
+        counts: Row of the count table, with the columns of QUALITY.
     """
 
     wrong: list[Mention]
@@ -154,10 +158,10 @@ AGREEMENT = MetricSet(
 
 
 def read_gold(name: str = "mentions", data: Path = DATA) -> list[GoldCaption]:
-    """The captions of ``gold/<name>.jsonl``, their text fetched from the shared data.
+    """Reads the captions of ``gold/<name>.jsonl``, with their texts from the shared data.
 
     Raises:
-        InputError: another caption than the annotated one stands at a place.
+        InputError: If a caption differs from the annotated caption.
     """
     texts: dict[str, list[str]] = {}
     found = []
@@ -174,7 +178,7 @@ def read_gold(name: str = "mentions", data: Path = DATA) -> list[GoldCaption]:
 
 
 def captions_of(path: Path) -> Iterator[str]:
-    """The captions of a file of the shared data, in its order."""
+    """Yields the captions in a file of the shared data, in order."""
     if path.suffix == ".gz":
         yield from (record["response"] for record in json.loads(gzip.decompress(path.read_bytes())))
     else:
@@ -182,13 +186,13 @@ def captions_of(path: Path) -> Iterator[str]:
 
 
 def read_traps() -> list[Trap]:
-    """The project's own trap sentences."""
+    """Returns the project's own trap sentences."""
     rows = map(json.loads, (GOLD / "traps.jsonl").read_text(encoding="utf-8").splitlines())
     return [Trap(row["text"], row["start"], row["end"], frozenset(row["labels"])) for row in rows]
 
 
 def plain_vocabulary(vocabulary: Vocabulary) -> Vocabulary:
-    """The alias list that everyone starts with: each label and its plural in -s or -es."""
+    """Returns a basic alias list with each label and its plural in -s or -es."""
     suffix = {label: "es" if label.endswith(("s", "x", "ch", "sh")) else "s" for label in vocabulary.labels}
     table = {label: [label, label + suffix[label]] for label in vocabulary.labels}
     return Vocabulary.from_mapping(table, name=f"plain {vocabulary.name}", info=vocabulary.info)
@@ -198,14 +202,14 @@ def plain_vocabulary(vocabulary: Vocabulary) -> Vocabulary:
 
 
 def overlap(a: Any, b: Any) -> int:
-    """Characters that two things with start and end share; negative where they are apart."""
+    """Returns the number of common characters of two spans. Negative if the spans are separate."""
     return int(min(a.end, b.end) - max(a.start, b.start))
 
 
 def pairs(
     ours: Sequence[Any], theirs: Sequence[Any], fit: Callable[[Any, Any], bool] = lambda a, b: True
 ) -> list[tuple[int, int]]:
-    """Indices of spans that overlap and fit, one to one, larger overlaps first."""
+    """Returns the indices of matching overlapping spans, one to one, with larger overlaps first."""
     candidates = sorted(
         (-overlap(a, b), i, j)
         for i, a in enumerate(ours)
@@ -222,11 +226,12 @@ def pairs(
 
 
 def judge(caption: GoldCaption, matcher: AliasMatcher) -> Judged:
-    """Holds what the matcher counts in a caption against its annotations.
+    """Compares the mentions that the matcher counts in a caption with its annotations.
 
-    Where the labels are the COCO categories, a mention is right if it is paired, one to one, with an overlapping
-    annotation of that category that its reading is to count. Elsewhere it is right if it overlaps such an annotation
-    whose category is not another than its own, and there is no recall. A trap is sprung by a mention that is not right.
+    If the labels are the COCO categories, a mention is correct if it is paired, one to one, with an overlapping
+    annotation of the same category that its reading should count. For other labels, a mention is correct if it overlaps
+    such an annotation without a contradicting category, and there is no recall. A trap is triggered by an incorrect
+    mention.
     """
     info = matcher.vocabulary.info
     on_coco = all(entry.coco == (label,) for label, entry in info.items())
@@ -264,7 +269,7 @@ def judge(caption: GoldCaption, matcher: AliasMatcher) -> Judged:
 
 
 def springs(trap: Trap, matcher: AliasMatcher) -> bool:
-    """Whether the matcher falls for a trap sentence: by one of its labels, or by a label of its COCO category."""
+    """Returns True if a trap sentence triggers the matcher, by one of its labels or by a label of its COCO category."""
     info = matcher.vocabulary.info
     return any(
         overlap(mention, trap) > 0 and trap.labels & {mention.label, *info[mention.label].coco}
@@ -274,7 +279,7 @@ def springs(trap: Trap, matcher: AliasMatcher) -> bool:
 
 
 def agreement_counts(first: GoldCaption, second: GoldCaption) -> dict[str, int]:
-    """Two blind passes over one caption, as they were before any rule was agreed."""
+    """Compares two blind annotation passes over one caption, before any rule was agreed on."""
     both = [(first.mentions[i], second.mentions[j]) for i, j in pairs(first.mentions, second.mentions)]
     return {
         "first": len(first.mentions),
@@ -287,7 +292,7 @@ def agreement_counts(first: GoldCaption, second: GoldCaption) -> dict[str, int]:
 
 
 def kappa(first: Sequence[GoldCaption], second: Sequence[GoldCaption], field: str) -> float:
-    """Cohen's kappa of one field over the mentions that both passes have."""
+    """Returns Cohen's kappa of one field over the mentions in both passes."""
     values = [
         (getattr(a.mentions[i], field), getattr(b.mentions[j], field))
         for a, b in zip(first, second, strict=True)
@@ -300,7 +305,7 @@ def kappa(first: Sequence[GoldCaption], second: Sequence[GoldCaption], field: st
 
 
 def claims_counts(caption: GoldCaption, claims: Reading) -> dict[str, int]:
-    """What a reading leaves out of the annotated mentions, held against what their annotated uses say."""
+    """Compares the annotated mentions that a reading omits with their annotated uses."""
     mentions = caption.mentions
     if claims != "visual":  # what claims nothing is nobody's guess or denial
         mentions = tuple(mention for mention in mentions if not mention.is_trap)
@@ -311,13 +316,13 @@ def claims_counts(caption: GoldCaption, claims: Reading) -> dict[str, int]:
 
 
 def read_uses(text: str, mentions: Sequence[Any]) -> list[str]:
-    """The uses that the rules read off the annotated spans, so that the matcher has no part in it."""
+    """Returns the uses that the rules derive for the annotated spans, independent of the matcher."""
     spans = [(mention.start, mention.end, 0) for mention in mentions]
     return [USES[use] for use in find_uses_of(text, spans, watched(text, cue_words(USES)), USES)]
 
 
 def model_of(caption: GoldCaption) -> str:
-    """Who wrote a caption: its file says."""
+    """Returns the model that wrote a caption, from the name of its file."""
     return next(name for part, name in _MODELS.items() if part in caption.where)
 
 
@@ -335,7 +340,7 @@ _MODELS = {
 
 
 class Figure(NamedTuple):
-    """A figure and its 95 % bootstrap interval by caption."""
+    """Figure with its 95 % bootstrap interval by caption."""
 
     value: float
     ci_low: float | None
@@ -343,7 +348,7 @@ class Figure(NamedTuple):
 
 
 def measure(metric: MetricSet, rows: Iterable[Mapping[str, int]]) -> tuple[dict[str, Figure], dict[str, int]]:
-    """Figures and summed counts of one row per caption."""
+    """Returns figures and summed counts from one row per caption."""
     counts = np.array([[row[name] for name in metric.columns] for row in rows], dtype=np.int64)
     table = CountTable(metric.columns, tuple(map(str, range(len(counts)))), counts)
     values, intervals = metric.score(table.total), bootstrap(table, metric)
@@ -352,7 +357,9 @@ def measure(metric: MetricSet, rows: Iterable[Mapping[str, int]]) -> tuple[dict[
 
 
 def quality(gold: Sequence[GoldCaption], traps: Sequence[Trap], matcher: AliasMatcher) -> dict[str, Any]:
-    """Every figure of one vocabulary and reading; of the own traps, those that one of its labels could fall for."""
+    """Returns all figures of one vocabulary and reading. Of the project's traps, only those relevant to its labels are
+    used.
+    """
     figures, counts = measure(QUALITY, (judge(caption, matcher).counts for caption in gold))
     traps = [trap for trap in traps if trap.labels & set(matcher.vocabulary.labels)]
     own = sum(springs(trap, matcher) for trap in traps)
@@ -362,16 +369,17 @@ def quality(gold: Sequence[GoldCaption], traps: Sequence[Trap], matcher: AliasMa
 
 
 def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Reading, *, remembering: bool) -> float:
-    """CPU time that a reading adds to matching, over that of matching, on every caption of the gold set's files.
+    """Returns the relative CPU time that a reading adds to matching, over all captions in the files of the gold set.
 
-    The median of 15 rounds. In each, every thousand captions are matched without and with the reading, so that a busy
-    machine slows both alike.
+    The result is the median of 15 rounds. In each round, every thousand captions are matched without and with the
+    reading, so that the load of the machine affects both in the same way.
 
     Args:
-        gold: names the files.
-        vocabulary: for the matching.
-        claims: the reading.
-        remembering: the phrases behind cues have been met in the round before; otherwise each round forgets them.
+        gold: Gold set, which determines the files.
+        vocabulary: Vocabulary for the matching.
+        claims: Reading to measure.
+        remembering: True if phrases after cues are cached from the previous round, False if each round clears the
+            cache.
     """
     files = sorted({caption.where.rpartition("[")[0] for caption in gold})
     texts = [text for file in files for text in captions_of(DATA / file)]
@@ -392,7 +400,7 @@ def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Rea
 
 
 def confusion(gold: Sequence[GoldCaption]) -> dict[str, dict[str, int]]:
-    """Annotated use -> use read off the annotated span -> mentions."""
+    """Returns annotated use -> use derived from the annotated span -> number of mentions."""
     table: dict[str, dict[str, int]] = {}
     for caption in gold:
         for mention, use in zip(caption.mentions, read_uses(caption.text, caption.mentions), strict=True):
@@ -402,7 +410,7 @@ def confusion(gold: Sequence[GoldCaption]) -> dict[str, dict[str, int]]:
 
 
 def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]:
-    """Everything that is printed."""
+    """Returns all printed values."""
     found: dict[str, Any] = {"vocabularies": {}, "models": {}, "claims": {}, "confusion": confusion(gold)}
     by_model: dict[str, list[GoldCaption]] = {}
     for caption in gold:
@@ -438,7 +446,7 @@ def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]
 
 
 def percent(figure: Figure) -> str:
-    """A figure in percent, with its interval."""
+    """Returns a figure in percent with its interval."""
     low, high = figure.ci_low, figure.ci_high
     spread = f" [{100 * low:.1f}, {100 * high:.1f}]" if low is not None and high is not None else ""
     return "n/a" if np.isnan(figure.value) else f"{100 * figure.value:.1f}{spread}"
@@ -492,7 +500,7 @@ def _window(text: str, span: Any, width: int = 45) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Figures as objects with names, as in every other JSON of the project."""
+    """Converts figures to JSON objects with names, as in all other JSON of the project."""
     if isinstance(value, Figure):
         return value._asdict()
     return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value

@@ -1,14 +1,15 @@
-"""How fast aliases are found in captions, beside the libraries that one would otherwise take.
+"""Speed of alias matching in captions, compared with alternative libraries.
 
-    python benchmarks/matching.py                                   # invented captions, coco80
-    python benchmarks/matching.py --captions run1.jsonl run2.jsonl  # captions of your own
+    python benchmarks/matching.py                                   # synthetic captions, coco80
+    python benchmarks/matching.py --captions run1.jsonl run2.jsonl  # your own captions
 
-Every method gets the same vocabulary and the same captions in the same run, and is asked for the mentions that the
-project defines: whole words, leftmost, then longest, ignore phrases taking part. Times are CPU time of one process;
-rounds are interleaved, so that a busy machine slows all methods alike, and the best round counts. A method that would
-take longer than ``--seconds`` a round gets fewer captions (column n); they are shuffled, so any first part of them is
-a fair sample. The last column counts the captions on which a method differs from a slow and obvious search. A library
-that is not installed is a row that says how to install it. Exit code 1: something that must be reached was missed.
+All methods use the same vocabulary and the same captions in the same run, and must find the mentions defined by this
+project: whole words, leftmost and then longest, including ignore phrases. Times are CPU times of one process. Rounds
+are interleaved, so that the load of the machine affects all methods in the same way, and the best round counts. A
+method that needs more than ``--seconds`` per round gets fewer captions (column n). The captions are shuffled, so that
+the first captions are a fair sample. The last column contains the number of captions with a different result than a
+slow and simple search. For a missing library, the table shows how to install it. The exit code is 1 if a required value
+is missed.
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ from scapo_eval.files.json_text import iter_records
 from scapo_eval.matching.vocabulary import tokenize_alias
 
 Found = list[tuple[int, int, str]]
-"""Mentions of a caption: start, end, label."""
+"""Mentions in a caption: start, end, label."""
 
 IGNORED = ""
-"""What an ignore phrase has for a label while a method works; never in its result."""
+"""Internal label of an ignore phrase, which is never part of a result."""
 
 BATCH = 1024
 
 
 @dataclass
 class Method:
-    """One way to find mentions, or a floor that finds none.
+    """Method to find mentions, or a minimal workload that finds none.
 
     Attributes:
-        name: row of the table.
-        run: the timed work on all captions.
-        find: the mentions of each caption, for the comparison with the obvious search; None for a floor.
-        prepare: captions -> what ``run`` gets, outside the timed part.
+        name: Name of the row in the table.
+        run: Timed function for all captions.
+        find: Function that returns the mentions of each caption, for the comparison with the simple search. None for a
+            minimal workload.
+        prepare: Untimed function from captions to the argument of ``run``.
     """
 
     name: str
@@ -67,22 +69,23 @@ class Method:
 
     @property
     def megabytes(self) -> float:
-        """Million bytes of UTF-8 text per second of CPU time."""
+        """Millions of UTF-8 bytes per second of CPU time."""
         return sum(len(text.encode("utf-8", "surrogatepass")) for text in self.captions) / self.best / 1e6
 
 
 class NotInstalled(Exception):
-    """A library is missing; the text says how to install it."""
+    """Error for a missing library. The text contains the installation command."""
 
 
 # The slow and obvious search -------------------------------------------------------------------------------
 
 
 class Obvious:
-    """Tries every phrase that begins at a word, longest first. No index and no cleverness: right by reading it.
+    """Simple search that tries all phrases at the start of each word, longest first. It needs no index and is easy to
+    verify.
 
-    It reads the text as it stands, not its NFC. The two differ only where a combining mark follows a character that
-    is no part of a word.
+    The search uses the original text instead of its NFC. The results only differ if a combining mark follows a
+    character outside of words.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -96,7 +99,7 @@ class Obvious:
 
     @staticmethod
     def words(text: str) -> list[tuple[int, int]]:
-        """Runs of letters, digits, combining marks and underscores."""
+        """Returns the runs of letters, digits, combining marks and underscores."""
         spans: list[tuple[int, int]] = []
         for k, character in enumerate(text):
             if character == "_" or unicodedata.category(character)[0] in "LNM":
@@ -106,9 +109,10 @@ class Obvious:
 
     @classmethod
     def plain(cls, phrase: str, *, alias: bool = False) -> str:
-        """Case-folded NFC with straight apostrophes; white space or one hyphen between two words is one space.
+        """Returns the case-folded NFC with straight apostrophes, and a space for white space or a hyphen between two
+        words.
 
-        An alias may write any mixture of them, such as ``hot - dog``.
+        An alias may contain any combination of these, such as ``hot - dog``.
         """
         folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", phrase).casefold())
         folded = folded.replace("\u2018", "'").replace("\u2019", "'")
@@ -121,7 +125,7 @@ class Obvious:
         return out
 
     def find(self, text: str) -> Found:
-        """The mentions of one caption."""
+        """Returns the mentions in one caption."""
         found: Found = []
         words = self.words(text)
         k = 0
@@ -146,7 +150,7 @@ _HYPHEN = re.compile(r"-(?=\w)(?<=\w-)")  # begins with a literal, which re find
 
 
 def patterns(vocabulary: Vocabulary) -> dict[str, str]:
-    """Every alias and ignore phrase in lower case with one space between words -> its label, or IGNORED."""
+    """Returns phrase -> label (or IGNORED) for all aliases and ignore phrases, in lower case with single spaces."""
     pairs = [
         *vocabulary.aliases.items(),
         *vocabulary.compounds.items(),
@@ -157,11 +161,11 @@ def patterns(vocabulary: Vocabulary) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Prepared:
-    """A caption as the patterns are written, with the way back.
+    """Caption in the form of the patterns, with a mapping to the original.
 
     Attributes:
-        body: lower case, one space for white space or a single hyphen between words.
-        removed: (position in ``body``, characters left out before it), ascending.
+        body: Text in lower case, with one space for white space or a single hyphen between words.
+        removed: (position in ``body``, number of characters removed before it), in ascending order.
     """
 
     body: str
@@ -169,7 +173,7 @@ class Prepared:
 
     @classmethod
     def of(cls, text: str) -> Prepared:
-        """Prepares a caption; runs of spaces after punctuation stay, since no pattern spans them."""
+        """Prepares a caption. Runs of spaces after punctuation are kept, because no pattern contains them."""
         body = text.lower()
         if not body.isascii() or not body.isprintable():  # line breaks are not printable
             body = body.translate(_PLAIN)
@@ -184,11 +188,11 @@ class Prepared:
         return cls(body, removed)
 
     def original(self, position: int) -> int:
-        """The place in the caption of a place in ``body``."""
+        """Returns the position in the caption for a position in ``body``."""
         return position + next((total for place, total in reversed(self.removed) if place <= position), 0)
 
     def mention(self, start: int, end: int, label: str) -> tuple[int, int, str]:
-        """A mention of ``body`` in the caption."""
+        """Returns the mention in the caption for a mention in ``body``."""
         if not self.removed:
             return start, end, label
         return self.original(start), self.original(end - 1) + 1, label
@@ -199,7 +203,7 @@ def is_word(character: str) -> bool:
 
 
 def resolved(spans: Iterable[tuple[int, int, str]], text: Prepared) -> Found:
-    """Of all matches those of whole words, of these the leftmost, then longest."""
+    """Selects the leftmost and then longest matches that consist of whole words."""
     padded = f" {text.body} "
     whole = [
         (start, -end, label) for start, end, label in spans if not (is_word(padded[start]) or is_word(padded[end + 1]))
@@ -349,11 +353,11 @@ def ahocorasick_rs(vocabulary: Vocabulary) -> Iterator[Method]:
 
 
 def marked_borders(table: dict[str, str], slow: Callable[[str], Found], automaton: Any, kind: Any) -> Method:
-    """The second exact formulation: one leftmost-longest search over a joined batch.
+    """Returns the second exact method, a single leftmost-longest search over a joined batch.
 
-    The first and last byte of every word carry a mark, in the patterns and in the text, so that a pattern matches whole
-    words only and the automaton's own leftmost-longest search is right. It works on ASCII bytes with one space between
-    words; captions with anything else between them go the way of the overlapping search.
+    The first and last byte of every word are marked in the patterns and in the text, so that patterns match only whole
+    words, and the automaton's own leftmost-longest search is correct. The method works on ASCII bytes with one space
+    between words. Captions with any other characters between words are processed by the overlapping search.
     """
     ascii_patterns = [pattern for pattern in table if pattern.isascii()]
     labels = [table[pattern] for pattern in ascii_patterns]
@@ -375,7 +379,9 @@ def marked_borders(table: dict[str, str], slow: Callable[[str], Found], automato
     search = automaton([marked(pattern, *words(pattern)) for pattern in encoded], matchkind=kind)
 
     def columns(texts: Sequence[str]) -> tuple[Any, Any, dict[int, Found]]:
-        """(matches, 3) pattern, start and end; the captions' offsets; the mentions of captions left to ``slow``."""
+        """Returns (matches, 3) pattern, start and end, the offsets of the captions, and the mentions of captions left
+        to ``slow``.
+        """
         raw = "\0".join([text if text.isascii() else "" for text in texts]).lower().encode("ascii")
         folded = raw.translate(spaces)
         starts, ends = words(folded)
@@ -474,11 +480,11 @@ FAMILIES: tuple[Callable[[Vocabulary], Iterator[Method]], ...] = (
 )
 
 RATIOS = ((SPACY, 8, 15), (FLASHTEXT, 8, 15), (PYAHOCORASICK, 3, 5), (AHOCORASICK_RS, 3, 5))
-"""Rival, and how many times faster a batch must (floor) and should (goal) be."""
+"""Competing library, and the required (floor) and desired (goal) speed ratio of a batch."""
 
 
 def measure(methods: Sequence[Method], captions: list[str], seconds: float, rounds: int) -> None:
-    """Fills in the best time of every method; every round of each takes about as long."""
+    """Measures the best time of every method. All rounds have similar durations."""
     work: list[tuple[Method, Sequence[Any], int]] = []
     for method in methods:
         probe = method.prepare(captions[:100])
@@ -497,7 +503,7 @@ def measure(methods: Sequence[Method], captions: list[str], seconds: float, roun
 
 
 def import_seconds() -> float:
-    """Wall time of importing the package and touching its main names in a fresh interpreter, best of five."""
+    """Returns the wall time for importing the package and its main names in a new interpreter, as the best of five."""
     code = (
         "import time; began = time.perf_counter(); import scapo_eval; "
         "scapo_eval.Vocabulary, scapo_eval.AliasMatcher, scapo_eval.score_captions; print(time.perf_counter() - began)"

@@ -1,10 +1,10 @@
-"""The parity matrix: every figure that an original script prints, beside what this project makes of the same inputs.
+"""Parity matrix: all figures that an original script prints, and this project's figures for the same inputs.
 
     python benchmarks/parity.py ../shared [-o docs/lab/parity.md]
 
-``../shared/data`` holds the inputs and the originals' OWN output; nothing here is computed by a copy of an original.
-A cell is ``equal`` (to its tolerance), ``different`` (and then it says why) or ``not checked``; the state is computed,
-the reason is written down. tests/golden/test_parity.py makes the page anew and refuses a difference without a reason.
+``../shared/data`` contains the inputs and the originals' OWN output. No value is computed by a copy of an original. A
+cell is ``equal`` (within its tolerance), ``different`` (with a reason) or ``not checked``. The state is computed, and
+the reason is written manually. tests/golden/test_parity.py rebuilds the page and rejects differences without a reason.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ NO_INTERVALS = Resampling(0)
 EXACT = 1e-12
 FILES = [f"{model}_{decoder}" for model in ("llava-1.5", "instructblip") for decoder in ("greedy", "beam5", "ours")]
 REFINED = {"pedestrian": "person", "coffee table": "dining table"}
-"""Words of Object HalBench's ``synonyms_refine.txt`` that occur in its inputs here and are not among CHAIR's."""
+"""Words in Object HalBench's ``synonyms_refine.txt`` that occur in these inputs and are not in CHAIR's list."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of one original.
+    """Figure of an original script.
 
     Attributes:
-        figure: by the original's own name.
-        here: the metric's name here.
+        figure: Name of the figure in the original.
+        here: Name of the metric in this project.
         state: ``equal``, ``different`` or ``not checked``.
-        inputs: what both were given.
-        note: the tolerance of what is equal, the reason of what is not.
+        inputs: Common inputs of both.
+        note: Tolerance of equal figures, or reason for other states.
     """
 
     figure: str
@@ -64,7 +64,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """One original script."""
+    """Original script with its figures."""
 
     title: str
     script: str
@@ -77,14 +77,14 @@ Pairs = Iterable[tuple[Any, Any]]
 def cell(
     figure: str, here: str, pairs: Pairs, inputs: str, *, within: float = 0, reason: str = "", note: str = ""
 ) -> Cell:
-    """A figure of several inputs, compared.
+    """Compares a figure for several inputs.
 
     Args:
-        figure, here, inputs: see :class:`Cell`.
-        pairs: ours and the original's; numbers, or anything that is equal or not.
-        within: greatest difference of equal numbers.
-        reason: why they differ, where they do.
-        note: what else should be known.
+        figure, here, inputs: See :class:`Cell`.
+        pairs: Pairs of this project's value and the original value. Values are numbers, or are compared for equality.
+        within: Maximum difference between equal numbers.
+        reason: Reason for a difference.
+        note: Additional note.
     """
     compared = list(pairs)
     assert compared, f"{figure}: nothing to compare"
@@ -102,17 +102,19 @@ def _same(ours: Any, theirs: Any, within: float) -> bool:
 
 
 def unchecked(figure: str, here: str, reason: str) -> Cell:
-    """A figure that no output of the original is at hand for, or that is not offered."""
+    """Returns a cell for a figure without available output from the original, or without an equivalent in this
+    project.
+    """
     return Cell(figure, here, "not checked", "", reason)
 
 
 def read(path: Path) -> Any:
-    """A JSON file, compressed or not."""
+    """Reads a JSON file, compressed or uncompressed."""
     return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """A compressed JSON Lines file."""
+    """Reads a compressed JSON Lines file."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -121,21 +123,21 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def synonyms(data: Path) -> Synonyms:
-    """CHAIR's words, as the reference scripts read them."""
+    """Reads CHAIR's words in the same way as the reference scripts."""
     aliases = read(data / "coco_chair" / "vocabulary.json")["aliases"]
     return Synonyms("synonyms.txt", {word: node for node, words in aliases.items() for word in words})
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One file: the run, and the object lists of every caption."""
+    """Run of one file, with the object lists of every caption."""
 
     run: Run
     lists: list[list[Any]]
 
 
 def scored(path: Path, profile: Profile, truth: PresenceOracle) -> Scored:
-    """CHAIR of a file with its evidence."""
+    """Scores a file with CHAIR, and keeps the evidence."""
     lists: list[list[Any]] = []
 
     def keep(scorer: ChairScorer, block: ScoredBlock) -> None:
@@ -154,7 +156,9 @@ CHAIR_COUNTS = {
 
 
 def chair(data: Path) -> Iterator[Table]:
-    """The standalone script, OPERA's, and PAI's, which adds precision and F1 to OPERA's."""
+    """Yields the tables of the standalone script, of OPERA's script, and of PAI's script, which adds precision and
+    F1.
+    """
     folder = data / "coco_chair"
     truth = PresenceOracle.load(folder / "ground_truth.json.gz")
     words = synonyms(data)
@@ -191,15 +195,15 @@ def chair(data: Path) -> Iterator[Table]:
             yield pai(data, ours)
     yield Table(
         "lmms-eval's coco_cap_chair", "EvolvingLMMs-Lab/lmms-eval",
-        (unchecked("CHAIRs, CHAIRi, Recall", "chair_s, chair_i, recall", "no output of it is at hand. Its "
-                   "script (commit 0124da0), as read: OPERA's steps (tokenizer, tagger, lemmatizer, pairs of words, the "
-                   "toilet's seat) with its own copy of the words, so `--profile opera` is the nearest; the truth is the "
-                   "list in its data set; equality is not claimed"),),
+        (unchecked("CHAIRs, CHAIRi, Recall", "chair_s, chair_i, recall", "no output is available. According to "
+                   "its source (commit 0124da0), the script follows OPERA's steps (tokenizer, tagger, "
+                   "lemmatizer, pairs of words, the toilet's seat) with its own copy of the words, so `--profile "
+                   "opera` is the closest; the ground truth is the list in its data set; equality is not claimed"),),
     )  # fmt: skip
 
 
 def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
-    """PAI's script on the same captions."""
+    """Returns the table of PAI's script for the same captions."""
     folder = data / "parity" / "pai_chair"
     expected = read(folder / "expected.json")
     names = {"CHAIRs": "chair_s", "CHAIRi": "chair_i", "Recall": "recall", "Precision": "precision", "F1": "f1"}
@@ -217,8 +221,8 @@ def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
             "len",
             lengths,
             inputs,
-            reason="two tokens of 46,287: the script ran with NLTK 3.10.4, whose "
-            "rules for words are others than 3.8.1's, which are OPERA's and this project's",
+            reason="two tokens of 46,287: the script was run with NLTK 3.10.4, whose word rules differ from "
+            "those of 3.8.1, which OPERA and scapo use",
         )
     )
     listed = [
@@ -234,7 +238,7 @@ def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
 
 
 class Reduced:
-    """A profile that reads each caption as the script's own reduced list of objects."""
+    """Profile that reads each caption as the reduced list of objects from the script."""
 
     name = "opera"
 
@@ -244,12 +248,12 @@ class Reduced:
         self._runs, self._answers = runs, answers
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """The objects of each caption."""
+        """Returns the objects of each caption."""
         return ObjectColumns.of_words([(self._runs.labels(self._answers[text]["objects"]), 0) for text in texts])
 
 
 def object_halbench(data: Path) -> Iterator[Table]:
-    """Its judge's lists, reduced to objects by its name rule."""
+    """Yields the table of the judge's lists, reduced to objects by the script's name rule."""
     folder = data / "parity" / "objhal"
     files = ("llava-1.5_greedy", "instructblip_greedy")
     base = synonyms(data)
@@ -265,7 +269,7 @@ def object_halbench(data: Path) -> Iterator[Table]:
         ]
         for name in files
     }
-    inputs = "600 real captions, their lists by spaCy's small model in the judge's place"
+    inputs = "600 real captions, with lists from spaCy's small model instead of a judge"
     every = [row for name in files for row in answers[name]]
 
     def found(name: str, listed: str) -> Run:
@@ -275,7 +279,10 @@ def object_halbench(data: Path) -> Iterator[Table]:
         ]
         return score_objhal(readable(records), opera, truth, names="runs", resampling=NO_INTERVALS)
 
-    tagger = "spaCy's small model tags and lemmatizes there, NLTK here (the script itself takes en_core_web_trf)"
+    tagger = (
+        "the original uses spaCy's small model for tags and lemmas, and scapo uses NLTK (the script itself uses "
+        "en_core_web_trf)"
+    )
     own = {name: found(name, "extracted") for name in files}
     cells = [
         cell("objects -> COCO's words, every caption", "`--names runs`",
@@ -336,7 +343,7 @@ HALLUSIONBENCH = {
 
 
 def hallusionbench(data: Path) -> Iterator[Table]:
-    """Its two last tables, and the integers behind them for everything, VD and VS."""
+    """Yields the table of the script's last two tables, and of the counts behind them for all questions, VD and VS."""
     folder = data / "parity" / "hallusionbench"
     questions = rows(folder / "questions.jsonl.gz")
     asked = read_questions([readable([{**row, "question": ""} for row in questions])])
@@ -370,8 +377,9 @@ def hallusionbench(data: Path) -> Iterator[Table]:
         ]  # fmt: skip
         cells.append(cell(f"the counts behind them, {what}", f"{prefix}...", pairs, inputs))
     cells.append(
-        unchecked("the judge's verdict on an answer", "`--parser`", "the answer's own yes or no is read; in the "
-                  "inputs it agrees with the judge's verdict, so a leaderboard is met as far as the two agree")
+        unchecked("the judge's verdict on an answer", "`--parser`", "scapo reads yes or no from the answer. In "
+                  "these inputs, this agrees with the judge's verdict. A leaderboard value is therefore "
+                  "reproduced only if the two agree")
     )  # fmt: skip
     yield Table("HallusionBench", "tianyi-lab/HallusionBench@744007c:evaluation.py, utils.py", tuple(cells))
 
@@ -392,7 +400,7 @@ def _behind(run: Run, prefix: str, wanted: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def dcscore(data: Path) -> Iterator[Table]:
-    """DeCapBench's figures from its verdicts."""
+    """Yields the table of DeCapBench's figures, from its verdicts."""
     folder = data / "parity" / "dcscore"
     expected = read(folder / "expected.json")
     runs = {}
@@ -418,14 +426,14 @@ def dcscore(data: Path) -> Iterator[Table]:
              inputs),
         cell("descriptions omitted", "unread",
              ((runs[n].counts["unread"], len(expected[n]["invalid"])) for n in runs), inputs,
-             note="those that its script cannot score and marks invalid"),
+             note="the descriptions that the script cannot score and marks as invalid"),
     ]  # fmt: skip
     script = "MAGAer13/DeCapBench@9f3fb10:eval/evaluation_decapbench.py, eval/compute_results.py"
     yield Table("DCScore (`facts`)", script, tuple(cells))
 
 
 def _decapbench(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the inputs as DeCapBench writes it."""
+    """Returns a row of the inputs in DeCapBench's format."""
     texts = [claim["fact"] for claim in row["claims"]]
     return {
         "image_name": row["image"],
@@ -443,7 +451,7 @@ def _decapbench(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def faithscore(data: Path) -> Iterator[Table]:
-    """FaithScore's mean share."""
+    """Yields the table of FaithScore's mean share."""
     folder = data / "parity" / "faithscore"
     expected = read(folder / "expected.json")
     facts = [
@@ -459,17 +467,19 @@ def faithscore(data: Path) -> Iterator[Table]:
             cell("faithscore", "faithscore, `printed`", [(run.printed["faithscore"], expected["faithscore"])], inputs,
                  within=EXACT),
             cell("faithscore", "faithscore, `value`", [(run.values["faithscore"], expected["faithscore"])], inputs,
-                 within=EXACT, reason=f"the {empty} answers without facts have no share here, there a share of 0"),
-            cell("facts, and those that hold", "counts",
+                 within=EXACT, reason=f"the {empty} answers without facts have no share in scapo and a share of "
+                         "0 in the script"),
+            cell("facts, and verified facts", "counts",
                  [(run.counts["facts"], expected["facts"]), (run.counts["verified"], expected["facts_yes"])], inputs),
-            unchecked("sentence_faithscore", "-", "not offered: in its script an entity with a full stop has an "
-                      "empty word, which is in every sub-sentence (218 of 471 here), and one such error spoils all"),
+            unchecked("sentence_faithscore", "-", "not offered: in the script, an entity with a period has an "
+                      "empty word, which occurs in every sub-sentence (218 of 471 in these inputs), and one "
+                      "such error makes the whole value wrong"),
         ),
     )  # fmt: skip
 
 
 def mmhal(data: Path) -> Iterator[Table]:
-    """MMHal-Bench's rating, hallucination rate, informativeness and question types."""
+    """Yields the table of MMHal-Bench's rating, hallucination rate, informativeness and question types."""
     folder = data / "parity" / "mmhal"
     expected = read(folder / "expected.json")
     whole = {}
@@ -488,21 +498,21 @@ def mmhal(data: Path) -> Iterator[Table]:
         return float(line.removeprefix(f"{start}: "))
 
     headings = {"Average score": "mmhal_score", "Hallucination rate": "mmhal_hal", "Informativeness": "informativeness"}
-    unrated = "verdicts without one rating are omitted here, 0 there"
+    unrated = "scapo omits verdicts without exactly one rating, and the script counts them as 0"
     cells = [
         cell(there, f"{here}, `printed`", ((whole[n].printed[here], printed(n, there)) for n in full), inputs)
         for there, here in headings.items()
     ] + [
         cell("score of every review", "`rating`",
              ((parse_rating(row["review"]) or 0, row["score"]) for n in full for row in reviews[n]), inputs,
-             note="none or several ratings are 0 there, unrated here"),
+             note="reviews with no rating or several ratings are 0 in the script and unrated in scapo"),
         cell("Average score for each question type", "attribute_score, ...",
              ((whole[n].values[f"{kind}_score"], value) for n in full
               for kind, value in zip(TYPES, expected[n]["by_type"], strict=True)),
              inputs, within=EXACT, reason=unrated),
-        unchecked("files of 95 and of 100 reviews", "notes", "95: the script stops with an IndexError; 100: it "
-                  "averages all, and types over the first 96 by position. Here a file that is not whole is scored "
-                  "with a note, and its types are its own"),
+        unchecked("files of 95 and of 100 reviews", "notes", "with 95 reviews, the script stops with an "
+                  "IndexError; with 100, it averages all, and assigns types to the first 96 by position. scapo "
+                  "scores an incomplete file with a note, and uses the types in the file"),
     ]  # fmt: skip
     script = (
         "RLHF-V/RLHF-V@8daac8a:eval/summarize_gpt_mmhal_review.py; llava-rlhf/LLaVA-RLHF@830a083:Eval/eval_gpt_mmhal.py"
@@ -522,14 +532,14 @@ POPE = {
 
 
 def pope_run(answers: Sequence[Mapping[str, Any]]) -> Run:
-    """POPE's figures of answers with their labels, by the official parser."""
+    """Computes POPE's figures from answers with labels, with the official parser."""
     joined = pope_.read_pope(readable(list(answers)), None, PARSERS["pope"])
     [run] = pope_.BENCHMARK.runs({"x": joined}, parser="pope", resampling=NO_INTERVALS)
     return run
 
 
 def pope(data: Path) -> Iterator[Table]:
-    """POPE's ``evaluate.py`` on real, odd and faulty files."""
+    """Yields the table of POPE's ``evaluate.py``, for real, unusual and faulty files."""
     folder = data / "parity" / "pope"
     expected = read(folder / "expected.json")
     odd = rows(folder / "odd_answers.jsonl.gz")
@@ -557,8 +567,9 @@ def pope(data: Path) -> Iterator[Table]:
     files = read(folder / "odd_files.json")
     cells.append(
         cell("small odd files", "any", (_pope_file(case) for case in files), f"{len(files)} files",
-             reason="a label that is neither yes nor no, another number of answers than of labels, or nothing at all "
-                    "is refused here; there any label that is not `yes` is a no, and the longer list is cut off")
+             reason="scapo refuses a label that is neither yes nor no, different numbers of answers and labels, "
+                    "and empty files; the script treats any label except `yes` as no, and truncates the "
+                    "longer list")
     )  # fmt: skip
     yield Table("POPE (`--parser pope`)", "AoiDragon/POPE@08d957b:evaluate.py", tuple(cells))
 
@@ -587,7 +598,7 @@ AMBER_TASKS = {
 
 
 class Tagged:
-    """Nouns that NLTK has found before, by text."""
+    """Noun tagger that returns NLTK's stored nouns by text."""
 
     version = "3.10.4"
 
@@ -601,12 +612,12 @@ class Tagged:
         }
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """The nouns of each text."""
+        """Returns the nouns of each text."""
         return [self._nouns[text] for text in texts]
 
 
 def amber(data: Path) -> Iterator[Table]:
-    """AMBER's ``inference.py`` in parity mode."""
+    """Yields the table of AMBER's ``inference.py`` in parity mode."""
     folder = data / "amber"
     benchmark = AmberData.load(folder)
     expected = read(folder / "expected.json")["sets"]
@@ -692,15 +703,16 @@ ORIGINALS = (chair, object_halbench, hallusionbench, dcscore, faithscore, mmhal,
 
 
 def tables(shared: Path) -> list[Table]:
-    """The whole matrix."""
+    """Returns the whole matrix."""
     return [table for original in ORIGINALS for table in original(shared / "data")]
 
 
 HEAD = " ".join(
     """# Parity
 
-The figures that original scripts print, compared with scapo's on the same inputs. The originals ran unmodified on
-another machine. `python benchmarks/parity.py SHARED` compares their outputs and writes this page, and the tests check it.
+This page compares the figures that original scripts print with scapo's figures on the same inputs. The originals were
+run unmodified on another machine. `python benchmarks/parity.py SHARED` compares their outputs and writes this page,
+and the tests check it.
 
 **equal** means equal within the stated tolerance on the stated inputs. **different** states the reason. **not checked**
 means that no output of the original is available, or that scapo does not offer the figure. Synthetic inputs do not show
@@ -710,7 +722,7 @@ how good a model is.
 
 
 def page(found: Sequence[Table]) -> str:
-    """docs/lab/parity.md."""
+    """Returns the text of docs/lab/parity.md."""
     every = [each for table in found for each in table.cells]
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
     parts = [

@@ -1,9 +1,10 @@
-"""Metrics against people on public sets of human judgments (docs/lab/validity.md).
+"""Agreement of metrics with people on public sets of human judgments (docs/lab/validity.md).
 
     PYTHONPATH=... python benchmarks/people.py -o docs/lab/validity.md [--data ../shared/data/human]
 
-Needs the extra ``ngrams``. Tables with 95 % bootstrap intervals by image; no caption is printed. What was chosen was
-chosen on the half 'fit' of a set's images, and is reported on the half 'report' (``scapo_eval/validation/halves.py``).
+Requires the extra ``ngrams``. The tables contain 95 % bootstrap intervals by image, and no caption is printed. Choices
+were made on the half 'fit' of the images in a set, and values are reported on the half 'report'
+(``scapo_eval/validation/halves.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from scapo_eval import validate
 from scapo_eval.base.errors import ScapoError
-from scapo_eval.benchmarks.people import BETA, CARDS, SHORT, joint_score, word_terms
+from scapo_eval.benchmarks.people import CARDS, SHORT, SMOOTHING, UNNAMED, joint_score, word_terms
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.files.files import atomic_write
 from scapo_eval.matching.vocabulary import Vocabulary
@@ -36,85 +37,92 @@ SYSTEMS = ("Human", "Up-Down", "Unified-VLP", "VinVL-base", "VinVL-large")
 NGRAMS = ("cider_d", "rouge_l", "bleu_4")
 RATINGS = ("precision", "recall", "total")
 
-INTRODUCTION = """# Agreement with people: the measurements
+INTRODUCTION = """# Agreement with people: measurements
 
-Metrics of hallucination and coverage are compared with human judgments of captions. [Validity](../validity.md) summarizes
-the results. Limits of a closed vocabulary: [closed vocabulary](closed_vocabulary.md).
+Metrics of hallucination and coverage are compared with human judgments of captions. [Validity](../validity.md)
+summarizes the results, and [closed vocabulary](closed_vocabulary.md) describes the limits of a closed vocabulary.
 """
 
 METHOD = """## Method
 
-The images of each set are split into two halves by a hash of the image id, before anything was fitted
+Before anything was fitted, the images of each set were split into two halves by a hash of the image id
 (`scapo_eval/validation/halves.py`). Choices and fits use the half `fit`. Figures use the half `report` unless stated
-otherwise. The statistics are Pearson's r and, if other publications report it, Kendall's tau-c. Intervals resample images
-(1,000 resamples). Differences are paired: same captions, same resamples. Greater is better everywhere: `hal_rate` means
-1 - Hal. Rate, and a caption without claims has no errors.
+otherwise. The statistics are Pearson's r and, if other publications report it, Kendall's tau-c. Intervals resample
+images (1,000 resamples). Differences are paired: they use the same captions and resamples. Greater values are always
+better: `hal_rate` means 1 - Hal. Rate, and a caption without claims has no errors.
 
-Sets: THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite (Aditya et
-al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et al.,
-[arXiv 2308.15126](https://arxiv.org/abs/2308.15126)), IIW-400 (Garg et al.,
-[arXiv 2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is CHAIR's: instances and the objects in all
-five reference captions.
+The sets are THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of
+Composite (Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM
+(Wang et al., [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)) and IIW-400 (Garg et al., [arXiv
+2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is that of CHAIR: instances, and the objects in
+all five reference captions.
 
-The card without references was changed once after the report half of THumB had been inspected (adding one above and below
-its cover term; chosen on the fit halves of THumB and Composite). Its THumB figure is therefore not blind. Its Composite
-figure is.
+Two changes were made after the report half of THumB had been inspected with earlier definitions. Both were chosen
+only on fit halves:
+
+- The score without references adds one to numerator and denominator of its cover term (fit halves of THumB and
+  Composite). Its THumB figure is therefore not blind, but its Composite figure is.
+- `cover_words` and the term *overlap* (version 2 of the scores with references) were redefined, and then compared
+  with the report half once. Nothing was changed after this comparison.
 """
 
 THUMB = """## Rated COCO captions (THumB)
 
-{n} machine captions of {images} images from four systems, rated 1 to 5 for precision and recall by trained people. The
-total also includes fluency and brevity. Ground truth: COCO's objects. References: the four other captions of the image.
-The last column is r with the total minus that of CIDEr-D.
+Trained people rated {n} machine captions of {images} images from four systems from 1 to 5 for precision and recall.
+The total also includes fluency and brevity. The ground truth is COCO's objects, and the references are the four other
+captions of the image. The last column is r with the total minus that of CIDEr-D.
 """
 
 PLACES = """## Ranking of systems
 
-Means of all five systems, with their rank. People's captions (`Human`) are rated best by far. N-gram metrics rank them
-last or next to last, because people use their own words. COCO's ground truth includes these captions, so their Hal. Rate
-is 0.0 by construction: their rank by `hal_rate`, and by `cap_people` with the ground truth, is not a finding. Their rank
-by references alone is.
+The table shows the means of all five systems, with their rank. People's captions (`Human`) have by far the best
+ratings. N-gram metrics rank them last or next to last, because people use their own words. COCO's ground truth
+includes these captions, so their Hal. Rate is 0.0 by construction. Their rank by `hal_rate`, and by `cap_people` with
+the ground truth, is therefore not a finding. Their rank by references alone is a finding.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
 
-{n} captions, rated 1 to 5 for relevance, compared with COCO's objects only. Published values for all of Composite (which
-contains other captions): tau-c CIDEr 37.7, SPICE 40.3, CLIPScore 53.8, RefFLEUR 64.2.
+{n} captions, rated from 1 to 5 for relevance, are compared only with COCO's objects. The published values for all of Composite, which contains other captions, are: tau-c CIDEr 37.7, SPICE 40.3, CLIPScore 53.8, RefFLEUR 64.2.
 """
 
 FACTS = """## True or false facts (FAITHSCORE)
 
-People marked facts in answers from vision-language models as true or false. An object fact ("There is a dog.") counts as
-true if all labels that it claims are present in COCO's ground truth. Facts with counts are omitted. There are few images,
-so intervals are wide and both halves are shown. Most disagreements are objects that COCO's annotators did not mark.
+People marked facts in answers from vision-language models as true or false. An object fact ("There is a dog.") counts
+as true if all labels that it claims are present in COCO's ground truth. Facts with counts are omitted. There are few
+images, so the intervals are wide and both halves are shown. Most disagreements are objects that COCO's annotators did
+not mark.
 """
 
 LONG = """## Long descriptions (HaELM, IIW-400)
 
-HaELM has {n} descriptions of 57 words with five references of 10 words; people called them accurate or not (AUC). Short
-references do not mention most of the claims in a long description, and no metric here sees whether it is accurate.
-IIW-400 compares descriptions of 100 images by people and by PaLI-5B. The longer one was found more comprehensive in
-{comprehensive} of those that differ, and less hallucinated in {hallucination}. With nearly all answers on one side,
-agreement is uninformative.
+HaELM has {n} descriptions of 57 words with five references of 10 words, which people called accurate or inaccurate
+(AUC). Short references do not mention most of the claims in a long description, and none of these metrics detects
+whether it is accurate. IIW-400 compares descriptions of 100 images by people and by PaLI-5B. The longer description
+was rated as more comprehensive in {comprehensive} of those that differ, and as less hallucinated in {hallucination}.
+Almost all answers are on one side, so the agreement is uninformative.
 """
 
 CHOICES = """## Choices made on the half `fit`
 
 """
 
-CARD = """## The card of `cap_people`
+CARD = """## Definition of `cap_people`
 
 The score of a caption is a product of terms in [0, 1], each raised to a power. The score of a system is the mean over its
 captions. It uses no model and no random numbers.
 
-| Term | What it is | References | References and truth | Truth |
+| Term | Definition | References | References and ground truth | Ground truth |
 | --- | --- | ---: | ---: | ---: |
 {rows}
 
-The powers were fitted on the half `fit` with all five systems. The power of repetition is higher than the best
-correlation requires (1, not 0.6): this ranks people's captions first and costs .01 of r. Rarity is
-`log(1 + N / (n + 1))` over the images of the given references, so a value depends on its references, and the signature
-contains them. How the card was found: [people](people.md).
+Covered words are the content words that the caption shares with a reference. Missed words are the other words of the
+references, each weighted by the share of references that contain it. Unnamed words are the caption's words that no
+reference contains. Definitions and powers were chosen on the half `fit` with all five systems, so that people's
+captions rank first and longer captions do not score higher. Without these two conditions, r on the half `fit` would
+be up to 0.02 higher. Rarity is `log(1 + N / (n + 1))` over the images of the given references, so a value depends on
+its references, and the signature contains them. The page on [people](people.md) describes how this definition was
+found.
 
 ### Longer captions do not score higher
 
@@ -137,7 +145,7 @@ def main() -> None:
 
 
 def page(data: Path) -> Iterator[str]:
-    """The page, block by block."""
+    """Yields the page block by block."""
     yield from (INTRODUCTION, METHOD)
     yield from thumb(data)
     yield from composite(data)
@@ -148,7 +156,7 @@ def page(data: Path) -> Iterator[str]:
 
 
 def thumb(data: Path) -> Iterator[str]:
-    """Agreement with THumB, and the places of its systems."""
+    """Yields the agreement with THumB, and the ranks of its systems."""
     files: dict[str, Any] = {"references": data / "thumb_references.jsonl.gz"}
     truth = {"truth": data / "truth_coco.json.gz"}
     own = ("cap_people", "cover_words", "cover_weighted", "named_words", "named_rate", "length")
@@ -197,7 +205,7 @@ def _thumb(data: Path, **how: Any) -> Validation:
 
 
 def composite(data: Path) -> Iterator[str]:
-    """Agreement with Composite's relevance."""
+    """Yields the agreement with Composite's relevance."""
     metrics = ["cap_people", "cap_score", "hal_rate", "cover_rate", "length"]
     found = validate(
         data / "composite_coco.jsonl.gz", half="report", metrics=metrics, truth=data / "truth_coco.json.gz"
@@ -213,7 +221,7 @@ def composite(data: Path) -> Iterator[str]:
 
 
 def facts(data: Path) -> Iterator[str]:
-    """Agreement with FAITHSCORE's facts."""
+    """Yields the agreement with FAITHSCORE's facts."""
     yield FACTS
     yield _head(["Half", "Facts", "Images", "Agreement, percent", "kappa"], 1)
     for half in ("fit", "report", None):
@@ -227,7 +235,7 @@ def facts(data: Path) -> Iterator[str]:
 
 
 def long_descriptions(data: Path) -> Iterator[str]:
-    """HaELM and IIW-400."""
+    """Yields the agreement with HaELM and IIW-400."""
     metrics = ["cap_people", "cover_words", "named_words", "named_rate", *NGRAMS, "length"]
     haelm = validate(data / "haelm.jsonl.gz", metrics=metrics)
     iiw = validate(data / "iiw400.jsonl.gz", metrics=["length"], ratings=["Comprehensiveness", "Hallucination"])
@@ -241,7 +249,7 @@ def long_descriptions(data: Path) -> Iterator[str]:
 
 
 def choices(data: Path) -> Iterator[str]:
-    """Reading, vocabulary and weighting, on the half 'fit'."""
+    """Yields the choices of reading, vocabulary and weighting on the half 'fit'."""
     yield CHOICES.rstrip() + "\n"
     yield "**Reading.** r of 1 - Hal. Rate with people, `visual` minus `all`, both halves (nothing is fitted):\n"
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
@@ -256,11 +264,11 @@ def choices(data: Path) -> Iterator[str]:
         judged = judged.without_systems(["Human"]) if name == "thumb" else judged
         yield _row([name, rating, *_readings(judged, truth, rating)])
     yield (
-        "\nThe rated captions contain hardly any negations, quotations or guesses, so people's judgments do not separate the "
-        "readings. On annotated captions from recent models, `visual` is closer to the annotators "
+        "\nThe rated captions contain almost no negations, quotations or guesses, so people's judgments do not "
+        "distinguish the readings. On annotated captions from recent models, `visual` is closer to the annotators "
         "([closed vocabulary](closed_vocabulary.md)), but those are language models. The default therefore remains `all`.\n"
     )
-    yield "**Vocabulary and weights**, references as truth, THumB's machine captions:\n"
+    yield "**Vocabulary and weights**, with references as ground truth, on THumB's machine captions:\n"
     yield _head(
         ["Vocabulary", "named_rate, precision", "cover_rate, recall", "cover_weighted, recall", "cap_weighted, total"],
         1,
@@ -279,8 +287,9 @@ def choices(data: Path) -> Iterator[str]:
     shown = [_shown(_of(found, *cell)) for cell in cells]
     yield _row(["words, no list", shown[0], "", f"{shown[1]} (`cover_words`)", f"{shown[2]} (`cap_people`)"])
     yield (
-        "\nWider words agree better, and content words without any list best: verbs, attributes and places matter to people, "
-        "too. So with references and no truth `open400` is the default, and `cap_people` counts words. (`cap_weighted` here with "
+        "\nA larger vocabulary agrees better, and content words without any list agree best, because verbs, "
+        "attributes and places also matter to people. With references and no ground truth, `open400` "
+        "is therefore the default, and `cap_people` counts words. (`cap_weighted` was computed with "
         "`--unnamed absent`.)\n"
     )
 
@@ -306,16 +315,16 @@ def _readings(judged: Judgements, oracle: PresenceOracle, rating: str) -> list[s
 
 
 TERMS = {
-    "overlap": f"F-score of content words of caption and references, by rarity, recall counting {BETA:g} times",
-    "repetition": "1 / (1 + words said again / words of a reference)",
-    "brevity": f"1; below {SHORT:g} of the references' length falling with it",
+    "overlap": f"covered / (covered + missed + {UNNAMED:g} unnamed + {SMOOTHING:g}), content words by rarity",
+    "repetition": "1 / (1 + repeated words / words of a reference)",
+    "brevity": f"1 from {SHORT:g} of the references' length on, proportional to the length below",
     "faithful": "1 - absent labels / (claimed labels + 1)",
     "cover": "(covered labels + 1) / (present labels + 1)",
 }
 
 
 def card(data: Path) -> Iterator[str]:
-    """The powers, and what length does."""
+    """Yields the powers of the card, and the effect of length."""
     names = ("references", "references+truth", "truth")
     rows = []
     for term, meaning in TERMS.items():
@@ -329,7 +338,7 @@ def card(data: Path) -> Iterator[str]:
 
 
 def lengths(data: Path) -> Iterator[tuple[str, float, float]]:
-    """How captions were changed, mean score, mean number of words."""
+    """Yields the change of the captions, the mean score, and the mean number of words."""
     references = References.load(data / "thumb_references.jsonl.gz")
     words = ReferenceWords(references)
     items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
@@ -361,14 +370,14 @@ def lengths(data: Path) -> Iterator[tuple[str, float, float]]:
 
 
 def scores(words: ReferenceWords, images: Sequence[str], captions: Sequence[str]) -> Any:
-    """(n,) ``cap_people`` by references alone."""
+    """Returns (n,) ``cap_people`` scores, computed only from references."""
     found = word_terms(words, images, captions)
     terms = {"overlap": found[:, 2], "repetition": found[:, 3], "brevity": found[:, 4]}
     return joint_score(CARDS["references"], terms)  # type: ignore[arg-type]
 
 
 def _once(text: str) -> Iterator[str]:
-    """The words without function words that were said before."""
+    """Yields the words of a text, without function words and without repetitions."""
     said = set()
     for word in tokens(text):
         if content_words([word]) or word not in said:
@@ -377,7 +386,9 @@ def _once(text: str) -> Iterator[str]:
 
 
 def leads(data: Path) -> Iterator[tuple[str, str]]:
-    """By how much people's captions lead each system, in points of ``cap_people`` by references alone."""
+    """Yields the lead of people's captions over each system, in points of ``cap_people`` computed only from
+    references.
+    """
     references = References.load(data / "thumb_references.jsonl.gz")
     items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
     found = scores(ReferenceWords(references), [i.image for i in items], [i.caption for i in items])

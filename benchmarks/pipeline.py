@@ -1,13 +1,14 @@
-"""From a caption file to scores with intervals: captions per second and core, and memory.
+"""Throughput from a caption file to scores with intervals: captions per second and core, and memory.
 
-    python benchmarks/pipeline.py                                                # invented captions and truth
+    python benchmarks/pipeline.py                                                # synthetic captions and ground truth
     python benchmarks/pipeline.py --captions run.jsonl --truth truth.json.gz     # your own captions and images
 
-Writes a file of a million captions into a temporary folder (the given captions over and over, image ids going round
-the truth's images, so the figures themselves mean nothing), scores it with one and with two processes, each time in a
-fresh interpreter that loads vocabulary and truth and computes the intervals, and removes the file. Per core is
-captions by CPU time of all processes; memory is the largest resident set of a process. Then the bootstrap by itself:
-1,000 resamples over 5,000 images. Exit code 1: something that must be reached was missed.
+The benchmark writes a file with a million captions into a temporary folder. The given captions are repeated with
+rotating image ids, so the scores have no meaning. The file is scored with one and with two processes, each time in a
+new interpreter that loads vocabulary and ground truth and computes the intervals, and is then removed. The throughput
+per core is the number of captions divided by the CPU time of all processes. The memory is the largest resident set of a
+process. Then the bootstrap is measured separately, with 1,000 resamples over 5,000 images. The exit code is 1 if a
+required value is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BOOTSTRAP = 0.5
 
 
 def write_captions(path: Path, captions: list[str], image_ids: tuple[str, ...], count: int) -> None:
-    """``count`` records; captions and images go round independently of each other."""
+    """Writes ``count`` records. Captions and images rotate independently."""
     lines = zip(islice(cycle(captions), count), cycle(image_ids), strict=False)
     with path.open("wb") as stream:
         for caption, image in lines:
@@ -47,7 +48,7 @@ def write_captions(path: Path, captions: list[str], image_ids: tuple[str, ...], 
 
 
 def score_once(path: str, truth: str, vocabulary: str, workers: int) -> dict[str, float]:
-    """Scores the file in this process and says what it took."""
+    """Scores the file in this process, and returns the costs."""
     began = time.perf_counter()
     options = ScoringOptions(workers=workers)
     scores = score_file(path, Vocabulary.load(vocabulary), PresenceOracle.load(truth), options)
@@ -65,7 +66,9 @@ def score_once(path: str, truth: str, vocabulary: str, workers: int) -> dict[str
 
 
 def bootstrap_seconds() -> tuple[float, float]:
-    """CPU seconds of the intervals of one system, and of two systems' paired comparison, best of five."""
+    """Returns the CPU seconds for the intervals of one system, and for the paired comparison of two systems, as the
+    best of five.
+    """
     rng = np.random.default_rng(0)
     metric = capscore_metrics()
     ids = tuple(map(str, range(IMAGES)))

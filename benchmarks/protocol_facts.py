@@ -1,10 +1,10 @@
-"""Makes the tables of facts that protocols carry, from public data: what is in which image, CHAIR's words.
+"""Builds the tables of facts in protocols from public data: the objects in each image, and CHAIR's words.
 
     python benchmarks/protocol_facts.py ../shared
 
-Writes ``scapo_eval/benchmarks/protocols/facts/*.json`` and ``scapo_eval/benchmarks/chair/words.json``: facts in this
-project's own form, one image or object a line; sources, licenses and attribution stand in each file and in NOTICE.
-tests/golden/test_protocol_facts.py makes them anew.
+Writes ``scapo_eval/benchmarks/protocols/facts/*.json`` and ``scapo_eval/benchmarks/chair/words.json``. The facts are in
+this project's own format, with one image or object per line. Each file and NOTICE contain sources, licenses and
+attribution. tests/golden/test_protocol_facts.py rebuilds the tables.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ COCO = "COCO annotations (c) the COCO Consortium, cocodataset.org, CC BY 4.0"
 
 
 def read(path: Path) -> Any:
-    """A JSON file, compressed or not."""
+    """Reads a JSON file, compressed or uncompressed."""
     return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
 
 
 def table(head: Mapping[str, Any], key: str, rows: Mapping[str, Any]) -> str:
-    """A JSON object whose last value has one row a line."""
+    """Returns a JSON object whose last value has one row per line."""
     lines = [f'  "{name}": {json.dumps(value)},' for name, value in head.items()]
     body = ",\n".join(f"    {json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in rows.items())
     return "\n".join(["{", *lines, f'  "{key}": {{', body, "  }", "}", ""])
 
 
 def words(data: Path) -> str:
-    """CHAIR's words: object -> the words that stand for it, in the order of its list."""
+    """Returns CHAIR's words, as object -> synonyms in the order of CHAIR's list."""
     aliases = read(data / "coco_chair" / "vocabulary.json")["aliases"]
     return table(
         {
@@ -52,13 +52,13 @@ def words(data: Path) -> str:
 
 
 def coco(objects: Mapping[str, list[str]], images: list[str], labels: list[str], head: Mapping[str, Any]) -> str:
-    """What is in the images, in the form of any truth of this project."""
+    """Returns the objects in the images, in the format of this project's ground truth files."""
     found = {image: sorted(objects[image]) for image in sorted(images, key=int)}
     return table({**head, "labels": labels}, "objects", found)
 
 
 def questions(path: Path, head: Mapping[str, Any]) -> str:
-    """POPE: image -> object -> whether it is there (1 or 0), in the order of the questions."""
+    """Returns POPE's image -> object -> 1 if it is present and 0 if it is absent, in the order of the questions."""
     images: dict[str, dict[str, int]] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         row = json.loads(line)
@@ -73,7 +73,7 @@ def questions(path: Path, head: Mapping[str, Any]) -> str:
 
 
 def files(shared: Path) -> Iterator[tuple[Path, str]]:
-    """Every table with its place."""
+    """Yields all tables with their paths."""
     data = shared / "data"
     yield PACKAGE / "chair" / "words.json", words(data)
     labels = list(read(data / "coco_chair" / "vocabulary.json")["aliases"])

@@ -1,22 +1,31 @@
-"""How often the uses of mentions are read wrongly in hard responses (benchmarks/gold/README.md, "Hard responses").
+"""Errors in the uses of mentions in hard responses (benchmarks/gold/README.md, "Hard responses").
 
-    python benchmarks/readings.py                 # the 60 with which the rules were made
-    python benchmarks/readings.py --held-out      # 60 later ones
+    python benchmarks/readings.py                 # the 60 responses that the rules were made with
+    python benchmarks/readings.py --held-out      # 60 later responses
+    python benchmarks/readings.py --hard FILE     # responses in a file of your own
 
-Prints the share of the marked mentions that are read wrongly, and each of them.
+Prints the share of marked mentions with a wrong use, its 95 % interval (Wilson), and each wrong mention.
+
+FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. TEXT contains marked mentions: ``[[dog]]`` is a
+claim, and ``[[dog|negated]]`` has another use. A use is one of the package's uses, or ``none`` if the word is no
+mention of the label (hidden text, another sense). ``[[board|claim:surfboard]]`` names the label if no alias of
+``coco80`` is in the text. A use is correct if it belongs to the same one of four groups as the mark: counts
+(``claim``), ``hedged``, omitted by ``visual`` (all other uses), or no mention. For ``none``, a use that ``visual``
+omits is also correct. Words without a mark are ignored.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scapo_eval import AliasMatcher, Mention, Vocabulary
 from scapo_eval.matching.uses import LEFT_OUT
+from scapo_eval.results.intervals import wilson
 
 GOLD = Path(__file__).resolve().parent / "gold" / "hard.jsonl"
 HELD_OUT = GOLD.with_name("hard_held_out.jsonl")
@@ -24,7 +33,9 @@ _MARK = re.compile(r"\[\[([^\[\]|]*)(?:\|(\w+)(?::([^\]]*))?)?\]\]")
 
 
 class Marked(NamedTuple):
-    """A marked mention: its span in the text, its use (``none``: no mention of such a label), its label if said."""
+    """Annotated mention: its span in the text, its use (``none`` for no mention of such a label), and its label if
+    specified.
+    """
 
     start: int
     end: int
@@ -33,7 +44,7 @@ class Marked(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """A mention that is read wrongly: its text, the mark, and how it is read."""
+    """Mention with a wrong use: its text, the annotation, and the use according to the rules."""
 
     text: str
     marked: Marked
@@ -41,7 +52,7 @@ class Wrong(NamedTuple):
 
 
 def read_hard(path: Path = GOLD) -> Iterator[tuple[str, list[Marked]]]:
-    """Each response with its marks."""
+    """Yields each response with its annotations."""
     for line in path.read_text().splitlines():
         source = json.loads(line)["marked"]
         text, marks, end = "", list[Marked](), 0
@@ -54,12 +65,12 @@ def read_hard(path: Path = GOLD) -> Iterator[tuple[str, list[Marked]]]:
 
 
 def kind(use: str) -> str:
-    """Which of four a use is: counts, hedged, left out by ``visual``, or no mention."""
+    """Returns the category of a use: counts, hedged, omitted by ``visual``, or no mention."""
     return use if use in ("claim", "hedged", "none") else "left out"
 
 
 def read_as(mark: Marked, mentions: list[Mention]) -> str:
-    """How a marked mention is read."""
+    """Returns the use of an annotated mention according to the rules."""
     for mention in mentions:
         overlaps = mention.start < mark.end and mark.start < mention.end
         if overlaps and mark.label in (None, mention.label):
@@ -68,7 +79,7 @@ def read_as(mark: Marked, mentions: list[Mention]) -> str:
 
 
 def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
-    """Returns how many mentions are marked, and those that are read wrongly."""
+    """Returns the number of annotated mentions, and those with a wrong use."""
     matcher, n, wrong = AliasMatcher(Vocabulary.load("coco80")), 0, list[Wrong]()
     for text, marks in read_hard(path):
         mentions = matcher.find(text)
@@ -82,8 +93,15 @@ def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
 
 
 if __name__ == "__main__":
-    n, wrong = wrongly_read(HELD_OUT if "--held-out" in sys.argv else GOLD)
-    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held-out", action="store_const", dest="hard", const=HELD_OUT, default=GOLD)
+    parser.add_argument("--hard", type=Path, metavar="FILE")
+    path = parser.parse_args().hard
+    n, wrong = wrongly_read(path)
+    low, high = wilson(len(wrong) / n, n)
+    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%} [{low:.1%}, {high:.1%}]")
+    harmless = sum(mark.use not in ("claim", "hedged", "none") and read == "none" for _, mark, read in wrong)
+    print(f"{harmless} of them are no mention where a use that `visual` omits is marked, which changes no value of it")
     for text, mark, read in wrong:
         around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]
         print(f"  {mark.use:9} read as {read:9} {'[['.join(around[:2])}]]{around[2]}".replace("\n", " / "))

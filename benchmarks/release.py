@@ -1,9 +1,9 @@
 """Builds and checks a release: ``python benchmarks/release.py DIR`` (``.ci/release`` makes the environment for it).
 
-Wheel and source distribution are built twice, from two exports of HEAD in folders of different names, and must be equal
-byte for byte. The wheel, and nothing else of the project, is then installed into a fresh environment, where every
-command and Python block of its README that needs only the shipped example is run. Its licences and its bill of
-materials (CycloneDX) are read from that environment.
+Wheel and source distribution are built twice, from two exports of HEAD in folders with different names, and must be
+identical. Then only the wheel is installed into a new environment, in which all commands and Python blocks of its
+README that need only the shipped example are run. The licenses and the bill of materials (CycloneDX) are derived from
+this environment.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXTRAS = "formats,nltk,vocab,pandas,report,http"
-"""What licences and bill of materials cover; torch (train, hf, vllm, torchmetrics) is left to who installs it."""
+"""Extras in the licenses and the bill of materials. torch (train, hf, vllm, torchmetrics) is excluded, because users
+install it separately.
+"""
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Standard output; a failure shows both streams and ends the program."""
+    """Runs a command and returns its standard output. If it fails, both streams are printed and the program ends."""
     done = subprocess.run(
         [str(part) for part in command], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -41,7 +43,7 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
 
 
 def built(folder: Path) -> dict[str, bytes]:
-    """Name -> bytes of sdist and wheel (built from the sdist) of HEAD, exported into the folder."""
+    """Builds sdist and wheel (from the sdist) of HEAD, exported into the folder, and returns name -> bytes."""
     source, output = folder / "source", folder / "output"
     source.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=CHECKOUT, stdout=subprocess.PIPE, check=True).stdout
@@ -52,7 +54,7 @@ def built(folder: Path) -> dict[str, bytes]:
 
 
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of a wheel or an sdist."""
+    """Yields the names and contents of the files in a wheel or an sdist."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             for name in wheel.namelist():
@@ -65,7 +67,7 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def check_contents(path: Path) -> int:
-    """How many files; refuses a path of this machine, and what no package should hold."""
+    """Checks a package for local paths and unwanted files, and returns the number of files."""
     private = [str(place).encode() for place in {CHECKOUT, Path.home(), Path(sys.prefix)} if len(place.parts) > 1]
     found = list(members(path))
     if missing := {"LICENSE", "NOTICE"} - {Path(name).name for name, _ in found}:
@@ -79,20 +81,22 @@ def check_contents(path: Path) -> int:
 
 
 def readme_of(wheel: Path) -> str:
-    """The description as a package index shows it."""
+    """Returns the description in the form that a package index shows."""
     [metadata] = [content for name, content in members(wheel) if name.endswith(".dist-info/METADATA")]
     return str(Parser().parsestr(metadata.decode()).get_payload())
 
 
 def commands(readme: str) -> list[str]:
-    """Commands of a page that need the shipped example only."""
+    """Returns the commands of a page that need only the shipped example."""
     blocks = re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if re.match(r"scapo-eval (example\b|.*examples/)", line)]
 
 
 def walk(wheel: Path, folder: Path) -> tuple[Path, int]:
-    """The README, followed in an empty folder with the wheel only: the environment, and how much was run."""
+    """Runs the README's commands in an empty folder with only the wheel, and returns the environment and the number of
+    commands.
+    """
     environment, user = folder / "environment", folder / "user"
     venv.create(environment, with_pip=True)
     user.mkdir()
@@ -114,7 +118,9 @@ def walk(wheel: Path, folder: Path) -> tuple[Path, int]:
 
 
 def bill_of_materials(environment: Path, output: Path, wheel: Path) -> list[dict[str, Any]]:
-    """Writes the CycloneDX document of the environment with all light extras (without pip); its components."""
+    """Writes the CycloneDX document of the environment with all light extras (without pip), and returns its
+    components.
+    """
     programs = environment / ("Scripts" if os.name == "nt" else "bin")
     run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[{EXTRAS}]")
     run(programs / "python", "-m", "pip", "check")
@@ -131,7 +137,7 @@ def bill_of_materials(environment: Path, output: Path, wheel: Path) -> list[dict
 
 
 def licenses(components: Iterable[dict[str, Any]]) -> str:
-    """A table: package, version, licence as its metadata says."""
+    """Returns a table with package, version and license from the metadata."""
     rows = ["| package | version | license |", "|---|---|---|"]
     for each in sorted(components, key=lambda each: str(each["name"]).lower()):
         said = [
@@ -144,7 +150,7 @@ def licenses(components: Iterable[dict[str, Any]]) -> str:
 
 
 def main(folder: str) -> None:
-    """Everything, in order; what fails ends it."""
+    """Runs all steps in order, and stops at the first failure."""
     output = Path(folder)
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:

@@ -1,14 +1,15 @@
-"""What a report of six systems with 5,000 captions each costs its reader: size, first paint, interactive, heap.
+"""Costs for the reader of a report on six systems with 5,000 captions each: size, first paint, time to interactive,
+heap.
 
     python benchmarks/report_page.py [--systems 6] [--captions 5000] [--keep report.html]
     python benchmarks/report_page.py --systems 20 --captions 500
     python benchmarks/report_page.py --runs 4 --steps 10000     # training runs in place of captions
 
-The captions are invented: every image has a scene, every system writes about it in its own words, so that the page is
-larger than one of real captions, which systems of one family share in part (five systems of ../shared with ten times
-their 500 captions, and one of another family: 4.0 MB in place of 6.0). Needs the extras ``report`` and
-``test``, and chromium. The clock of a machine that does other things says little: best and worst of ``--tries`` are
-printed, and the processor time of the page's main thread.
+The captions are synthetic. Every image has a scene, and every system describes it in its own words. The page is
+therefore larger than for real captions, which systems of one family share in part (for five systems of ../shared with
+ten times their 500 captions, and one system of another family: 4.0 MB in place of 6.0). Requires the extras ``report``
+and ``test``, and chromium. Wall-clock times are unreliable on a machine with other work. The benchmark therefore prints
+the best and worst of ``--tries``, and the processor time of the page's main thread.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LOGGED = ("hal_rate", "cover_rate", "kl", "reward", "length", "entropy", "loss",
 
 
 def caption(rng: random.Random, nouns: list[str], words: int = 90) -> str:
-    """One caption about a scene with some of these things."""
+    """Returns a caption about a scene with some of the nouns."""
     said: list[str] = []
     while sum(map(len, said)) < 5.6 * words:
         form = rng.choice(FORMS)
@@ -64,7 +65,9 @@ def caption(rng: random.Random, nouns: list[str], words: int = 90) -> str:
 
 
 def write(folder: Path, systems: int, captions: int) -> tuple[list[Path], Path, float]:
-    """Caption files of some systems, their truth, and the compressed bytes of a character."""
+    """Writes the caption files of some systems and their ground truth, and returns their paths and the compressed bytes
+    per character.
+    """
     vocabulary = Vocabulary.load("coco80")
     labels, aliases = list(vocabulary.labels), {name: vocabulary.aliases_of(name) for name in vocabulary.labels}
     rng = random.Random(19)
@@ -88,7 +91,9 @@ def write(folder: Path, systems: int, captions: int) -> tuple[list[Path], Path, 
 
 
 def write_runs(folder: Path, runs: int, steps: int) -> list[Path]:
-    """Folders of training runs that log eight quantities at every step, and held-out ones at every 500th."""
+    """Writes folders of training runs that log eight quantities in every step, and held-out quantities in every 500th
+    step.
+    """
     rng = random.Random(23)
     paths = []
     for k in range(runs):
@@ -121,13 +126,16 @@ BROWSE = {
         return performance.now() - began; }""",
     ),
 }
-"""What is browsed -> page, what it shows when it is drawn, and a change of its controls (a filter, the smoothing)."""
+"""Content -> page, element that shows that it has been drawn, and a change of its controls (a filter, the
+smoothing).
+"""
 
 
 def measure(report: Path) -> dict[str, float]:
-    """Times in seconds from the start of navigation, heap in MB after a garbage collection, of one fresh browser.
+    """Returns times in seconds from the start of navigation, and the heap in MB after a garbage collection, in a new
+    browser.
 
-    ``processor`` is what the page's main thread has computed until it was interactive.
+    ``processor`` is the processor time of the page's main thread until the page is interactive.
     """
     from playwright.sync_api import sync_playwright
 

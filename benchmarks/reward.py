@@ -1,13 +1,13 @@
-"""What SCAPO's reward costs a training step: 1,024 responses of about 120 tokens, with and without token advantages.
+"""Cost of SCAPO's reward in a training step: 1,024 responses of about 120 tokens, with and without token advantages.
 
-    python benchmarks/reward.py                          # invented responses, coco80
+    python benchmarks/reward.py                          # synthetic responses, coco80
     python benchmarks/reward.py --captions captions.jsonl --truth truth.jsonl
 
-Baselines do the same work (labels of every subsentence, Eq. 1) in plain Python, with CHAIR's way of finding words
-and with spaCy's PhraseMatcher; the subsentences are handed to them. Times are CPU time of one process, best of
-interleaved rounds. The token rows use a byte-level tokenizer trained on the responses (needs ``transformers``).
-The last table is segmentation of what a collapsing policy samples, a character beside one of the responses. Exit
-code 1: something that must be reached was missed.
+The baselines do the same work (labels of every subsentence, Eq. 1) in pure Python, with CHAIR's method of finding words
+and with spaCy's PhraseMatcher. They receive the subsentences as input. Times are CPU times of one process, as the best
+of interleaved rounds. The token rows use a byte-level tokenizer that was trained on the responses (requires
+``transformers``). The last table shows the segmentation time per character for samples of a collapsing policy, compared
+with the responses. The exit code is 1 if a required value is missed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ COLLAPSED = {
 
 Work = Callable[[], object]
 Labels = Callable[[Sequence[str], Sequence[Sequence[str]]], list[list[set[str]]]]
-"""Responses and their pieces -> the labels of each piece."""
+"""Function from responses and their pieces to the labels of each piece."""
 
 
 def best(works: dict[str, Work], rounds: int) -> dict[str, float]:
-    """Seconds of CPU time of each work, best of interleaved rounds."""
+    """Returns the CPU seconds of each workload, as the best of interleaved rounds."""
     seconds = dict.fromkeys(works, float("inf"))
     for _ in range(rounds):
         for name, work in works.items():
@@ -67,7 +67,9 @@ def best(works: dict[str, Work], rounds: int) -> dict[str, float]:
 def segmentation(
     matcher: AliasMatcher, texts: Sequence[str], rule: Rule, rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """Nanoseconds a character of the responses and of each collapsed text: one at a time, in a batch."""
+    """Returns the nanoseconds per character for the responses and for each collapsed text, individually and in a
+    batch.
+    """
     kinds = {RESPONSES_ROW: list(texts)} | {
         name: [text] * max(2, sum(map(len, texts)) // len(text)) for name, text in COLLAPSED.items()
     }
@@ -87,7 +89,7 @@ def segmentation(
 def plain_rewards(
     labels: Labels, texts: Sequence[str], pieces: Sequence[Sequence[str]], present: Sequence[frozenset[str]]
 ) -> list[list[float]]:
-    """Eq. 1 in loops, from the labels of each piece."""
+    """Computes Eq. 1 with loops, from the labels of each piece."""
     rewards = []
     for claimed, truth in zip(labels(texts, pieces), present, strict=True):
         seen: set[str] = set()
@@ -102,14 +104,14 @@ def plain_rewards(
 
 
 def chair_labels(vocabulary: Vocabulary) -> Labels:
-    """CHAIR's word lists, walked word by word."""
+    """Returns the labels by CHAIR's word lists, searched word by word."""
     synonyms = Synonyms("vocabulary", {alias.lower(): label for alias, label in vocabulary.aliases.items()})
     chair = PlainChair(synonyms, {}, re.compile(r"[\w'-]+").findall)
     return lambda texts, pieces: [[set(chair.objects(piece)[0]) for piece in row] for row in pieces]
 
 
 def spacy_labels(vocabulary: Vocabulary) -> Labels:
-    """The spans of whole responses that spaCy finds; they are handed to the pieces."""
+    """Returns the labels by spaCy's spans in whole responses, which are assigned to the pieces."""
     (method,) = spacy_phrase_matcher(vocabulary)
     assert method.find is not None
     find = method.find
@@ -128,7 +130,7 @@ def spacy_labels(vocabulary: Vocabulary) -> Labels:
 
 
 def tokenizer_of(texts: Sequence[str]) -> Any:
-    """A byte-level tokenizer as Qwen's, with 8,000 tokens."""
+    """Returns a byte-level tokenizer like Qwen's, with 8,000 tokens."""
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
@@ -147,7 +149,7 @@ def tokenizer_of(texts: Sequence[str]) -> Any:
 
 
 def of_length(texts: Sequence[str], words: int) -> list[str]:
-    """Texts put together or cut at a word so that each has about ``words`` words."""
+    """Concatenates or truncates texts at word borders, so that each text has about ``words`` words."""
     pool = " ".join(texts).split(" ")
     return [" ".join(pool[k * words : (k + 1) * words]) for k in range(len(pool) // words)]
 

@@ -1,11 +1,12 @@
-"""How well responses of recent models are cut into subsentences, against cuts annotated by reading.
+"""Quality of the segmentation of responses from recent models, compared with manually annotated cuts.
 
     python benchmarks/segmentation.py [--part tuned|held-out|all] [--errors]
 
-Texts are read from ../shared/data by file and line and checked by their hash; benchmarks/gold/cuts.jsonl holds no text.
-What a right cut is: benchmarks/gold/CUTS.md. A cut of a rule is right at an annotated *cut* or *may*; precision counts
-those among the rule's cuts, recall the rule's among the annotated *cut*. Intervals: 95 %, bootstrap by text. "tuned"
-are the texts on whose errors the rule ``discourse`` was written: the LLaVA-NeXT ones and every second one of Qwen3-VL.
+Texts are read from ../shared/data by file and line and verified by their hash, because benchmarks/gold/cuts.jsonl
+contains no text. benchmarks/gold/CUTS.md defines correct cuts. A cut of a rule is correct at an annotated *cut* or
+*may*. Precision is the share of correct cuts among the cuts of the rule. Recall is the share of annotated *cut*
+positions that the rule finds. Intervals are 95 % bootstrap intervals by text. The part "tuned" contains the texts whose
+errors were used to write the rule ``discourse``: those of LLaVA-NeXT and every second text of Qwen3-VL.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class GoldText(NamedTuple):
     """One annotated text.
 
     Attributes:
-        model: who wrote it.
-        place: file and line.
-        tuned: whether the rule was written on its errors.
-        text: the text.
-        cut, may: offsets that are cuts, and that may be.
+        model: Model that wrote the text.
+        place: File and line.
+        tuned: True if the errors in this text were used to write the rule.
+        text: The text.
+        cut, may: Offsets of required cuts, and of optional cuts.
     """
 
     model: str
@@ -56,10 +57,10 @@ class GoldText(NamedTuple):
 
 
 def read_cuts(name: str = "cuts", data: Path = DATA) -> list[GoldText]:
-    """The annotated texts of one pass.
+    """Reads the annotated texts of one pass.
 
     Raises:
-        ScapoError: a text is not the one that was annotated.
+        ScapoError: If a text differs from the annotated text.
     """
     texts: dict[str, list[str]] = {}
     found = list[GoldText]()
@@ -82,17 +83,17 @@ def read_cuts(name: str = "cuts", data: Path = DATA) -> list[GoldText]:
 
 
 def cuts(text: str, rule: Rule, mentions: Sequence[Mention] | None = None) -> set[int]:
-    """The offsets at which a rule cuts a text."""
+    """Returns the offsets at which a rule cuts a text."""
     return {piece.start for piece in split_subsentences(text, rule, mentions)[1:]}
 
 
 def counts(gold: GoldText, found: set[int]) -> list[int]:
-    """Right cuts, cuts, annotated cuts that are found, annotated cuts."""
+    """Returns the numbers of correct cuts, of cuts, of found annotated cuts, and of annotated cuts."""
     return [len(found & (gold.cut | gold.may)), len(found), len(found & gold.cut), len(gold.cut)]
 
 
 def interval(rows: np.ndarray, right: int, of: int, seed: int = 12345) -> str:
-    """``95.1 [93.0, 97.0]``: a ratio of column sums in percent, and its interval over texts."""
+    """Returns a text such as ``95.1 [93.0, 97.0]``: a ratio of column sums in percent, and its interval over texts."""
     total = rows.sum(axis=0)
     if not total[of]:
         return "n/a"
@@ -103,7 +104,7 @@ def interval(rows: np.ndarray, right: int, of: int, seed: int = 12345) -> str:
 
 
 def figures(texts: Sequence[GoldText], rule: Rule) -> list[str]:
-    """Precision and recall of a rule, of all its cuts and of those inside sentences."""
+    """Returns the precision and recall of a rule, for all cuts and for cuts inside sentences."""
     rows, inner = [], []
     for gold in texts:
         found, sentence_ends = cuts(gold.text, rule), cuts(gold.text, "sentence")
@@ -114,7 +115,7 @@ def figures(texts: Sequence[GoldText], rule: Rule) -> list[str]:
 
 
 def show_errors(texts: Sequence[GoldText], rule: Rule) -> None:
-    """Wrong and missing cuts of a rule, each with what stands around it."""
+    """Prints the wrong and missing cuts of a rule with their context."""
     for gold in texts:
         found = cuts(gold.text, rule)
         for at in sorted(found ^ gold.cut):
@@ -125,7 +126,7 @@ def show_errors(texts: Sequence[GoldText], rule: Rule) -> None:
 
 
 def agreement(data: Path = DATA) -> str:
-    """How far the blind second pass agrees with the first: F1 of cuts, kappa of cut, may and nothing."""
+    """Returns the agreement of the blind second pass with the first: F1 of cuts, and kappa of cut, may and nothing."""
     if not (GOLD / "cuts_second_pass.jsonl").exists():
         return "no second pass"
     first = {gold.place: gold for gold in read_cuts("cuts", data)}

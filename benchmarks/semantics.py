@@ -1,13 +1,18 @@
-"""What no verb may do silently: laws that values must keep when an input is written, ordered or damaged differently.
+"""Laws for all commands: values must not change silently if an input is written, ordered or damaged differently.
 
     python benchmarks/semantics.py --cases 5000 --seed 1 [--only "score csv"]
 
-A case is a made-up world (images, captions or answers, truth), a verb and a law. The laws: the same records in another
-container, through a pipe, in another order, in other blocks and by other workers give the same values; the account
-counts what was written; what is repeated, empty, cut off, shifted, of unknown images or cut in the middle is said or
-refused; a results file with any number changed is refused or shows the same values. Beside ``faults.py``, which asks
-whether damaged input ends in a message, this asks whether it ends in a wrong figure without one. Everything follows
-from the seed; ``tests/integration/test_semantics.py`` runs some cases with each change.
+A case consists of a synthetic world (images, captions or answers, ground truth), a command and a law. The laws are:
+
+- The same records in another container, through a pipe, in another order, in other blocks or with other workers give
+  the same values.
+- The account contains the number of written records.
+- Repeated, empty, truncated or shifted records, unknown images and truncated files are reported or rejected.
+- A results file with a changed number is rejected or shows the same values.
+
+``faults.py`` checks that damaged input results in a message. This benchmark checks that it does not result in a wrong
+value without a message. All cases follow from the seed. ``tests/integration/test_semantics.py`` runs some cases for
+each change.
 """
 
 from __future__ import annotations
@@ -41,13 +46,13 @@ INVENTED, MISSED = 0.1, 0.25
 
 @dataclass(frozen=True)
 class World:
-    """A verb with valid input.
+    """Command with valid input.
 
     Attributes:
-        arguments: of the command, without the file.
-        records: of the file.
-        text: the key of a record's text, None where there is none.
-        images: whether its ids are looked up in a truth.
+        arguments: Arguments of the command, without the file.
+        records: Records of the file.
+        text: Key of a record's text. None if records have no text.
+        images: True if the ids are looked up in a ground truth.
     """
 
     arguments: tuple[str, ...]
@@ -58,7 +63,7 @@ class World:
 
 @dataclass(frozen=True)
 class Said:
-    """What a command says: exit code, standard error, and of its JSON the systems."""
+    """Output of a command: exit code, standard error, and the systems in its JSON output."""
 
     code: int
     errors: str
@@ -74,7 +79,7 @@ class Said:
 
     @property
     def announced(self) -> bool:
-        """Whether something is said, or all is refused."""
+        """True if the command prints a message or rejects the input."""
         return self.code == 2 or bool(self.errors.strip())
 
 
@@ -82,7 +87,7 @@ def run(*arguments: object) -> Said:
     """Runs the command line in this process.
 
     Raises:
-        AssertionError: an exit code that is not 0 or 2, or a traceback.
+        AssertionError: If the exit code is not 0 or 2, or there is a traceback.
     """
     from scapo_eval.cli.main import main
 
@@ -251,7 +256,7 @@ WORLDS: Mapping[str, Callable[[Draw, Path], World]] = {
 
 
 def lines(records: Records) -> bytes:
-    """JSON Lines."""
+    """Returns records as JSON Lines."""
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
@@ -287,13 +292,13 @@ CONTAINERS: Mapping[str, Callable[[Records], bytes]] = {
 
 TABLES = ("csv", "tsv", "parquet")
 JSON_ONLY = ("amber", "facts", "faithscore", "objhal")
-"""Verbs whose records hold lists, or whose files are JSON by definition."""
+"""Commands whose records contain lists, or whose files are JSON by definition."""
 
 # --- laws -----------------------------------------------------------------------------------------------------------
 
 
 class Law:
-    """One case: a world on disk."""
+    """One case, with a world on disk."""
 
     def __init__(self, world: World, draw: Draw, folder: Path) -> None:
         self.world, self.draw, self.folder = world, draw, folder
@@ -302,36 +307,36 @@ class Law:
         assert self.plain.code == 0, f"the valid input is refused: {self.plain.errors}"
 
     def write(self, name: str, content: bytes) -> Path:
-        """A file in the case's folder."""
+        """Writes a file in the folder of the case."""
         (self.folder / name).write_bytes(content)
         return self.folder / name
 
     def run(self, path: object, *more: object) -> Said:
-        """The verb on a file."""
+        """Runs the command on a file."""
         verb, *options = self.world.arguments
         return run(verb, path, *options, "--resamples", 20, "--json", *more)
 
     def same(self, other: Said, what: str) -> None:
-        """Refuses other figures than those of the plain file."""
+        """Fails if the values differ from those of the original file."""
         assert other.code == 0, f"{what} is refused: {other.errors[-300:]}"
         assert other.figures == self.plain.figures, f"{what}: other figures"
 
     def said(self, other: Said, what: str) -> None:
-        """Refuses silence where figures differ."""
+        """Fails if values differ and there is no message."""
         if other.code == 0 and other.figures == self.plain.figures:
             return
         fresh = other.code == 2 or set(other.errors.splitlines()) - set(self.plain.errors.splitlines())
         assert fresh, f"{what}: other figures, not a word"
 
     def container(self) -> None:
-        """The same records in another container."""
+        """Writes the same records in another container."""
         name = self.draw.choice(sorted(CONTAINERS))
         if self.world.arguments[0] in JSON_ONLY and name in TABLES:
             name = "array"
         self.same(self.run(self.write("a.x", CONTAINERS[name](self.world.records))), name)
 
     def pipe(self) -> None:
-        """The same bytes through a named pipe, packed or not."""
+        """Sends the same bytes through a named pipe, compressed or uncompressed."""
         fifo = self.folder / "a.fifo"
         os.mkfifo(fifo)
         content = self.draw.choice([lines, CONTAINERS["gz"], CONTAINERS["array"]])(self.world.records)
@@ -342,18 +347,18 @@ class Law:
         self.same(done, "a pipe")
 
     def stdin(self) -> None:
-        """The same bytes on standard input."""
+        """Sends the same bytes through standard input."""
         content = self.draw.choice([lines, CONTAINERS["gz"], CONTAINERS["array"]])(self.world.records)
         with patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(content))):
             self.same(self.run("-"), "standard input")
 
     def order(self) -> None:
-        """The same records in another order."""
+        """Writes the same records in another order."""
         mixed = self.draw.sample(self.world.records, len(self.world.records))
         self.same(self.run(self.write("a.x", lines(mixed))), "another order")
 
     def blocks(self) -> None:
-        """Other blocks, other workers."""
+        """Uses other blocks and other workers."""
         size = self.draw.randrange(40, 3000)
         names = {"BLOCK_BYTES": size, "ARRAY_BLOCK": 1 + size // 100, "PARSED_BLOCK": 1 + size // 70}
         names["ARROW_BLOCK"] = 1 + size // 90
@@ -364,7 +369,7 @@ class Law:
             self.same(self.run(self.write("a.x", form(self.world.records)), *workers), f"blocks of {size}")
 
     def conserved(self) -> None:
-        """The account counts what was written."""
+        """Checks that the account contains the number of written records."""
         name = self.draw.choice(["lines", *sorted(CONTAINERS)])
         if self.world.arguments[0] in JSON_ONLY and name in TABLES:
             name = "lines"
@@ -376,14 +381,14 @@ class Law:
         assert account["bytes"] == path.stat().st_size, f"{name}: {account['bytes']} bytes"
 
     def repeated(self) -> None:
-        """Some records twice, as a resumed job writes them."""
+        """Writes some records twice, like a resumed job."""
         again = self.draw.choices(self.world.records, k=self.draw.randrange(1, 30))
         records = [*self.world.records, *again]
         done = self.run(self.write("a.x", lines(records)))
         self.said(done, "repeated records")
 
     def shifted(self) -> None:
-        """Texts of the next record."""
+        """Replaces texts by those of the next record."""
         key = self.world.text
         by = self.draw.choice([-2, -1, 1, 2, 3])
         texts = [record[key] for record in self.world.records]  # type: ignore[index]
@@ -394,14 +399,14 @@ class Law:
             self.said(self.run(self.write("a.x", lines(records))), f"texts shifted by {by}")
 
     def emptied(self) -> None:
-        """Some texts empty or only blank."""
+        """Replaces some texts by empty texts or white space."""
         records = [dict(record) for record in self.world.records]
         for record in self.draw.sample(records, self.draw.randrange(1, 6)):
             record[self.world.text or ""] = self.draw.choice(["", " ", "\n", "nan", "NaN", "None"])
         self.said(self.run(self.write("a.x", lines(records))), "empty texts")
 
     def unfinished(self) -> None:
-        """Texts that a limit cut off."""
+        """Truncates some texts, like a token limit."""
         records = [dict(record) for record in self.world.records]
         for record in self.draw.sample(records, len(records) // 3):
             text = record[self.world.text or ""]
@@ -409,7 +414,7 @@ class Law:
         self.said(self.run(self.write("a.x", lines(records))), "unfinished texts")
 
     def strange(self) -> None:
-        """Some records of images that the truth does not have."""
+        """Assigns some records to images outside of the ground truth."""
         records = [dict(record) for record in self.world.records]
         changed = self.draw.sample(records, self.draw.randrange(1, len(records)))
         for record in changed:
@@ -421,7 +426,7 @@ class Law:
             assert done.systems[0]["counts"]["unknown_images"] == len(changed), "unknown images are miscounted"
 
     def cut(self) -> None:
-        """A file that ends in the middle of a record."""
+        """Ends the file in the middle of a record."""
         form = self.draw.choice(["lines", "array", "gz", "parquet"])
         content = lines(self.world.records) if form == "lines" else CONTAINERS[form](self.world.records)
         end = self.draw.randrange(len(content) // 4, len(content) - 1)
@@ -431,7 +436,7 @@ class Law:
         assert done.code == 2, f"{form} cut at {end} of {len(content)} is read"
 
     def rewritten(self) -> None:
-        """A file that is written to while it is read."""
+        """Writes to the file while it is read."""
         path = self.write("a.x", lines(self.world.records))
         os.utime(path, (1, 1))  # a file of long ago
         content, inode, real = path.read_bytes(), path.stat().st_ino, source._read_at
@@ -454,7 +459,7 @@ class Law:
         assert said.code == 2, f"a file that became {how} while it was read is scored"
 
     def truth(self) -> None:
-        """The same truth in another format and order."""
+        """Writes the same ground truth in another format and order."""
         name = self.draw.choice(["table", "npz", "parquet", "gz", "reversed"])
         given = json.loads((self.folder / "truth.json").read_text())
         backwards = {**given, "objects": dict(reversed(given["objects"].items()))}
@@ -475,7 +480,7 @@ class Law:
         self.same(run(verb, self.path, *options, "--resamples", 20, "--json"), f"the truth as {name}")
 
     def results(self) -> None:
-        """A results file with one number changed."""
+        """Changes one number in a results file."""
         path = self.folder / "r.json"
         assert self.run(self.path, "-o", path).code == 0
         saved = json.loads(path.read_text())
@@ -504,7 +509,7 @@ def _numbers(value: Any, way: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def laws_of(world: str) -> list[str]:
-    """The laws that a verb must keep."""
+    """Returns the laws for a command."""
     every = ["container", "pipe", "stdin", "order", "blocks", "conserved", "repeated", "cut", "rewritten", "results"]
     captions = ["shifted", "strange", "truth"] if world in ("score", "score visual", "chair") else []
     captions += ["shifted"] if world == "density" else []
@@ -514,12 +519,12 @@ def laws_of(world: str) -> list[str]:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Every verb with each of its laws."""
+    """Returns all pairs of a command and one of its laws."""
     return [(world, law) for world in WORLDS for law in laws_of(world)]
 
 
 def campaign(number: int, seed: int, only: str = "") -> Iterator[tuple[str, str, str]]:
-    """Runs cases one after another: world, law, and what was broken (empty: nothing)."""
+    """Runs cases one after another, and yields the world, the law, and the violation (empty for none)."""
     chosen = [pair for pair in pairs() if " ".join(pair).startswith(only)]
     for k in range(number):
         world, law = chosen[k % len(chosen)]
@@ -535,7 +540,7 @@ def campaign(number: int, seed: int, only: str = "") -> Iterator[tuple[str, str,
 
 
 def main() -> int:
-    """The command line; exit code 1 if a law was broken."""
+    """Runs the command line. Returns 1 if a law is violated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

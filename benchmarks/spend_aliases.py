@@ -1,18 +1,20 @@
-"""How the 894 aliases of `dopa160` are spent: by counts over real captions, and what they cover of a model left out.
+"""Selection of the 894 aliases of `dopa160` by counts over real captions, and their coverage of a model that was
+excluded.
 
     python benchmarks/spend_aliases.py [--write]
 
-The pool is every alias of the shipped vocabularies, put under the label of `dopa160` that its own label shares most
-aliases with (PLACES says where that is none), and MORE. It competes for the places that are not KEPT: a word's score
-is its mentions by the reading `visual` per caption, at most three in one, averaged over lists of images (each by the
-square root of its size), the recent models together at half of the weight (from a fifth to four fifths, what is left
-out is covered alike); a word in one caption only counts for a twentieth, and a plural for a tenth of its singular at
-least. A compound whose last words are an alias of the same label is matched by those, so its mentions are theirs
-(rules.yaml says that "tennis court" is no tennis).
+The pool contains MORE and all aliases of the shipped vocabularies. Each alias is assigned to the label of `dopa160`
+that shares the most aliases with its own label (PLACES lists the labels without common aliases). The words of the pool
+compete for the places that are not KEPT. The score of a word is its number of mentions per caption under the reading
+`visual` (at most three per caption), averaged over lists of images. Each list is weighted by the square root of its
+size, and the recent models together have half of the weight. (With a fifth to four fifths, the coverage of an excluded
+model is the same.) A word in a single caption has a twentieth of this score, and a plural has at least a tenth of its
+singular's score. If the last words of a compound are an alias of the same label, they match the compound, so its
+mentions count for them. (rules.yaml specifies that "tennis court" is not tennis.)
 
-Printed is the coverage of the annotated captions of each recent model as the list stands, and with the words counted
-without that model's captions: the pool and the rules were made with them in sight, the choice was not. ``--write`` puts
-the choice into vocab/dopa160.yaml, with every caption counted but those of gold/held_out*.jsonl.
+Prints the coverage of the annotated captions of each recent model, for the current list and for words that are counted
+without this model's captions. The pool and the rules were made with knowledge of these captions, but the selection was
+not. ``--write`` writes the selection to vocab/dopa160.yaml, based on all captions except those of gold/held_out*.jsonl.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ OLDER = (
     ("captions_real/coco_val2014_opera_*.jsonl", "coco_chair/captions/*.jsonl"),
     ("amber/responses/gen_llava_base.json.gz", "amber/responses/gen_instructblip_agla_small.json.gz"),
 )
-"""Files of one list of images each, so that no image counts more for being described often."""
+"""Files with one list of images each, so that no image has a higher weight because of several descriptions."""
 OLDER_SHARE = 1 / 2
 AT_MOST = 3
 PLURAL = 1 / 10
@@ -56,7 +58,7 @@ KEPT = """
     stool stools armchair armchairs ottoman ottomans seat seats pew pews bleachers sofa sofas loveseat loveseats booklet
     booklets brochure brochures poster posters painting paintings hair_dryer street_light
 """
-"""Aliases that the paper names, and two spellings; each label that is an alias of itself is kept, too."""
+"""Aliases in the paper, and two spellings. Each label that is its own alias is also kept."""
 
 PLACES = {
     "animal": "donkey camel pig squirrel fox rhinoceros whale turtle crab herd",
@@ -84,7 +86,7 @@ PLACES = {
     "snow": "ice",
     "bridge": "tunnel",
 }
-"""Labels of `open400` that share no alias with one of `dopa160`, and where they belong."""
+"""Labels of `open400` without common aliases with `dopa160`, and the labels to which they are assigned."""
 
 MORE = {
     "person": "bride;groom;participant;participants;motorcyclist;motorcyclists;soldier;soldiers;jockey;attendant",
@@ -136,7 +138,7 @@ MORE = {
     "sign": "label;labels;plaque;sticker;stickers;flag;flags;traffic cone;traffic cones;placard",
     "statue": "bust;figures;monument",
 }
-"""Further ordinary words."""
+"""Additional common words."""
 
 
 STRUCK = """
@@ -154,12 +156,14 @@ STRUCK = """
     traffic_cones trash treat treats tunnel two_figures two_more_figures two_other_figures video_game viewers
     watches wildebeest window_frame window_sill windowsill with_several_cars wood
 """
-"""Words of the pool that would say something else too often: materials, adjectives, verbs, sizes, light, parts, printed
-things, people by number; and what a definition leaves out (rain is no `water`, a ramp no `stairs`)."""
+"""Words of the pool that too often have another meaning: materials, adjectives, verbs, sizes, light, parts, printed
+words, numbers of people. Words outside of a definition are also excluded (rain is not `water`, and a ramp is not
+`stairs`).
+"""
 
 
 def pool(vocabulary: Vocabulary) -> dict[str, str]:
-    """Every word that may be an alias -> its label."""
+    """Returns each possible alias -> its label."""
     found = dict(vocabulary.aliases)
     for to, names in MORE.items():
         for word in names.split(";"):
@@ -185,7 +189,7 @@ def pool(vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def sources() -> dict[str, list[str]]:
-    """File -> its captions, those of gold/held_out*.jsonl left out."""
+    """Returns file -> its captions, without those of gold/held_out*.jsonl."""
     lines = (line for path in GOLD.glob("held_out*.jsonl") for line in path.read_text().splitlines())
     held = {(row["file"], row["line"]) for row in map(json.loads, lines)}
     paths = [DATA / file for file in RECENT.values()] + [
@@ -196,12 +200,14 @@ def sources() -> dict[str, list[str]]:
 
 
 def spellings(words: Iterable[str]) -> dict[tuple[str, ...], str]:
-    """Folded words -> the alias."""
+    """Returns folded words -> alias."""
     return {tokenize_alias(word)[::2]: word for word in words}
 
 
 def counted(matcher: AliasMatcher, texts: Sequence[str], words: Mapping[str, str]) -> tuple[Counter[str], Counter[str]]:
-    """Mentions of each word, at most AT_MOST in a caption, and the captions that it is in."""
+    """Returns the number of mentions of each word (at most AT_MOST per caption), and the number of captions that
+    contain it.
+    """
     spelled, mentions, captions = spellings(words), Counter[str](), Counter[str]()
     out = LEFT_OUT["visual"]
     for text in texts:
@@ -216,7 +222,9 @@ def counted(matcher: AliasMatcher, texts: Sequence[str], words: Mapping[str, str
 
 
 def head_of(word: str, words: Mapping[str, str]) -> str:
-    """The shortest end, or beginning, of a compound that is an alias of its label and claims as much; else itself."""
+    """Returns the shortest end or beginning of a compound that is an alias of its label with the same claims, or the
+    word itself.
+    """
     parts = word.split(" ")
     ends = (" ".join(parts[k:]) for k in range(len(parts) - 1, 0, -1))
     begins = (" ".join(parts[:k]) for k in range(1, len(parts)))
@@ -227,7 +235,7 @@ def head_of(word: str, words: Mapping[str, str]) -> str:
 def scores(
     counts: Mapping[str, tuple[Counter[str], Counter[str], int]], words: Mapping[str, str], without: str = ""
 ) -> dict[str, float]:
-    """Word -> its score over the sources but one."""
+    """Returns word -> score over all sources except one."""
     total, captions = Counter[str](), Counter[str]()
     recent = [[file] for file in RECENT.values() if file != without]
     older = [[file for file in counts if any(fnmatch(file, name) for name in names)] for names in OLDER]
@@ -249,7 +257,7 @@ def scores(
 
 
 def spend(vocabulary: Vocabulary, words: Mapping[str, str], score: Mapping[str, float]) -> dict[str, str]:
-    """The chosen aliases, SIZE of them -> their labels, in the order of the labels."""
+    """Returns the SIZE selected aliases -> their labels, in the order of the labels."""
     kept = {word for word in words if word == words[word] or word.replace(" ", "_") in KEPT.split()}
     kept |= {vocabulary.aliases_of(label)[0] for label in vocabulary.labels}
     kept |= {
@@ -263,7 +271,7 @@ def spend(vocabulary: Vocabulary, words: Mapping[str, str], score: Mapping[str, 
 
 
 def rebuilt(text: str, aliases: Mapping[str, str]) -> str:
-    """The vocabulary's file with other aliases."""
+    """Returns the text of the vocabulary file with other aliases."""
     for label in dict.fromkeys(aliases.values()):
         listed = ", ".join(
             json.dumps(word) if "'" in word or '"' in word else word for word, to in aliases.items() if to == label
@@ -282,7 +290,7 @@ def rebuilt(text: str, aliases: Mapping[str, str]) -> str:
 
 
 def loaded(text: str) -> Vocabulary:
-    """A vocabulary from the text of its file, beside the shared rules."""
+    """Returns a vocabulary from the text of its file, with the shared rules."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(FILE.parent / "rules.yaml", folder)
         path = Path(folder) / FILE.name
@@ -311,7 +319,9 @@ def figures(
     words: Mapping[str, str],
     counts: Mapping[str, tuple[Counter[str], Counter[str], int]],
 ) -> Iterator[tuple[str, str]]:
-    """Coverage as the file stands, with all captions counted, and with the measured model's left out."""
+    """Returns the coverage of the current file, of a selection with all captions, and of a selection without the
+    measured model's captions.
+    """
     gold = read_gold()
     lists = {
         "as the file stands": vocabulary,

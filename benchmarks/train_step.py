@@ -1,16 +1,17 @@
-"""A training step with random weights: seconds per phase, MFU, and peak memory against the planner.
+"""A training step with random weights: seconds per phase, MFU, and peak memory compared with the planner.
 
     python benchmarks/train_step.py --model Qwen/Qwen2.5-VL-3B-Instruct
     torchrun --nproc-per-node 8 benchmarks/train_step.py --model Qwen/Qwen2.5-VL-7B-Instruct
-    python benchmarks/train_step.py --tiny                            # anywhere, in seconds: does it run?
+    python benchmarks/train_step.py --tiny                            # smoke test on any machine, in seconds
 
-The step is :meth:`scapo_train.trainer.Trainer.train_step` itself; only what needs files is replaced: weights are
-random (which costs as much as trained ones), pictures are noise, and advantages are drawn. Random weights end no
-response, so all have ``--response`` tokens. The reward needs text and is measured in ``benchmarks/reward.py``.
-``--layers`` shortens a model that is too large for the GPU; neither MFU nor what a layer takes depends on it.
+The step is :meth:`scapo_train.trainer.Trainer.train_step` itself. Only the parts that need files are replaced: weights
+are random (at the same cost as trained weights), pictures are noise, and advantages are drawn randomly. With random
+weights, no response ends early, so all responses have ``--response`` tokens. The reward needs text and is measured in
+``benchmarks/reward.py``. ``--layers`` shortens a model that is too large for the GPU. This affects neither the MFU nor
+the time per layer.
 
-MFU is the FLOPs of forward and backward pass (attention included, recomputation not) over the update's seconds,
-the optimizer's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
+The MFU is the number of FLOPs in the forward and backward pass (including attention, without recomputation) per second
+of the update (including the optimizer step), relative to the bfloat16 rate of a single matrix product on the same GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ END = 151645
 
 
 def shortened(name: str, folder: Path, layers: int | None) -> Path:
-    """A folder with the configuration of a model, with fewer layers if asked."""
+    """Writes the configuration of a model to a folder, optionally with fewer layers, and returns the folder."""
     config = model_config(name)
     text = config.get_text_config()
     if layers:
@@ -63,14 +64,14 @@ def shortened(name: str, folder: Path, layers: int | None) -> Path:
 
 
 def tiny(folder: Path) -> Path:
-    """A folder with the configuration of a Qwen2.5-VL of a million parameters."""
+    """Writes the configuration of a Qwen2.5-VL with a million parameters to a folder, and returns the folder."""
     small_config().save_pretrained(folder)
     return folder
 
 
 @contextmanager
 def random_weights(device: torch.device) -> Iterator[None]:
-    """Lets transformers make weights on the device instead of reading them."""
+    """Makes transformers create weights on the device within the context, instead of reading them."""
 
     def made(path: str, *, dtype: Any, attn_implementation: str, **_: Any) -> Any:
         with torch.device(device):
@@ -87,11 +88,11 @@ def random_weights(device: torch.device) -> Iterator[None]:
 
 
 class NoisePrompts:
-    """Prompts whose pictures are noise: all of the same size.
+    """Prompts with noise pictures of equal size.
 
     Args:
-        job: says how large and how long.
-        number: how many there are.
+        job: Job with the sizes and lengths.
+        number: Number of prompts.
     """
 
     def __init__(self, job: Job, number: int) -> None:
@@ -112,10 +113,10 @@ class NoisePrompts:
         self._ids = torch.cat([text[:5], torch.tensor(picture), text[5:]])
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Does nothing, because there are no resources to release."""
 
     def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
-        """As :meth:`scapo_train.data.Prompts.take`."""
+        """Implements :meth:`scapo_train.data.Prompts.take`."""
         patches = int(self._grid.prod())
         found = []
         for k in indices:
@@ -125,30 +126,30 @@ class NoisePrompts:
 
 
 class RandomResponses:
-    """A sampler for ``--no-rollout``."""
+    """Sampler for ``--no-rollout``."""
 
     def __init__(self, vocabulary: int, length: int) -> None:
         self._range, self._length = (100, vocabulary - 1000), length
 
     def sync(self) -> None:
-        """Nothing to do."""
+        """Does nothing, because there are no weights."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing, because there are no resources to release."""
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, _: float) -> list[Response]:
-        """As :class:`scapo_train.rollout.Sampler`."""
+        """Implements ``sample`` of :class:`scapo_train.rollout.Sampler`."""
         drawn = np.random.default_rng(seed).integers(*self._range, (len(prompts) * group, self._length))
         return [Response(row, False) for row in drawn.tolist()]
 
 
 class RandomTrainer(Trainer):
-    """A trainer whose weights, prompts and advantages are random.
+    """Trainer with random weights, prompts and advantages.
 
     Args:
-        job: configuration and lengths.
-        process_group: this process and the others of the training run.
-        rollout: whether the policy samples the responses.
+        job: Configuration and lengths.
+        process_group: Group of all processes in the training run.
+        rollout: True if the policy samples the responses.
     """
 
     def __init__(self, job: Job, process_group: ProcessGroup, *, rollout: bool = True) -> None:
@@ -157,11 +158,11 @@ class RandomTrainer(Trainer):
         super().__init__(job.config, process_group)
 
     def read(self) -> Task:
-        """The prompts of noise."""
+        """Returns the noise prompts."""
         return Task(self._noise.sources)
 
     def load_models(self) -> Models:
-        """Random weights."""
+        """Returns models with random weights."""
         config, group = self.config, self.process_group
         with random_weights(group.device):
             policy = load_policy(config.model, 1.0, group, lora=config.lora)
@@ -171,16 +172,16 @@ class RandomTrainer(Trainer):
             return Models(None, policy, policy if own else load_policy(config.model, 1.0, group, reference=True))
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Any:
-        """The prompts of noise."""
+        """Returns the noise prompts."""
         return self._noise
 
     def make_sampler(self, models: Models) -> Any:
-        """The policy, or random tokens."""
+        """Returns a sampler with the policy, or with random tokens."""
         length = self.config.rollout.max_new_tokens
         return super().make_sampler(models) if self._rollout else RandomResponses(self._job.shape.vocabulary, length)
 
     def facts(self) -> dict[str, Any]:
-        """Nothing."""
+        """Returns no facts."""
         return {}
 
     def _credit(
@@ -199,14 +200,14 @@ class RandomTrainer(Trainer):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step took.
+    """Costs of a step.
 
     Attributes:
-        seconds: by phase.
-        rate: bfloat16 matrix products of this device, per second; 0 on a CPU.
-        mfu: see the module; 0 on a CPU.
-        peak, planned: bytes; ``peak`` 0 on a CPU.
-        loss: of the step.
+        seconds: Seconds by phase.
+        rate: FLOPs per second of a bfloat16 matrix product on this device. 0 on a CPU.
+        mfu: Model FLOPs utilization as defined in the module. 0 on a CPU.
+        peak, planned: Measured and planned peak in bytes. ``peak`` is 0 on a CPU.
+        loss: Loss of the step.
     """
 
     seconds: dict[str, float]
@@ -218,7 +219,7 @@ class Measured:
 
 
 def matmul_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> float:
-    """Floating-point operations per second of a bfloat16 matrix product; the best of five."""
+    """Returns the FLOPs per second of a bfloat16 matrix product, as the best of five."""
     left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     best = 0.0
     for _ in range(5):
@@ -233,7 +234,7 @@ def matmul_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> fl
 
 
 def measure(job: Job, process_group: ProcessGroup, *, rollout: bool, steps: int) -> Measured:
-    """The last of some steps."""
+    """Measures the last of several steps."""
     gpu = process_group.device.type == "cuda"
     rate = matmul_rate(process_group.device) if gpu else 0.0
     trainer = RandomTrainer(job, process_group, rollout=rollout)
@@ -254,13 +255,13 @@ def measure(job: Job, process_group: ProcessGroup, *, rollout: bool, steps: int)
 
 
 def planned_peak(job: Job, *, rollout: bool) -> float:
-    """The planner's peak of the moments that are run."""
+    """Returns the planner's peak over the moments that are run."""
     memory = plan(job).memory
     return max(sum(kinds.values()) for moment, kinds in memory.items() if rollout or moment != "rollout")
 
 
 def kind_of(device: torch.device) -> str:
-    """The planner's name of the GPU here; of one that it does not know, and of a CPU, the H100's."""
+    """Returns the planner's name of this GPU, or the H100's for an unknown GPU or a CPU."""
     name = torch.cuda.get_device_name(device).replace(" ", "") if device.type == "cuda" else ""
     return next((kind for kind in GPUS if kind.partition("-")[0] in name), "H100")
 

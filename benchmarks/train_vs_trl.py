@@ -1,18 +1,18 @@
-"""A training step beside TRL's GRPOTrainer on a CPU: seconds per phase, and growth of memory.
+"""A training step compared with TRL's GRPOTrainer on a CPU: seconds per phase, and growth of memory.
 
     pip install trl==1.16.0 scapo[train]                         # or: bash .ci/adapters trl
     python benchmarks/train_vs_trl.py                            # 8 prompts x 8 responses of 64 tokens
     python benchmarks/train_vs_trl.py --side 3 --prompts 16      # pictures as small as the small world's
     python benchmarks/train_vs_trl.py --side 14 --prompts 4      # image tokens : response tokens as in practice
     python benchmarks/train_vs_trl.py --vocabulary 151936 --memory --prompts 4
-    python benchmarks/train_vs_trl.py --smoke                    # does it run?
+    python benchmarks/train_vs_trl.py --smoke                    # smoke test
 
-Both train the same real Qwen2.5-VL (random weights, 0.8 million parameters, float32, frozen tower) on the same
-prompts: one update per batch, KL 0.01 to a reference model, AdamW, no gradient checkpointing, one thread. The end
-of sequence is never sampled, so that every response has the same length on both sides. Steps alternate in one
-process, so both meet the same neighbors on the machine; medians after a warm-up. A phase's time does not include
-that of a phase inside it; what belongs to none is "other". Memory is the growth of the peak resident set over the
-state after loading, each side in a process of its own. Exit code 1: something that must be reached was missed.
+Both train the same Qwen2.5-VL (random weights, 0.8 million parameters, float32, frozen tower) on the same prompts, with
+one update per batch, KL weight 0.01 to a reference model, AdamW, no gradient checkpointing, and one thread. The end of
+sequence is never sampled, so that all responses have the same length on both sides. Steps alternate in one process, so
+that other load on the machine affects both in the same way. Times are medians after a warm-up. The time of a phase
+excludes that of nested phases, and time outside of all phases is "other". Memory is the growth of the peak resident set
+after loading, with each side in a separate process. The exit code is 1 if a required value is missed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from scapo_train.world.pretrain import build
 GROUP = 8
 PHASES = ("data", "vision", "rollout", "reward", "logprob", "update", "other")
 GENERATION = ("data", "vision", "rollout")
-"""What TRL does in one call: pictures to tensors, the tower, decoding."""
+"""Phases that TRL combines in one call: preprocessing of pictures, the tower, and decoding."""
 
 LIMITS = {"everything but generation": 0.5, "whole step": 0.7}
 MEMORY_LIMIT = 0.5
@@ -66,7 +66,7 @@ REWARD_SHARE = 0.01
 
 
 class Stopwatch:
-    """Seconds of wall clock and of CPU per phase; a phase inside another interrupts it."""
+    """Seconds of wall-clock and CPU time per phase. A nested phase interrupts the outer phase."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, tuple[float, float]]] = []
@@ -76,7 +76,7 @@ class Stopwatch:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Adds the time of the block to a phase."""
+        """Adds the time of the context to a phase."""
         self._book()
         self._open.append(phase)
         try:
@@ -86,21 +86,23 @@ class Stopwatch:
             self._open.pop()
 
     def take(self) -> dict[str, float]:
-        """Seconds of wall clock by ``seconds_<phase>``, as the trainer's own clock says them; the step goes on."""
+        """Returns the seconds of wall-clock time as ``seconds_<phase>``, like the trainer's own clock, without ending
+        the step.
+        """
         self._book()
         return {f"seconds_{phase}": wall for phase, (wall, _) in self._spent.items()}
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begins a step."""
         self._spent, self._since = {}, self._now()
 
     def end(self) -> None:
-        """A step is over."""
+        """Ends a step."""
         self._book()
         self.steps.append(self._spent)
 
     def watch(self, owner: Any, name: str, phase: str | Callable[[], str]) -> None:
-        """Lets calls of a method count as a phase."""
+        """Counts calls of a method as a phase."""
         method = getattr(owner, name)
 
         @wraps(method)
@@ -121,7 +123,7 @@ class Stopwatch:
 
 
 def write(folder: Path, options: argparse.Namespace) -> None:
-    """Writes model, pictures, prompts and truth."""
+    """Writes model, pictures, prompts and ground truth."""
     world = World("benchmark")
     write_world(world, folder, train=options.prompts, evaluation=1, seed=0)
     model = build(folder / "model", seed=0)
@@ -134,7 +136,7 @@ def write(folder: Path, options: argparse.Namespace) -> None:
 
 
 def settings_of(folder: Path, options: argparse.Namespace) -> Config:
-    """The settings of the run."""
+    """Returns the settings of the run."""
     found = load_config(folder / "world.toml")
     return replace(
         found,
@@ -146,18 +148,20 @@ def settings_of(folder: Path, options: argparse.Namespace) -> Config:
 
 
 def never_sampled(model: Any, tokenizer: Any) -> list[int]:
-    """Ids of pictures, of the end, and of broken or invisible characters, which no trained model says."""
+    """Returns the ids of picture tokens, of the end, and of broken or invisible characters, which no trained model
+    samples.
+    """
     texts = [tokenizer.decode([k]) for k in range(len(tokenizer))]
     odd = [k for k, text in enumerate(texts) if not (text.isascii() and text.isprintable())]
     return sorted({*odd, *tokenizer.all_special_ids, *image_tokens(model.config)})
 
 
 class Ours:
-    """``scapo_train``, a step at a time.
+    """Steps of ``scapo_train``.
 
     Args:
-        config: of the run.
-        micro_batches: forward and backward passes of an update.
+        config: Settings of the run.
+        micro_batches: Number of forward and backward passes per update.
     """
 
     def __init__(self, config: Config, micro_batches: int) -> None:
@@ -172,7 +176,7 @@ class Ours:
         self._trainer.clock = self.watch  # type: ignore[assignment]
 
     def step(self) -> Metrics:
-        """One step, its line in the log included; returns its metrics."""
+        """Makes one step including its log entry, and returns its metrics."""
         trainer = self._trainer
         self.watch.begin()
         values = trainer.train_step()
@@ -186,12 +190,12 @@ class Ours:
 
 
 class Theirs:
-    """TRL's GRPOTrainer, with the same settings and the same reward.
+    """TRL's GRPOTrainer with the same settings and the same reward.
 
     Args:
-        config: of the run.
-        steps: that :meth:`run` will take.
-        micro_batches: forward and backward passes of an update.
+        config: Settings of the run.
+        steps: Number of steps of :meth:`run`.
+        micro_batches: Number of forward and backward passes per update.
     """
 
     def __init__(self, config: Config, steps: int, micro_batches: int) -> None:
@@ -229,7 +233,7 @@ class Theirs:
         )
 
     def run(self, between: Callable[[], object]) -> None:
-        """All steps; ``between`` is called after each, and its time counts nowhere."""
+        """Makes all steps. ``between`` is called after each step, and its time does not count."""
         from transformers import TrainerCallback
 
         trainer, watch = self._trainer, self.watch
@@ -240,7 +244,7 @@ class Theirs:
                     watch.watch(more["optimizer"], "step", "update")
 
             def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-                """The last thing of a step."""
+                """Ends the step, because the log entry is its last action."""
                 if "kl" in more["logs"]:
                     assert more["logs"]["completions/min_length"] == trainer.max_completion_length
                     watch.end()
@@ -263,7 +267,7 @@ class Theirs:
 
 
 def memory(side: str, folder: Path, options: argparse.Namespace) -> dict[str, float]:
-    """MiB of this process after loading, and how far two steps go beyond."""
+    """Returns the memory of this process in MiB after loading, and the additional memory of two steps."""
     config = settings_of(folder, options)
     if side == "ours":
         ours = Ours(config, options.micro_batches)
@@ -281,13 +285,13 @@ def memory(side: str, folder: Path, options: argparse.Namespace) -> dict[str, fl
 
 
 def resident(name: str) -> float:
-    """A line of /proc/self/status in MiB."""
+    """Returns the value of a line in /proc/self/status in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
 def middle(watch: Stopwatch, warm_up: int, kind: int) -> dict[str, float]:
-    """Median seconds per phase, and of sums that are compared; kind 0: wall clock, 1: CPU."""
+    """Returns the median seconds per phase and for compared sums. Kind 0 is wall-clock time, and kind 1 is CPU time."""
     steps = [{phase: spent[kind] for phase, spent in step.items()} for step in watch.steps[warm_up:]]
     sums = {
         "generation": [sum(step.get(phase, 0.0) for phase in GENERATION) for step in steps],
@@ -299,7 +303,7 @@ def middle(watch: Stopwatch, warm_up: int, kind: int) -> dict[str, float]:
 
 
 def show_seconds(ours: Stopwatch, theirs: Stopwatch, warm_up: int) -> list[tuple[str, float, float]]:
-    """Prints the table; returns what must be reached: name, value, limit."""
+    """Prints the table, and returns the required values as name, value and limit."""
     wall, cpu = ([middle(watch, warm_up, kind) for watch in (ours, theirs)] for kind in (0, 1))
     print("| phase | ours, CPU ms | TRL, CPU ms | ratio | ours, wall ms | TRL, wall ms | ratio |")
     print("|---|---:|---:|---:|---:|---:|---:|")
@@ -314,7 +318,7 @@ def show_seconds(ours: Stopwatch, theirs: Stopwatch, warm_up: int) -> list[tuple
 
 
 def show_memory(folder: Path, options: argparse.Namespace) -> list[tuple[str, float, float]]:
-    """Prints the table; returns what must be reached: name, value, limit."""
+    """Prints the table, and returns the required values as name, value and limit."""
     found = {}
     print("| | loaded, MiB | growth, MiB |\n|---|---:|---:|")
     for side in ("ours", "trl"):

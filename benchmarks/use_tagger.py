@@ -1,12 +1,13 @@
-"""The alternative to the rules of claims.py that was weighed: a small learned tagger, measured leave-one-model-out.
+"""Learned alternative to the rules of claims.py: a small tagger, measured by leaving one model out.
 
     python benchmarks/use_tagger.py
 
-Logistic regression over the words around a mention (its own last word, two words on each side, endings, capitals,
-quotation marks, pairs of neighbors), trained on the gold set without one model's captions and measured on them. Only
-mentions that a shipped vocabulary matches count. What is told apart is what the reading `visual` leaves out and what it
-counts. Beside it the rules on the same mentions; those of LLaVA-NeXT-34B were unread when the rules were first measured
-(docs/vocabulary.md), all other values of the rules are in-sample.
+The tagger is a logistic regression over the words around a mention (its last word, two words on each side, endings,
+capitals, quotation marks, pairs of neighbors). It is trained on the gold set without one model's captions, and measured
+on these captions. Only mentions that a shipped vocabulary matches count. The two classes are the mentions that the
+reading `visual` omits and those that it counts. The rules are measured on the same mentions. The captions of
+LLaVA-NeXT-34B were unread when the rules were first measured (docs/vocabulary.md), and all other values of the rules
+are in-sample.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from scapo_eval.matching.uses import LEFT_OUT
 from scapo_eval.matching.vocabulary import Vocabulary
 
 SIZE = 1 << 16
-"""Weights; features are hashed into them."""
+"""Number of weights, to which features are hashed."""
 
 
 def features(text: str, mention: GoldMention) -> Iterator[str]:
-    """The features of one mention."""
+    """Yields the features of one mention."""
     surface = text[mention.start : mention.end]
     before = re.findall(r"[\w']+|[^\w\s]", text[max(0, mention.start - 60) : mention.start].lower())[-4:]
     after = re.findall(r"[\w']+|[^\w\s]", text[mention.end : mention.end + 40].lower())[:3]
@@ -46,7 +47,7 @@ def features(text: str, mention: GoldMention) -> Iterator[str]:
 
 
 def rows(captions: list[GoldCaption]) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:
-    """Hashed features and whether ``visual`` leaves the mention out, of every annotated mention."""
+    """Returns the hashed features of all annotated mentions, and a mask of those that ``visual`` omits."""
     import zlib
 
     found, out = [], []
@@ -58,7 +59,7 @@ def rows(captions: list[GoldCaption]) -> tuple[list[NDArray[np.int64]], NDArray[
 
 
 def train(found: list[NDArray[np.int64]], out: NDArray[np.bool_], epochs: int = 12) -> NDArray[np.float64]:
-    """Weights by AdaGrad over shuffled mentions, L2-regularized; seeded."""
+    """Returns the weights from AdaGrad over shuffled mentions, with L2 regularization and a fixed seed."""
     rng = np.random.default_rng(0)
     weights, squares = np.zeros(SIZE), np.full(SIZE, 1e-8)
     for _ in range(epochs):
@@ -72,7 +73,7 @@ def train(found: list[NDArray[np.int64]], out: NDArray[np.bool_], epochs: int = 
 
 
 def score(read: NDArray[np.bool_], out: NDArray[np.bool_]) -> str:
-    """Precision, recall and F1 of what is left out, in percent."""
+    """Returns precision, recall and F1 of the omitted mentions, in percent."""
     hit = (read & out).sum()
     precision, recall = hit / max(read.sum(), 1), hit / max(out.sum(), 1)
     return f"{100 * precision:5.1f} {100 * recall:6.1f} {200 * precision * recall / max(precision + recall, 1e-9):5.1f}"

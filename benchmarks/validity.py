@@ -1,9 +1,9 @@
-"""What a closed vocabulary misses, and how far values move with what they are measured by.
+"""Limits of a closed vocabulary, and the dependence of values on the choices in their measurement.
 
     NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md [--truth NAME=FILE ...]
 
-Tables with 95 % bootstrap intervals by caption or image, on the public data of ../shared; no caption text is printed.
-``--truth instances=instances_val2014.json`` adds rows for truths that are not in that data.
+The tables contain 95 % bootstrap intervals by caption or image, on the public data of ../shared. No caption text is
+printed. ``--truth instances=instances_val2014.json`` adds rows for ground truths that are not in this data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CAPTIONS = {
     "GPT-4o": "captions_modern/comprecap_gpt4o.jsonl",
     "LLaVA-NeXT-34B": "captions_modern/comprecap_llava_next_34b.jsonl",
 }
-"""Two systems on one list of images, two recent models on another."""
+"""Two systems with the same list of images, and two recent models with another list."""
 
 THINNED = (0.05, 0.1, 0.2)
 SPLITS = ("random", "popular", "adversarial")
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def page(data: Path, truths: Mapping[str, str]) -> Iterator[str]:
-    """The page, block by block."""
+    """Yields the page block by block."""
     oracle, gold = PresenceOracle.load(data / TRUTH), read_gold(data=data)
     yield INTRODUCTION
     yield "## Coverage: what a vocabulary can see at all\n\n" + COVERAGE
@@ -91,12 +91,12 @@ BY_KIND = MetricSet("kind", ("mentions", "seen"), {"seen": ratio("seen", "mentio
 
 
 def source_of(caption: GoldCaption) -> str:
-    """Folder and file of an annotated caption, in short."""
+    """Returns the folder and file of an annotated caption in short form."""
     return caption.where.rpartition("[")[0].removesuffix(".jsonl").removesuffix(".json.gz")
 
 
 def coverage(gold: Sequence[GoldCaption]) -> Iterator[str]:
-    """Claims that a label covers, by source and by kind."""
+    """Yields the claims that a label covers, by source and by kind."""
     vocabularies = [Vocabulary.load(name) for name in ("coco80", "dopa160")]
     judged = {
         vocabulary.name: [judge(caption, AliasMatcher(vocabulary, "visual")) for caption in gold]
@@ -154,7 +154,9 @@ BOTH = MetricSet(
 
 
 def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -> Iterator[str]:
-    """Hal., Cover and CHAIR_s of the same captions from the readers' mentions and from the matcher's."""
+    """Yields Hal. Rate, Cover Rate and CHAIR_s of the same captions, for annotated mentions and for the matcher's
+    mentions.
+    """
     vocabulary = Vocabulary.load("coco80")
     images = [image_of(caption, data) for caption in gold]
     known = [k for k, image in enumerate(images) if image in oracle.index]
@@ -191,7 +193,7 @@ def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -
 
 
 def image_of(caption: GoldCaption, data: Path) -> str:
-    """The image of an annotated caption; empty where its file names none of COCO."""
+    """Returns the image of an annotated caption. Empty if its file contains no COCO id."""
     file, _, place = caption.where.rpartition("[")
     if file.endswith(".gz"):
         return ""
@@ -203,7 +205,7 @@ def image_of(caption: GoldCaption, data: Path) -> str:
 
 
 def profiles(data: Path, oracle: PresenceOracle) -> Iterator[str]:
-    """The same captions and truth, read by other lists of words."""
+    """Yields the values of the same captions and ground truth for different word lists."""
     coco, synonyms = Vocabulary.load("coco80"), shared_synonyms()
     options = {
         "native, coco80": {"profile": "native"},
@@ -220,7 +222,7 @@ def profiles(data: Path, oracle: PresenceOracle) -> Iterator[str]:
 
 
 def readings(data: Path, oracle: PresenceOracle) -> Iterator[str]:
-    """The same captions, truth and vocabulary under every reading of claims."""
+    """Yields the values of the same captions, ground truth and vocabulary for all readings of claims."""
     yield from run_head("`--claims`")
     for system, path in CAPTIONS.items():
         for claims in READINGS:
@@ -233,7 +235,7 @@ def readings(data: Path, oracle: PresenceOracle) -> Iterator[str]:
 
 
 def thinned(data: Path, oracle: PresenceOracle, truths: Mapping[str, str]) -> Iterator[str]:
-    """The joined truth, with present objects taken out at random, and the user's own truths."""
+    """Yields values for the joint ground truth with randomly removed objects, and for the user's own ground truths."""
     yield from run_head("Truth")
     objects = oracle.objects()
     for system, path in CAPTIONS.items():
@@ -252,7 +254,7 @@ def thinned(data: Path, oracle: PresenceOracle, truths: Mapping[str, str]) -> It
 
 
 def pope_cells(data: Path, oracle: PresenceOracle) -> Iterator[str]:
-    """What the joined truth says of the cells that POPE asks about, whose labels come from instances alone."""
+    """Yields the joint ground truth of the cells in POPE's questions, whose labels are based only on instances."""
     coco = Vocabulary.load("coco80")
     states = scapo_eval.truths.oracle.Truth.of(oracle, coco).states
     matcher = AliasMatcher(coco)
@@ -287,13 +289,13 @@ def pope_cells(data: Path, oracle: PresenceOracle) -> Iterator[str]:
 
 
 def table_head(corner: str, columns: Sequence[str], number: str) -> Iterator[str]:
-    """The head of a table whose last column counts."""
+    """Yields the header of a table whose last column contains counts."""
     yield f"| {corner} | {' | '.join(columns)} | {number} |"
     yield f"| --- |{' ---: |' * (len(columns) + 1)}"
 
 
 def run_head(how: str) -> Iterator[str]:
-    """The head of a table of runs."""
+    """Yields the header of a table of runs."""
     yield f"| Captions | {how} | Hal. Rate | Cover Rate | CHAIR_s | CHAIR_i | Images |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
 
@@ -301,19 +303,19 @@ def run_head(how: str) -> Iterator[str]:
 def run_row(
     system: str, how: str, run: Run, metrics: Sequence[str] = ("hal_rate", "cover_rate", "chair_s", "chair_i")
 ) -> str:
-    """One run."""
+    """Returns the row of one run."""
     found = [run.metrics[name] for name in metrics]
     cells = [percent(Figure(each.value or 0.0, each.low, each.high)) for each in found]
     return row(system, [how, *cells, str(run.n_images)])
 
 
 def row(name: str, cells: Iterable[str]) -> str:
-    """One line of a table."""
+    """Returns one line of a table."""
     return f"| {name} | {' | '.join(cells)} |"
 
 
 def percent(figure: Figure) -> str:
-    """In percent with its interval."""
+    """Returns a figure in percent with its interval."""
     if np.isnan(figure.value):
         return "--"
     spread = "" if figure.ci_low is None or figure.ci_high is None else (
@@ -323,69 +325,75 @@ def percent(figure: Figure) -> str:
 
 
 INTRODUCTION = """\
-# What a closed vocabulary misses
+# Limits of a closed vocabulary
 
-CHAIR, Hal. Rate, Cover Rate and POPE see the objects of one list, through one list of words, against one truth. This
-page says how much of a caption that is, and how far the values move when one of the three changes and the captions
-stay the same. Made by `NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md`; percent, with
-95 % bootstrap intervals by caption (the first two sections) or image. No caption is printed.
+CHAIR, Hal. Rate, Cover Rate and POPE use the objects of one list, one list of words for them, and one ground truth.
+This page shows how much of a caption they cover, and how much the values change if one of the three changes while the
+captions stay the same. The page is generated by `NLTK_DATA=... python benchmarks/validity.py -o
+docs/lab/closed_vocabulary.md`. Values are in percent, with 95 % bootstrap intervals by caption (in the first two
+sections) or by image. No caption is printed.
 """
 
 COVERAGE = """\
-Of the claims of objects, persons, animals, food, clothing and regions in 350 annotated captions (`benchmarks/gold`),
-those that a label of the vocabulary covers, by source; then the mentions of each kind that
-any alias overlaps. `dopa160` was improved with these captions at hand, so its figures are optimistic. What is not
-covered is neither right nor wrong to Hal. Rate and CHAIR: it does not exist. Attributes, counts, relations and actions
-are in no row; no vocabulary of objects sees them (`scapo-eval facts` does, with a judge).
+The first table shows the share of claims that a label of the vocabulary covers, by source. The claims are those of
+objects, persons, animals, food, clothing and regions in 350 annotated captions (`benchmarks/gold`). The second table
+shows the share of mentions of each kind that any alias overlaps. `dopa160` was improved with these captions, so its
+values are optimistic. An uncovered claim counts as neither right nor wrong in Hal. Rate and CHAIR. Attributes,
+counts, relations and actions are in no row, because no vocabulary of objects contains them (`scapo-eval facts` covers
+them with a judge).
 """
 
 AGREEMENT = """\
-The annotated captions whose images have a truth, scored twice: by the COCO objects that the annotators read in them,
-and by those that the matcher finds. The truth is the same, so what differs is reading alone. The annotators of the
-gold set were language-model sessions, not people; what people say is in [validity.md](../validity.md). A caption's
-verdict is whether it has a hallucinated object.
+The annotated captions of images with a ground truth were scored twice: with the COCO objects that the annotators read
+in them, and with the objects that the matcher finds. The ground truth is the same, so all differences come from
+reading. The annotators of the gold set are language models, not people; [validity.md](../validity.md) shows the
+agreement with people. A caption's verdict is whether it has a hallucinated object.
 """
 
 PROFILES = """\
-The same captions and the same truth (COCO's instances and reference captions, joined), read by four lists of words.
-Values of different profiles are not comparable, and their order of systems need not be the same.
+The same captions were read with four word lists, with the same ground truth (the union of COCO's instances and
+reference captions). Values of different profiles are not comparable, and they may rank systems differently.
 """
 
 ON_READINGS = """\
-`all` counts every mention, as the published scripts do; the others omit what a caption denies, guesses, or does
-not say of this image ([vocabulary.md](../vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
-charged for a dog by `all`.
+`all` counts every mention, as the published scripts do. The other readings omit mentions that a caption denies or
+guesses, or that make no claim about this image ([readings](../readings.md)). With `all`, a model that writes "there
+is no dog" or "possibly a dog" is charged for a dog.
 """
 
 TRUTHS = """\
-Hal. Rate takes whatever the truth does not list for an image as absent. If annotators missed a present object, a right
-claim counts as hallucinated, and a model that says more is charged more. How fast this happens: objects taken out of
-the joined truth at random. Truths that the public data lacks (COCO's instances alone, a dense matrix of one's own) are
-added by `--truth instances=instances_val2014.json`; `scapo-eval oracle stats` and `oracle overlap` compare truths.
+Hal. Rate treats every object that the ground truth does not list for an image as absent. If annotators missed a
+present object, a right claim counts as hallucinated, and a model that says more is charged more. To measure this
+effect, objects were removed from the combined ground truth at random. To add ground truths that the public data does
+not contain (COCO's instances alone, or your own dense matrix), use `--truth instances=instances_val2014.json`.
+`scapo-eval oracle stats` and `oracle overlap` compare ground truths.
 """
 
 POPE = """\
-POPE's answers come from COCO's instances. What the joined truth says of the same cells: objects that POPE calls absent
-and a reference caption names, and the reverse. Where both are 0, POPE's questions never ask about an object that only
-the captions name: its labels are then as good as the joined truth, and say nothing about the objects in dispute.
+POPE's answers come from COCO's instances. The table compares them with the combined ground truth for the same cells.
+It counts objects that POPE calls absent and a reference caption names, and the reverse. If both counts are 0, POPE's
+questions never ask about an object that only the captions name. Its labels are then as good as the combined ground
+truth, and contain no information about the disputed objects.
 """
 
 CONCLUSION = """\
-## When not to use them
+## When not to use these metrics
 
-- **CHAIR or Hal. Rate alone**: they fall when a model says less. Show Cover Rate (or Recall) and length beside them, or
-  Cap. Score, and the frontier (`scapo-eval report`).
-- **Any of them across papers** whose profile, truth, images, prompt or token limit are not stated: each moves the value
-  by more than most methods do. `--protocol` and the signature exist for this; `compare` refuses what differs.
-- **Cap. Score for descriptions whose content is not objects** (charts, text, faces, style, counts, relations): coverage
-  by kind above says what is seen. Use claims and a judge (`facts`), or questions.
-- **A vocabulary whose coverage of your captions you have not looked at**: `scapo-eval vocab mine`, `scapo-eval labels`.
-- **Differences smaller than the intervals**, or smaller than what a change of profile or a few missed objects in the
-  truth does to the same captions.
-- **POPE as a measure of description**: it asks about one object at a time, half of the answers are yes, and a model may
-  answer well and describe badly. It never asks about most of what a description says.
-- **A truth of sparse instances for long captions**: the longer the caption, the more unlisted objects it names rightly.
-  Use the joined or a dense truth, and look at `oracle stats`.
+- **Do not use CHAIR or Hal. Rate alone**, because they fall if a model says less. Report Cover Rate (or Recall) and
+  length as well, or Cap. Score and the frontier (`scapo-eval report`).
+- **Do not compare them across papers** that do not state profile, ground truth, images, prompt or token limit: each
+  of these changes the value by more than most methods do. `--protocol` and the signature state them, and `compare`
+  refuses runs that differ in them.
+- **Do not use Cap. Score for descriptions whose content is not objects** (charts, text, faces, style, counts,
+  relations): the coverage by kind above shows what it measures. Use claims and a judge (`facts`), or questions.
+- **Do not use a vocabulary before you have checked its coverage of your captions** with `scapo-eval vocab mine` and
+  `scapo-eval labels`.
+- **Do not interpret differences that are smaller than the intervals**, or smaller than the effect of another profile
+  or a few missing objects in the ground truth on the same captions.
+- **Do not use POPE as a measure of description**: it asks about one object at a time, half of the answers are yes,
+  and a model may answer well and describe badly. It never asks about most of the content of a description.
+- **Do not use a ground truth of sparse instances for long captions**: the longer the caption, the more unlisted
+  objects it names correctly. Use the combined or a dense ground truth, and check `oracle stats`.
 """
 
 

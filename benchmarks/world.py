@@ -1,10 +1,11 @@
-"""The claims of docs/laboratory.md: five seeds of everything under three kernels, in worlds that tell rewards apart.
+"""Tests of the claims in docs/laboratory.md: five seeds with three kernels, in worlds that distinguish the rewards.
 
-    python benchmarks/world.py --output runs/lab               # an hour and a half on two cores; goes on where it was
-    python benchmarks/world.py --output runs/lab --report      # of the trials that are there
+    python benchmarks/world.py --output runs/lab               # 90 minutes on two cores; continues after an interrupt
+    python benchmarks/world.py --output runs/lab --report      # of the existing trials
 
-Prints each world's tables and what its rules allow at best, then every claim with its difference, the 95 % interval
-over seeds, and in how many seeds it held. Exit code 1: one of them did not hold in the mean with its interval.
+Prints the tables of each world and the best values that its rules permit. Then prints each claim with its difference,
+the 95 % interval over seeds, and the number of seeds in which it is true. The exit code is 1 if the mean of a claim
+with its interval contradicts it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SCHEMES = {
 
 
 class Claim(NamedTuple):
-    """``scheme``'s metric, of sampled responses, is more (1) or less (-1) than that of ``other``, by ``margin``."""
+    """Claim that ``scheme``'s metric for sampled responses is higher (1) or lower (-1) than ``other``'s, by at least
+    ``margin``.
+    """
 
     world: str
     scheme: str
@@ -59,7 +62,7 @@ CLAIMS = (
 
 
 def judged(claim: Claim, found: dict[str, SchemeRow]) -> tuple[bool, str]:
-    """Whether a claim holds with its interval, and the sentence that says by how much."""
+    """Returns whether a claim is true including its interval, and a sentence with the difference."""
     one, other = found.get(claim.scheme), found.get(claim.other)
     if one is None or other is None:
         return False, f"no trials  {claim}"

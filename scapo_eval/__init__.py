@@ -1,7 +1,7 @@
 """Faithful and informative image descriptions: matching, segmentation, rewards and scores.
 
-Public names are loaded when they are first used (PEP 562), so that ``import scapo_eval`` is fast and never imports
-torch, spaCy, NLTK or pandas.
+Public names are loaded on first use (PEP 562), so that ``import scapo_eval`` is fast and never imports torch, spaCy,
+NLTK or pandas.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plots":  # a module of its own, loaded when it is used
+    if name == "plots":  # a separate module, loaded on first use
         return import_module(".plots", __name__)
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""Compares runs and looks up the Python function of a benchmark."""
+"""Comparison of runs, and lookup of a benchmark's Python function."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ def compare(
     seed: int | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Results:
-    """Compares runs of one benchmark with the first run: differences, intervals and paired tests.
+    """Compares runs of one benchmark with the first run, with differences, intervals and paired tests.
 
     Args:
-        runs: values returned by :func:`score`, :func:`chair`... or :func:`load_results`; runs with the same name are
+        runs: Values returned by :func:`score`, :func:`chair`... or :func:`load_results`. Runs with the same name are
             numbered.
-        allow_different: continue even if runs were scored in different ways (with another ground truth, vocabulary,
+        allow_different: True to compare runs that were scored in different ways (with another ground truth, vocabulary,
             parser...).
-        test: method of the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
-        interval: method of the intervals: ``wilson``, or ``percentile`` (the only method in 0.2.0).
-        margin: largest difference at which two systems count as equal (0.01: one point); adds ``p_equivalence``.
-        resamples, seed, bootstrap: of all intervals and tests; None uses those of the first run.
+        test: Method for p-values; see :func:`scapo_eval.results.stats.paired_differences`.
+        interval: Method for intervals: ``wilson``, or ``percentile`` (the only method in 0.2.0).
+        margin: Largest difference at which two systems count as equal (0.01 is one point). If given, ``p_equivalence``
+            is added.
+        resamples, seed, bootstrap: Settings of all intervals and tests. None selects those of the first run.
 
     Raises:
-        InputError: if there are no runs, or if runs belong to different benchmarks or were scored in different ways.
+        InputError: If there are no runs, or the runs belong to different benchmarks or were scored in different ways.
 
     Example:
         >>> import scapo_eval
@@ -67,17 +68,17 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Returns the Python function of a benchmark, shipped or from another package, as ``scapo_eval.NAME`` does.
+    """Returns the Python function of a benchmark from this or another package, like ``scapo_eval.NAME``.
 
     Args:
-        name: name of the benchmark (``score`` is the function of ``capscore``).
+        name: Name of the benchmark. ``score`` is the function of ``capscore``.
 
     Returns:
-        A function from answers, captions or other inputs of the benchmark to a :class:`~scapo_eval.Run`; its help lists
-            the options.
+        A function from answers, captions or other inputs of the benchmark to a :class:`~scapo_eval.Run`. Its help text
+        lists the options.
 
     Raises:
-        InputError: for an unknown benchmark, or one that only puts files side by side.
+        InputError: If the benchmark is unknown, or only compares files.
     """
     made = function_of(benchmark("capscore" if name == "score" else name))
     if made is None:

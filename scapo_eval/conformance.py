@@ -1,11 +1,13 @@
-"""``python -m scapo_eval.conformance FRAMEWORK``: whether the installed version of a training library trains on SCAPO.
+"""``python -m scapo_eval.conformance FRAMEWORK``: check that the installed version of a training library trains on
+SCAPO.
 
-What an adapter hands to the library's loss is compared, token by token, with the credit that the reward gives the same
-ids on a way of its own: each response alone, its tokens decoded one after another. For TRL and ms-swift a real step of
-a tiny random model runs on the CPU. The other libraries need a GPU for a step: there the adapter's part runs between
-their own classes.
+The check compares the credit that an adapter passes to the library's loss, token by token, with an independent
+computation of the reward for the same ids. In this computation, each response is processed alone, and its tokens are
+decoded one after another. For TRL and ms-swift, the check runs a real step with a tiny random model on the CPU. The
+other libraries need a GPU for a step, so only the adapter's part runs between their own classes.
 
-Exit codes: 0 equal, 1 something is wrong, 2 the library is missing or not of a kind that the adapter knows.
+The exit codes are 0 for equal credits, 1 for a difference, and 2 if the library is missing or incompatible with the
+adapter.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ RESPONSES = (
 
 
 class CheckResult(NamedTuple):
-    """The result of a check.
+    """Result of a check.
 
     Attributes:
-        tokens, wrong: how many tokens were compared, and how many got another credit.
-        loss: of the library, and what it must be; None if no loss was computed.
-        what: what of the library ran.
+        tokens, wrong: Number of compared tokens, and number of tokens with a different credit.
+        loss: Loss of the library, and expected loss. None if no loss was computed.
+        what: Part of the library that ran.
     """
 
     tokens: int
@@ -55,7 +57,7 @@ class CheckResult(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether all is equal, and there was something to compare."""
+        """True if all values are equal and at least one token was compared."""
         return self.tokens > 0 and not self.wrong and (self.loss is None or bool(np.isclose(*self.loss, atol=1e-6)))
 
     def __str__(self) -> str:
@@ -67,7 +69,7 @@ class CheckResult(NamedTuple):
 
 
 def tiny_tokenizer() -> Any:
-    """Returns a byte-level tokenizer whose tokens are words and full stops: random ids make readable captions."""
+    """Returns a byte-level tokenizer with words and full stops as tokens, so that random ids are readable captions."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -84,7 +86,7 @@ def tiny_tokenizer() -> Any:
 
 
 def write_world(folder: Path) -> dict[str, str]:
-    """Returns a truth and a vocabulary as files, by the names of the adapters' arguments."""
+    """Writes a ground truth and a vocabulary, and returns their paths by the names of the adapters' arguments."""
     (folder / "truth.json").write_text(json.dumps({"objects": TRUTH, "labels": LABELS}))
     (folder / "vocabulary.yaml").write_text(json.dumps({"name": "tiny", "labels": VOCABULARY}))
     return {"truth": str(folder / "truth.json"), "vocabulary": str(folder / "vocabulary.yaml")}
@@ -93,19 +95,19 @@ def write_world(folder: Path) -> dict[str, str]:
 def expected_credit(
     reward: SubsentenceReward, tokenizer: Any, image: str, ids: Sequence[int], *, finished: bool
 ) -> np.ndarray[Any, Any]:
-    """Returns the credit of one response's tokens, (T,), computed alone."""
+    """Returns the (T,) credit of the tokens in one response, which is processed alone."""
     text, offsets = decode_with_offsets(tokenizer, list(ids))
     return reward([image], [text])[0].token_advantages(offsets, finished=finished)
 
 
 def unreadable(tokenizer: Any) -> list[int]:
-    """Returns the ids that are neither a word, a full stop nor the end."""
+    """Returns all ids except the ids of words, the full stop and the end."""
     words = {tokenizer.convert_tokens_to_ids(piece) for piece in (*(f"\u0120{word}" for word in WORDS), ".")}
     return [k for k in range(len(tokenizer)) if k not in {*words, tokenizer.eos_token_id}]
 
 
 def write_model(folder: Path, tokenizer: Any) -> None:
-    """Writes a random model of two layers."""
+    """Writes a random model with two layers."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -119,9 +121,7 @@ def write_model(folder: Path, tokenizer: Any) -> None:
 
 
 def check_trl(folder: Path) -> CheckResult:
-    """Returns one real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is
-    known.
-    """
+    """Checks a real step of TRL's GRPOTrainer with a random model, without a KL term so that the loss is known."""
     from transformers import Qwen2ForCausalLM
 
     from .integrations import trl as adapter
@@ -133,7 +133,7 @@ def check_trl(folder: Path) -> CheckResult:
     compared, wrong, losses = 0, 0, list[tuple[float, float]]()
 
     class Recorder(adapter.ScapoTrainer):
-        """Compares what the loss is computed from, and the loss."""
+        """Trainer that checks its loss and the inputs of the loss."""
 
         def _calculate_rewards(self, inputs: Any, *given: Any) -> Any:
             self.images = [row["image_id"] for row in inputs]
@@ -173,7 +173,7 @@ def check_trl(folder: Path) -> CheckResult:
 
 
 class _Case(NamedTuple):
-    """Responses as a library hands them to its adapter."""
+    """Responses in the form in which a library passes them to its adapter."""
 
     folder: Path
     files: Mapping[str, str]
@@ -196,7 +196,7 @@ class _Case(NamedTuple):
         return cls(folder, files, tokenizer, images, ids, due)
 
     def padded(self, rows: Sequence[Sequence[float]]) -> Any:
-        """Returns a (B, T) float tensor that is zero after the end of each row."""
+        """Returns a (B, T) float tensor with zeros after the end of each row."""
         import torch
 
         made = torch.zeros((len(rows), max(map(len, self.ids))))
@@ -205,13 +205,13 @@ class _Case(NamedTuple):
         return made
 
     def outcome(self, found: Sequence[Any], what: str) -> CheckResult:
-        """Returns the result for the credits that were found, one array per response."""
+        """Returns the result of the check for the credits of all responses, one array per response."""
         wrong = sum(int((np.asarray(own)[: len(due)] != due).sum()) for own, due in zip(found, self.due, strict=True))
         return CheckResult(sum(map(len, self.due)), wrong, None, what)
 
 
 def check_verl(folder: Path) -> CheckResult:
-    """Checks token rewards through the estimator that verl looks up by its name."""
+    """Checks token rewards after verl's estimator, which is looked up by name."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
     case = _Case.of(folder)
@@ -223,7 +223,7 @@ def check_verl(folder: Path) -> CheckResult:
 
 
 def check_skyrl(folder: Path) -> CheckResult:
-    """Returns a generator's responses through ScapoGenerator, and its rewards through the estimator."""
+    """Checks the responses of a generator after ScapoGenerator and the estimator."""
     import asyncio
 
     from .integrations.skyrl import ScapoGenerator
@@ -244,7 +244,7 @@ def check_skyrl(folder: Path) -> CheckResult:
 
 
 def check_slime(folder: Path) -> CheckResult:
-    """Returns the reward function's credits through the advantage function."""
+    """Checks the credits of the reward function after the advantage function."""
     import torch
 
     from .integrations import slime as adapter
@@ -259,7 +259,7 @@ def check_slime(folder: Path) -> CheckResult:
 
 
 def check_easyr1(folder: Path) -> CheckResult:
-    """Returns a batch through the reward manager's replacement and the estimator's."""
+    """Checks a batch after the replacements of the reward manager and the estimator."""
     from types import SimpleNamespace
 
     import torch
@@ -279,7 +279,9 @@ def check_easyr1(folder: Path) -> CheckResult:
 
 
 def check_ms_swift(folder: Path) -> CheckResult:
-    """Runs one real step of ms-swift's GRPO pipeline with a random model; no KL, so that the loss is known."""
+    """Checks a real step of ms-swift's GRPO pipeline with a random model, without a KL term so that the loss is
+    known.
+    """
     case = _Case.of(folder)
     os.environ |= {"SCAPO_TRUTH": case.files["truth"], "SCAPO_VOCABULARY": case.files["vocabulary"]}
     from .integrations import ms_swift as adapter
@@ -296,7 +298,7 @@ def check_ms_swift(folder: Path) -> CheckResult:
     compared, wrong, losses = 0, 0, list[tuple[float, float]]()
 
     class Recorder(adapter.ScapoGRPOTrainer):
-        """Compares what the loss is computed from, and the loss."""
+        """Trainer that checks its loss and the inputs of the loss."""
 
         def _postprocess_batch(self, samples: Any, batch_encoded_inputs: Any) -> None:
             nonlocal compared, wrong
@@ -328,7 +330,7 @@ def check_ms_swift(folder: Path) -> CheckResult:
         "use_cpu": "true", "use_vllm": "false", "save_strategy": "no", "report_to": "none",
         "remove_unused_columns": "false", "dataset_num_proc": 1, "load_from_cache_file": "false",
     }  # fmt: skip
-    with patch.object(adapter, "ScapoGRPOTrainer", Recorder):  # ms-swift looks it up by its name
+    with patch.object(adapter, "ScapoGRPOTrainer", Recorder):  # ms-swift looks up the class by name
         rlhf_main([str(part) for name, value in options.items() for part in (f"--{name}", value)])
     loss = losses[0] if losses else (float("nan"), 0.0)
     return CheckResult(compared, wrong, loss, f"ms-swift {metadata.version('ms-swift')}, one step")
@@ -345,7 +347,7 @@ CHECKS: dict[str, Callable[[Path], CheckResult]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Checks one library; prints what was found and returns the exit code."""
+    """Checks one library, prints the result, and returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) != 1 or given[0] not in CHECKS:
         print(f"usage: python -m scapo_eval.conformance {'|'.join(CHECKS)}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Figures for papers, drawn from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
 
-Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), outside of pyplot's global state.
+Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), without pyplot's global state.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
     """Draws Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
 
     Args:
-        results: results of a benchmark with both rates (captions, for example).
-        trails: prefixes of system names; systems with the same prefix are checkpoints of one run, in order.
-        style: fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
+        results: Results of a benchmark with both rates, such as captions.
+        trails: Prefixes of system names. Systems with the same prefix are checkpoints of one run, in order.
+        style: Fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
 
     Raises:
-        InputError: if the benchmark has no such rates, or a field of the style is not valid.
-        MissingExtra: if matplotlib is not installed.
+        InputError: If the benchmark does not have both rates, or a field of the style is invalid.
+        MissingExtra: If matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
@@ -39,31 +39,31 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
 
 
 def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
-    """Draws differences to the baseline with their intervals, ranked; filled where the test shows one.
+    """Draws ranked differences from the baseline with their intervals. Filled marks represent significant differences.
 
     Args:
-        results: results of at least two systems.
-        metrics: metrics to draw, one panel each; None draws the headline metrics.
-        style: fields of :class:`Style`.
+        results: Results of at least two systems.
+        metrics: Metrics to draw, with one panel each. None selects the headline metrics.
+        style: Fields of :class:`Style`.
 
     Raises:
-        InputError: if there are no differences, or a metric is not found.
-        MissingExtra: if matplotlib is not installed.
+        InputError: If there are no differences, or a metric is not found.
+        MissingExtra: If matplotlib is not installed.
     """
     figure: Figure = plots.differences(results, metrics, Style(**style))
     return figure
 
 
 def faithscore(results: Results | Run, **style: Any) -> Figure:
-    """Draws FaithScore against Avg. Facts, a panel per generation setting.
+    """Draws FaithScore against Avg. Facts, with one panel per generation setting.
 
     Args:
-        results: results of :func:`scapo_eval.faithscore` for one or several systems.
-        style: fields of :class:`Style`.
+        results: Results of :func:`scapo_eval.faithscore` for one or several systems.
+        style: Fields of :class:`Style`.
 
     Raises:
-        InputError: if the results are of another benchmark.
-        MissingExtra: if matplotlib is not installed.
+        InputError: If the results belong to another benchmark.
+        MissingExtra: If matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.faithscore(group, Style(**style))
@@ -71,16 +71,16 @@ def faithscore(results: Results | Run, **style: Any) -> Figure:
 
 
 def training(folders: Sequence[str | Path], smooth: int | None = None, **style: Any) -> Figure:
-    """Curves of training runs.
+    """Draws the curves of training runs.
 
     Args:
-        folders: folders of training runs, see docs/report.md.
-        smooth: number of steps over which a line is averaged; None: a 30th of the longest run.
-        style: fields of :class:`Style`.
+        folders: Folders of training runs; see docs/report.md.
+        smooth: Number of steps over which lines are averaged. None selects a 30th of the longest run.
+        style: Fields of :class:`Style`.
 
     Raises:
-        InputError: if a folder is not a training run's.
-        MissingExtra: if matplotlib is not installed.
+        InputError: If a folder does not belong to a training run.
+        MissingExtra: If matplotlib is not installed.
     """
     figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
     return figure

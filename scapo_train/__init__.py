@@ -1,8 +1,9 @@
-"""A lean PyTorch loop that aligns a vision-language model with SCAPO or one of its on-policy baselines.
+"""PyTorch training loop that aligns a vision-language model with SCAPO or one of its on-policy baselines.
 
     torchrun --nproc-per-node 8 -m scapo_train configs/qwen2_5_vl_7b.toml
 
-Read ``trainer.py`` first: it contains one step, and every other file is one of its phases.
+To understand the code, start with ``trainer.py``. It contains one optimization step, whose phases are in the other
+files.
 """
 
 import os as _os
@@ -10,7 +11,7 @@ import signal as _signal
 import sys as _sys
 from importlib.util import find_spec as _find_spec
 
-_program = _sys.argv[0] == "-m"  # what it is while ``python -m scapo_train...`` looks for the module
+_program = _sys.argv[0] == "-m"  # the value while ``python -m scapo_train...`` looks for the module
 
 
 def _leave(number: int, frame: object) -> None:
@@ -19,12 +20,12 @@ def _leave(number: int, frame: object) -> None:
 
 
 def interrupts_are_errors() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt again after imports that handle it."""
+    """Restores the KeyboardInterrupt of Ctrl-C after imports with another handler."""
     if _signal.getsignal(_signal.SIGINT) is _leave:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
-if _program and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where it is ignored
+if _program and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # unless the signal is ignored
     _signal.signal(_signal.SIGINT, _leave)  # PyTorch takes seconds to import
 
 from scapo_eval.base.errors import MissingExtra as _MissingExtra  # noqa: E402

@@ -8,7 +8,7 @@ from .config import command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains; returns the exit code of :func:`scapo_train.loop.command`."""
+    """Runs training and returns the exit code of :func:`scapo_train.loop.command`."""
     given = command_line("scapo_train", __doc__).parse_args(arguments)
     from .loop import command
     from .trainer import Trainer

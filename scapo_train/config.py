@@ -1,7 +1,7 @@
-"""The settings of a training run: typed dataclasses, read from TOML and changed by ``--set section.key=value``.
+"""Settings of a training run: typed dataclasses that are read from TOML and changed by ``--set section.key=value``.
 
-An unknown key, a value of another type and a choice that does not exist are errors that name the key. What
-a training run really used is saved beside its results by :func:`to_toml`, and reads back to the same settings.
+Unknown keys, values of a wrong type and invalid choices raise errors that name the key. :func:`to_toml` writes the
+actual settings of a run to the folder of its results, from which the same settings can be read.
 """
 
 from __future__ import annotations
@@ -31,28 +31,32 @@ else:
     import tomli as tomllib
 
 SCHEMES = ("scapo", "object", "grpo", "dapo", "dr_grpo")
-"""Who gets the credit: each subsentence, each mention, or the whole response relative to its group."""
+"""Credit schemes. The credit goes to each subsentence, to each mention, or to the whole response relative to its
+group.
+"""
 
 Form = Literal["paper", "original"]
-"""``paper``: schemes differ in their advantages only. ``original``: each with its own normalizer, clip and KL."""
+"""Form of a baseline. With ``paper``, schemes differ only in their advantages. With ``original``, each scheme has its
+own normalizer, clip and KL term.
+"""
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "grpo": {"normaliser": "sequences"},
     "dapo": {"normaliser": "tokens", "clip_low": 0.2, "clip_high": 0.28, "kl": 0.0},
     "dr_grpo": {"normaliser": "constant", "kl": 0.0},
 }
-"""Scheme -> the settings of its loss with ``credit.form = "original"``."""
+"""Scheme -> loss settings for ``credit.form = "original"``."""
 
 ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_reward", "kl", "mismatch")
-"""What can go wrong while training (:mod:`scapo_train.monitoring.alarms`)."""
+"""Names of the alarms for problems in training (:mod:`scapo_train.monitoring.alarms`)."""
 
 REQUIRED = ("model.path", "data.train", "data.oracle")
-"""What only a user can name."""
+"""Settings without a default, which the user must specify."""
 
 SHIPPED = Path(__file__).parent / "configs"
 
 _LARGEST = 2**63
-_LONGEST = 2**20  # bytes of a file of settings
+_LONGEST = 2**20  # maximum size of a settings file in bytes
 
 
 @dataclass(frozen=True)
@@ -60,22 +64,24 @@ class Run:
     """Length and output of a training run.
 
     Attributes:
-        output: folder of the training run.
-        seed: seed of sampling and of the order of prompts (the loop has no other randomness).
-        steps: number of optimization steps; 0: ``data.epochs`` passes over the prompts.
-        save_every: number of steps between checkpoints; 0: only at the end.
-        keep: number of checkpoints that are kept.
-        evaluate_every: number of steps between evaluations on ``data.evaluation``; 0: never.
-        samples_every: number of steps between writings of ``samples.jsonl`` and the extreme rollouts.
-        samples: number of responses of the evaluation (or of the step) that are written each time.
-        trackers: further places for the metrics: ``tensorboard``, ``wandb``, ``trackio``.
-        export: whether the final weights are written in Hugging Face format.
-        keep_best: held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last;
-            empty: none.
-        stop_on: names of alarms that end training after a checkpoint, without an export
+        output: Folder of the training run.
+        seed: Seed of sampling and of the prompt order. The loop has no other randomness.
+        steps: Number of optimization steps. With 0, the number follows from ``data.epochs`` passes over the prompts.
+        save_every: Number of steps between checkpoints. With 0, only the final state is saved.
+        keep: Number of checkpoints to keep.
+        evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
+        samples_every: Number of steps between samples in ``samples.jsonl`` and extreme rollouts.
+        samples: Number of responses per sample, from the evaluation or the step.
+        trackers: Additional destinations for metrics: ``tensorboard``, ``wandb``, ``trackio``.
+        export: True to write the final weights in Hugging Face format.
+        keep_best: Held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last
+            checkpoint. Empty to disable.
+        stop_on: Names of the alarms that end training after a checkpoint, without an export
             (:mod:`scapo_train.monitoring.alarms`).
-        patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
-        max_hours: hours after which training is saved and left (exit code 75), before a job's time is over; 0: never.
+        patience: Number of evaluations without a better ``keep_best`` value after which training ends. With 0, training
+            does not end early.
+        max_hours: Hours after which training saves its state and exits with code 75, for jobs with a time limit. With
+            0, there is no limit.
     """
 
     output: str = "runs/scapo"
@@ -96,19 +102,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Model:
-    """The policy.
+    """Policy model.
 
     Attributes:
-        path: folder (or name on a hub) of a model with a vision tower.
-        revision: branch, tag or commit of a name on a hub.
-        dtype: number format of the computation. The weights that the optimizer changes are float32 at least: of
-            updates with a learning rate of 2e-6, bfloat16 weights would lose 96 %. ``float64`` is for comparing
-            computations that differ only in rounding.
-        gradient_checkpointing: whether only layer inputs are kept, and the rest is computed again in the backward pass.
-        reference: where the frozen weights of the KL term live: ``device`` (a second copy in ``dtype``,
-            sharded like the first), or ``cpu`` (pinned, on the device while it is used).
-        min_pixels: fewest pixels an image is resized to, for processors that know this; 0: the processor's own.
-        max_pixels: most pixels an image is resized to, likewise.
+        path: Folder (or name on a hub) of a model with a vision tower.
+        revision: Branch, tag or commit of a model on a hub.
+        dtype: Number format of the computation. Trained weights have at least float32, because bfloat16 weights would
+            lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons of computations
+            that differ only in rounding.
+        gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
+            pass.
+        reference: Location of the frozen weights for the KL term. ``device`` keeps a second copy in ``dtype``, sharded
+            like the policy. ``cpu`` keeps pinned host memory that is copied to the device for use.
+        min_pixels: Minimum number of pixels after resizing, for processors with this setting. With 0, the default of
+            the processor applies.
+        max_pixels: Maximum number of pixels after resizing, for processors with this setting. With 0, the default of
+            the processor applies.
     """
 
     path: str = ""
@@ -124,14 +133,15 @@ class Model:
 class Lora:
     """Low-rank adapters in place of full training (:mod:`scapo_train.families.lora`).
 
-    The model's weights are frozen in ``model.dtype``, and its reference is the model without the adapters
-    (``model.reference`` is without effect).
+    The weights of the model are frozen in ``model.dtype``. The reference is the model without adapters, so
+    ``model.reference`` has no effect.
 
     Attributes:
-        rank: width of the adapters; 0: none, all weights of the language model are trained.
-        alpha: what an adapter adds is multiplied with ``alpha / rank``.
-        dropout: share of an adapter's inputs that an update sets to 0.
-        targets: names of the linear layers with an adapter, such as ``q_proj``; empty: all of the language model.
+        rank: Width of the adapters. With 0, there are no adapters, and all weights of the language model are trained.
+        alpha: Scaling of the adapters: their output is multiplied by ``alpha / rank``.
+        dropout: Share of an adapter's inputs that are set to 0 in updates.
+        targets: Names of the linear layers with an adapter, such as ``q_proj``. Empty for all linear layers of the
+            language model.
     """
 
     rank: int = 0
@@ -142,23 +152,25 @@ class Lora:
 
 @dataclass(frozen=True)
 class Data:
-    """Prompts and truth.
+    """Prompts and ground truth.
 
     Attributes:
-        train: JSON Lines of ``{"image", "image_id", "prompt"}``; several ``images`` and ``messages`` in their place.
-        images: folder that image names are relative to; empty: the folder of the file that names them.
-        oracle: ground truth file in any format that ``scapo-eval`` reads.
-        vocabulary: name of a shipped vocabulary, or a file.
-        any_fingerprint: whether to accept a matrix that was made for another vocabulary.
-        epochs: number of passes over the prompts.
-        prompts_per_step: number of prompts in a step, over all ranks.
-        evaluation: file of held-out prompts; empty: no evaluation.
-        evaluation_oracle: ground truth file of the held-out images; empty: ``oracle``.
-        evaluation_prompts: number of held-out prompts that are used; 0: all.
-        evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
-        max_bad: number of prompts that may be omitted because their image cannot be read, before training stops;
-            less than 1: as a share of the prompts.
-        on_unknown_image: what to do with prompts whose image the truth does not know: ``error``, or ``skip`` them.
+        train: JSON Lines file of ``{"image", "image_id", "prompt"}``. The keys ``images`` and ``messages`` are
+            alternatives for several images and for chats.
+        images: Folder of relative image names. Empty for the folder of the prompts file.
+        oracle: Ground truth file in any format that ``scapo-eval`` reads.
+        vocabulary: Name of a shipped vocabulary, or a file.
+        any_fingerprint: True to accept a matrix that was made for another vocabulary.
+        epochs: Number of passes over the prompts.
+        prompts_per_step: Number of prompts per step, over all ranks.
+        evaluation: File of held-out prompts. Empty for no evaluation.
+        evaluation_oracle: Ground truth file of the held-out images. Empty for ``oracle``.
+        evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
+        evaluation_temperature: Sampling temperature of the single response to each held-out prompt. With 0, decoding is
+            greedy.
+        max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is a share
+            of the prompts.
+        on_unknown_image: Treatment of prompts whose image is not in the ground truth: ``error`` or ``skip``.
     """
 
     train: str = ""
@@ -178,21 +190,22 @@ class Data:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Settings that decide how responses are sampled.
+    """Settings for the sampling of responses.
 
     Attributes:
-        engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, weights synchronized each step).
-        group: number of responses per prompt.
-        max_new_tokens: number of tokens of the longest response.
-        temperature: sampling temperature; the log-probabilities of the update are those at the same temperature.
-        prompts_per_batch: number of prompts that the transformers engine generates for at once, per rank.
-        gpu_memory: share of the GPU's memory that vLLM may take.
-        tensor_parallel: number of ranks that share one vLLM model.
-        check_sync: whether to compare vLLM's pixels and log-probabilities with the trainer's, before and after the
-            first weight synchronization, and to stop where they differ by more than rounding.
-        sleep: whether vLLM gives the GPU's memory up while the policy is updated; it must not on a CPU.
-        sleep_level: 2: it forgets the weights, which the policy has; 1: it keeps them on the host.
-        mismatch_alarm: mean absolute difference of vLLM's and the trainer's log-probabilities that is warned of.
+        engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, with weights synchronized in each step).
+        group: Number of responses per prompt.
+        max_new_tokens: Maximum number of tokens in a response.
+        temperature: Sampling temperature. The log-probabilities of the update use the same temperature.
+        prompts_per_batch: Number of prompts that the transformers engine processes at the same time, per rank.
+        gpu_memory: Share of the GPU's memory for vLLM.
+        tensor_parallel: Number of ranks that share one vLLM model.
+        check_sync: True to compare vLLM's pixels and log-probabilities with the trainer's, before and after the first
+            weight synchronization. Training stops if they differ by more than rounding.
+        sleep: True if vLLM releases the GPU's memory during the update of the policy. Must be False on a CPU.
+        sleep_level: Level 2 discards vLLM's weights, which the policy also has. Level 1 keeps them in host memory.
+        mismatch_alarm: Mean absolute difference between vLLM's and the trainer's log-probabilities that raises an
+            alarm.
     """
 
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -213,35 +226,36 @@ class Credit:
     """Rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
-        scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``; or a function of
-            your own, ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
-        reward: reward of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
-        form: whether baselines share SCAPO's normalizer, clip and KL, or take their published ones.
-        ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
-        robust: start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks; settings of this section
-            that are not the defaults take precedence.
-        r_g: reward of a piece with a new correct object.
-        r_rep: reward of a piece that only repeats; negative: it costs.
-        r_h: penalty of a hallucinated object.
-        r_reg: penalty of a piece without an object.
-        lam_g: how the gain grows with the number of objects in a piece.
-        lam_h: how the penalty grows with the number of hallucinated objects in a piece.
-        rule: how responses are cut into pieces.
-        claims: mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
-        kinds: claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
-            ``relation`` and ``text``. Hal. Rate, Cover Rate and Cap. Score in the log stay those of presence.
-        scenes: files of what is in the images beyond presence (docs/claims.md), training and held-out ones; of several
-            the first that knows decides.
-        answer_only: reasoning and tool text (``<think>``, ``<tool_call>``) neither earns nor costs.
-        reference_floor: a piece with a token, outside names of objects, to which the reference gives less than this
-            probability costs at least ``r_h``; 0 (the paper): no such price. Needs ``loss.kl``.
-        stop: ``group``: the first token of each piece, and the end, get the advantage of going on over ending,
-            estimated from the group (:mod:`scapo_eval.rewarding.stopping`); empty (the paper): nothing of that kind.
-        eos: credit of the end-of-sequence token.
-        truncated: whether the last piece of a response that was cut off counts.
-        resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
-        overlong: number of last tokens of ``max_new_tokens`` over which ``dapo`` in its original form lowers the
-            reward by up to 1.
+        scheme: ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``, ``dr_grpo``, or a custom function
+            ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
+        reward: Reward of the response-level schemes, for which it is required: ``hal`` (1 - Hal. Rate) or ``cap``.
+        form: ``paper`` for baselines with SCAPO's normalizer, clip and KL term, ``original`` for their published
+            settings.
+        ablation: ``additive``, ``full_repeat`` or ``no_reg``. Empty for none.
+        robust: True to start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks. Non-default
+            settings in this section take precedence.
+        r_g: Reward of a piece with a new correct object.
+        r_rep: Reward of a piece that only repeats. Negative for a penalty.
+        r_h: Penalty of a hallucinated object.
+        r_reg: Penalty of a piece without an object.
+        lam_g: Growth of the gain with the number of objects in a piece.
+        lam_h: Growth of the penalty with the number of hallucinated objects in a piece.
+        rule: Rule for the division of responses into pieces.
+        claims: Mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
+        kinds: Kinds of claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
+            ``relation`` and ``text``. In the log, Hal. Rate, Cover Rate and Cap. Score refer only to presence.
+        scenes: Files with the content of training and held-out images beyond presence (docs/claims.md). The first file
+            that contains an image applies.
+        answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
+        reference_floor: Minimum probability of tokens outside of object names under the reference. A piece with a less
+            probable token costs at least ``r_h``. With 0 (the paper), there is no such penalty. Requires ``loss.kl``.
+        stop: With ``group``, the first token of each piece and the end get the advantage of continuing over ending,
+            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). Empty (the paper) to disable.
+        eos: Credit of the end-of-sequence token.
+        truncated: Treatment of the last piece of a truncated response.
+        resample: Maximum number of times that ``dapo`` in its original form resamples groups without variance.
+        overlong: Number of tokens before ``max_new_tokens`` over which ``dapo`` in its original form lowers the reward
+            by up to 1.
     """
 
     scheme: str = "scapo"
@@ -269,11 +283,11 @@ class Credit:
 
     @property
     def per_response(self) -> bool:
-        """Whether one number per response is the reward."""
+        """True if the reward is one number per response."""
         return self.scheme in ("grpo", "dapo", "dr_grpo")
 
     def reward_config(self) -> RewardConfig:
-        """Returns the reward's own settings."""
+        """Returns the settings of the reward."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only")
@@ -289,20 +303,21 @@ class Credit:
 
 @dataclass(frozen=True)
 class Loss:
-    """The clipped surrogate and the KL term.
+    """Clipped surrogate and KL term.
 
     Attributes:
-        clip_low: the ratio is kept above ``1 - clip_low``.
-        clip_high: the ratio is kept below ``1 + clip_high``.
-        kl: weight of the KL term; 0 switches it off, and the reference model with it.
-        kl_estimator: estimator of KL(policy || reference) per token.
-        normaliser: ``tokens``: all response tokens of the global batch; ``sequences``: the mean over
-            responses of each one's token mean; ``constant``: responses x ``rollout.max_new_tokens``.
-        mean_per_micro_batch: divide by each micro-batch's own tokens and average (verl's legacy actor),
-            for comparisons only: the gradient then depends on how the batch was cut.
-        kl_alarm: mean KL per token that is warned of.
-        engine_correction: largest importance ratio, of the policy's to the sampling engine's probability of a token,
-            that a token's surrogate is multiplied with (2 is usual); 0: no correction.
+        clip_low: The ratio is clipped below ``1 - clip_low``.
+        clip_high: The ratio is clipped above ``1 + clip_high``.
+        kl: Weight of the KL term. With 0, neither the term nor the reference model is used.
+        kl_estimator: Estimator of KL(policy || reference) per token.
+        normaliser: ``tokens``: all response tokens of the global batch. ``sequences``: the mean over responses of their
+            token means. ``constant``: responses x ``rollout.max_new_tokens``.
+        mean_per_micro_batch: True to divide by the tokens of each micro-batch and to average over micro-batches (verl's
+            legacy actor). For comparisons only, because the gradient then depends on the division into micro-batches.
+        kl_alarm: Mean KL per token that raises an alarm.
+        engine_correction: Maximum importance ratio between the policy's and the sampling engine's probability of a
+            token. The surrogate of the token is multiplied by this ratio (a usual maximum is 2). With 0, there is no
+            correction.
     """
 
     clip_low: float = 0.2
@@ -317,13 +332,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Losses on pairs of responses (:mod:`scapo_train.preference`); without effect on rollouts and their credit.
+    """Losses on pairs of responses (:mod:`scapo_train.preference`). They have no effect on training with rollouts.
 
     Attributes:
         loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
-        beta: strength of the implicit KL term.
-        symmetric: weight of SymMPO's symmetric pairs.
-        consistency: weight of the consistency of their margins.
+        beta: Strength of the implicit KL term.
+        symmetric: Weight of SymMPO's symmetric pairs.
+        consistency: Weight of the consistency of the symmetric pairs' margins.
     """
 
     loss: Literal["dpo", "mdpo", "symmpo"] = "dpo"
@@ -334,22 +349,22 @@ class Preference:
 
 @dataclass(frozen=True)
 class Optim:
-    """The optimizer and how a batch is cut for it.
+    """Optimizer and division of batches.
 
     Attributes:
-        optimizer: ``adamw``, or ``adamw8bit`` (torchao), whose moments take a quarter of the memory.
-        lr: peak learning rate.
-        beta1: decay of the mean of gradients.
-        beta2: decay of the mean of squared gradients.
-        eps: added to the denominator.
-        weight_decay: decoupled weight decay of matrices.
-        warmup: number of steps over which the learning rate rises from 0.
-        schedule: course of the learning rate after that.
-        clip: largest gradient norm; 0 does not clip.
-        mini_batches: number of updates per batch and inner epoch; prompts are dealt to them.
-        inner_epochs: number of passes over a batch.
-        micro_batch_tokens: largest number of tokens of a forward and backward pass per rank; a prompt whose group
-            is larger is cut into rows of some responses each. The gradient does not depend on it.
+        optimizer: ``adamw``, or ``adamw8bit`` (torchao), whose moments need a quarter of the memory.
+        lr: Peak learning rate.
+        beta1: Decay of the mean of gradients.
+        beta2: Decay of the mean of squared gradients.
+        eps: Constant in the denominator.
+        weight_decay: Decoupled weight decay of matrices.
+        warmup: Number of steps over which the learning rate increases from 0.
+        schedule: Course of the learning rate after the warm-up.
+        clip: Maximum gradient norm. With 0, gradients are not clipped.
+        mini_batches: Number of updates per batch and inner epoch, each with a part of the prompts.
+        inner_epochs: Number of passes over a batch.
+        micro_batch_tokens: Maximum number of tokens in a forward and backward pass per rank. Larger groups are divided
+            into several rows. The gradient does not depend on this value.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -368,16 +383,15 @@ class Optim:
 
 @dataclass(frozen=True)
 class Alarms:
-    """Thresholds of a step's metrics beyond which an alarm is raised (``loss.kl_alarm`` and
-    ``rollout.mismatch_alarm`` are the others).
+    """Thresholds of a step's metrics for alarms, in addition to ``loss.kl_alarm`` and ``rollout.mismatch_alarm``.
 
     Attributes:
-        repeated_share: share of responses that repeat a sentence, or four words in a row three times.
-        without_claim_share: share of responses that name no object.
-        length_factor: factor between the first step's mean length and the present one, either way.
-        cover_share: Cover Rate as a share of the first step's, below which it has collapsed.
-        truncated_share: share of responses that were cut off at ``rollout.max_new_tokens``.
-        zero_reward_share: share of pieces whose reward is 0.
+        repeated_share: Share of responses that repeat a sentence, or that contain the same four words three times.
+        without_claim_share: Share of responses that name no object.
+        length_factor: Factor between the mean lengths of the first and the current step, in either direction.
+        cover_share: Ratio of the Cover Rate to its value in the first step, below which it has collapsed.
+        truncated_share: Share of responses that were truncated at ``rollout.max_new_tokens``.
+        zero_reward_share: Share of pieces with reward 0.
     """
 
     repeated_share: float = 0.3
@@ -405,7 +419,9 @@ class Config:
 
     @property
     def updates_per_batch(self) -> int:
-        """Optimizer steps per batch of rollouts; 1: the ratio is 1 in value and no old pass is needed."""
+        """Number of optimizer steps per batch of rollouts. With 1, all ratios are 1, and no pass for old
+        log-probabilities is needed.
+        """
         return self.optim.mini_batches * self.optim.inner_epochs
 
 
@@ -413,11 +429,12 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Reads a configuration.
 
     Args:
-        source: a TOML file, or the name of a shipped one (``qwen2_5_vl_7b``; its folder and suffix may stand).
-        overrides: ``section.key=value``, the value as TOML or as a bare word.
+        source: TOML file, or the name of a shipped file (``qwen2_5_vl_7b``, with or without its folder and suffix).
+        overrides: Settings ``section.key=value``, with the value in TOML or as a bare word.
 
     Raises:
-        InputError: for any fault, with the file and the key; several at once: InputErrors.
+        InputError: If the configuration has a fault. The error names the file and the key.
+        InputErrors: If there are several faults.
     """
     path = Path(source)
     if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
@@ -438,7 +455,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def from_table(table: dict[str, Any], source: str | None = None) -> Config:
-    """Returns the configuration that nested dictionaries describe; errors as of :func:`load`."""
+    """Converts nested dictionaries to a configuration. Raises the same errors as :func:`load`."""
     faults: list[InputError] = []
     sections = {section.name: section for section in fields(Config)}
     settings: dict[str, Any] = {}
@@ -465,7 +482,7 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
 def _against_published(
     config: Config, published: dict[str, Any], given: dict[str, Any], source: str | None
 ) -> list[InputError]:
-    """Returns the settings of the loss that were given and are not those of the scheme's published form."""
+    """Returns faults for loss settings that contradict the published form of the scheme."""
     scheme = config.credit.scheme
     if not published:
         return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
@@ -481,26 +498,26 @@ def _against_published(
 
 
 def from_toml(text: str) -> Config:
-    """Returns the configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
+    """Parses the output of :func:`to_toml`. Raises the same errors as :func:`load`."""
     return from_table(_parsed(text.encode("utf-8", "surrogatepass")))
 
 
 def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
-    """Returns the tables of a TOML file.
+    """Parses a TOML file.
 
     Raises:
-        InputError: if it is not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
+        InputError: If the TOML is invalid, or Python cannot read it because of deep nesting or long numbers.
     """
     try:
         return tomllib.loads(data.decode("utf-8"))
     except RecursionError:
         raise InputError("not a valid TOML file: nested too deeply", path=source) from None
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are such, and int's on too many digits
+    except ValueError as error:  # includes TOMLDecodeError, UnicodeDecodeError, and errors of int about too many digits
         raise InputError(f"not a valid TOML file: {error}", path=source) from None
 
 
 def to_toml(config: Config) -> str:
-    """Returns the configuration as TOML, every value of it."""
+    """Returns the complete configuration as TOML."""
     lines: list[str] = []
     for section in fields(config):
         lines.append(f"[{section.name}]")
@@ -542,10 +559,10 @@ def _section(kind: Any, name: str, values: dict[str, Any], source: str | None, f
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Returns the value as the hint wants it.
+    """Converts a value to the type of a hint.
 
     Raises:
-        ValueError: if it is of another type, or none of the choices.
+        ValueError: If the value has another type, or is not one of the choices.
     """
     origin = typing.get_origin(hint)
     if origin is Literal:
@@ -587,7 +604,7 @@ _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
 def _contradictions(config: Config, source: str | None) -> list[InputError]:
-    """Returns the contradictions between values that are valid one by one."""
+    """Returns faults for contradictions between individually valid values."""
     reasons: list[str] = []
     for section, keys in _POSITIVE.items():
         for key in keys:
@@ -663,15 +680,15 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
 
 
 def required(config: Config, source: str | None = None, names: Sequence[str] = REQUIRED) -> None:
-    """Refuses to train without what only a user can name.
+    """Checks the settings that only the user can specify.
 
     Args:
-        config: settings of the training run.
-        source: where they come from.
-        names: those settings.
+        config: Settings of the training run.
+        source: Source of the settings, for messages.
+        names: Names of the required settings.
 
     Raises:
-        InputErrors: if some of them are empty.
+        InputErrors: If some of them are empty.
     """
     missing = [
         InputError(f"{name} is not set: --set {name}=...", path=source)
@@ -683,7 +700,7 @@ def required(config: Config, source: str | None = None, names: Sequence[str] = R
 
 
 def command_line(prog: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns the arguments of a command that trains."""
+    """Returns the argument parser of a training command."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     option = parser.add_argument
     option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")

@@ -1,8 +1,8 @@
-"""Assigns the credit: advantages per token and weights per token, for every scheme.
+"""Credit assignment: advantages and weights per token, for every scheme.
 
-The rewards are ``scapo_eval``'s. A piece-level scheme broadcasts each piece's reward to its own tokens; a
-response-level one compares each response with its group and broadcasts the result to all of its tokens. A
-custom scheme is a function of :class:`Sampled`, named in the configuration as ``file.py:function``.
+Rewards come from ``scapo_eval``. In piece-level schemes, the tokens of a piece get the reward of the piece. In
+response-level schemes, each response is compared with its group, and all its tokens get the result. A custom scheme is
+a function of :class:`Sampled`, given in the configuration as ``file.py:function``.
 """
 
 from __future__ import annotations
@@ -28,52 +28,53 @@ from .config import Config, Credit, Loss
 from .data import Response
 
 GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
-"""(responses,) rewards, group by group, and the size of a group -> (responses,) advantages."""
+"""Function from (responses,) rewards, group by group, and the group size to (responses,) advantages."""
 
 
 def centered(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """Returns the reward minus the mean of the group (Dr. GRPO)."""
+    """Returns the rewards minus the means of their groups (Dr. GRPO)."""
     groups = rewards.reshape(-1, group)
     return (groups - groups.mean(1, keepdims=True)).reshape(-1)
 
 
 def standardized(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """Returns (reward - mean) / (std + 1e-6) of the group (GRPO, DAPO)."""
+    """Returns (reward - mean) / (std + 1e-6) within each group (GRPO, DAPO)."""
     groups = rewards.reshape(-1, group)
     spread = groups.std(1, ddof=1, keepdims=True) + 1e-6
     return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
 
 
 _COMPARED: dict[str, GroupAdvantages] = {"grpo": standardized, "dapo": standardized, "dr_grpo": centered}
-"""The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
+"""Advantage functions of the response-level schemes. ``scapo`` and ``object`` use the rewards of pieces directly."""
 
 
 Whose = Literal["policy", "reference"]
 
 Logprobs = Callable[[Whose], list[NDArray[np.float32]]]
-"""Whose -> per response, the (T_i,) log-probability of each token."""
+"""Function that returns the (T_i,) log-probabilities of each response's tokens by the policy or the reference."""
 
 
 def no_logprobs(whose: Whose) -> list[NDArray[np.float32]]:
-    """Returns no log-probabilities, for use without a model."""
+    """Raises an error, in place of log-probabilities, because there is no model."""
     raise InputError(f"credit.scheme: it asks for log-probabilities by the {whose}, and there is no model here")
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The input of a custom credit scheme: whole groups of responses with the rewards of their pieces.
+    """Input of a custom credit scheme: complete groups of responses with the rewards of their pieces.
 
     Attributes:
-        image_ids: n ids, of each response's image.
-        texts: n responses.
-        offsets: per response, the (T_i, 2) character span of each token.
-        finished: (n,) whether each ended by itself.
-        columns: pieces, their spans, counts and rewards (Eq. 1 with the configured coefficients).
-        group: number of responses per prompt; those of a prompt are neighbors.
-        reward: what made the rewards, with its vocabulary and truth.
-        logprobs: the tokens' log-probabilities by the policy that drew them and by the reference (with ``loss.kl`` > 0;
-            else InputError), at the temperature of the rollouts. Those of the policy may cost a forward pass, in
-            which all ranks take part: a scheme asks always or never.
+        image_ids: Image ids of the n responses.
+        texts: Texts of the n responses.
+        offsets: (T_i, 2) character spans of the tokens, for each response.
+        finished: (n,) True for responses that were not truncated.
+        columns: Pieces with their spans, counts and rewards (Eq. 1 with the configured coefficients).
+        group: Number of responses per prompt. The responses to a prompt are adjacent.
+        reward: Reward that computed the columns, with its vocabulary and ground truth.
+        logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, by the policy
+            that drew them or by the reference. The reference requires ``loss.kl`` > 0, otherwise the call raises
+            InputError. A call for the policy may need a forward pass with all ranks, so a scheme must make it in every
+            step or never.
     """
 
     image_ids: Sequence[str]
@@ -87,26 +88,28 @@ class Sampled:
 
     @property
     def pieces(self) -> list[NDArray[np.int64]]:
-        """Per response, (T_i,) the piece of each token: its number in the response, and for an end the number after."""
+        """(T_i,) piece index of each token, for each response. The end of sequence has the index after the last
+        piece.
+        """
         numbers = np.concatenate([np.arange(n) for n in np.diff(self.columns.indptr)] or [np.zeros(0)])
-        told = self.paid(numbers + 1.0)  # the credit of a token is now the number of its piece
+        told = self.paid(numbers + 1.0)  # the credit of a token is now its piece index plus 1
         per_response = []
         for token_numbers, pieces in zip(told, np.diff(self.columns.indptr), strict=True):
             piece = token_numbers.astype(np.int64) - 1
-            piece[token_numbers == 0] = pieces  # what has no text is the end
+            piece[token_numbers == 0] = pieces  # tokens without text belong to the end
             per_response.append(piece)
         return per_response
 
     def paid(self, rewards: NDArray[np.float64]) -> list[NDArray[np.float32]]:
-        """Returns for each response (T_i,) the advantages where the pieces have these (parts,) rewards."""
+        """Returns the (T_i,) advantages of each response's tokens for the given (parts,) rewards of pieces."""
         return replace(self.columns, reward=rewards).token_advantages(self.offsets, finished=self.finished)
 
     def summed(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the sum (parts,) over each piece's tokens of values per response, (T_i,) each."""
+        """Returns the (parts,) sums over each piece's tokens of the given values, which are (T_i,) per response."""
         indptr, sums = self.columns.indptr, np.zeros(len(self.columns.reward))
         for k, (token_values, token_pieces) in enumerate(zip(values, self.pieces, strict=True)):
             first, pieces = int(indptr[k]), int(indptr[k + 1] - indptr[k])
-            inside = token_pieces < pieces  # the end of sequence is of no piece
+            inside = token_pieces < pieces  # the end of sequence belongs to no piece
             sums[first : first + pieces] = np.bincount(
                 token_pieces[inside], weights=token_values[inside], minlength=pieces
             )
@@ -114,18 +117,18 @@ class Sampled:
 
 
 CustomScheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
-"""A custom scheme: returns (T_i,) advantages per response."""
+"""Custom scheme, which returns (T_i,) advantages per response."""
 
 
 @dataclass(frozen=True)
 class CreditedBatch:
-    """The credit of a batch of responses.
+    """Credit of a batch of responses.
 
     Attributes:
-        advantages: per response, (T_i,) float32.
-        columns: the rewards of pieces behind them.
+        advantages: (T_i,) float32 advantages of each response's tokens.
+        columns: Rewards of the pieces.
         rewards: (n,) reward of each response: the sum over its pieces, or its response-level reward.
-        has_variance: (groups,) whether a group's rewards differ.
+        has_variance: (groups,) True for groups with different rewards.
     """
 
     advantages: list[NDArray[np.float32]]
@@ -144,17 +147,18 @@ def credit(
     max_new_tokens: int,
     logprobs: Logprobs = no_logprobs,
 ) -> CreditedBatch:
-    """Rewards and advantages of whole groups.
+    """Computes rewards and advantages of complete groups.
 
     Args:
-        settings: settings of the scheme.
-        reward: reward made of ``settings.reward_config()``.
-        tokenizer: the policy's tokenizer.
-        image_ids: n ids, of each response's image.
-        responses: n responses, group by group.
-        group: number of responses per prompt.
-        max_new_tokens: length of the longest response, for the overlong shaping of ``dapo`` in its original form.
-        logprobs: of the responses, for a custom scheme and for ``reference_floor``.
+        settings: Settings of the scheme.
+        reward: Reward made from ``settings.reward_config()``.
+        tokenizer: Tokenizer of the policy.
+        image_ids: Image ids of the n responses.
+        responses: The n responses, group by group.
+        group: Number of responses per prompt.
+        max_new_tokens: Maximum number of tokens in a response, for the overlong shaping of ``dapo`` in its original
+            form.
+        logprobs: Log-probabilities of the responses, for custom schemes and for ``reference_floor``.
     """
     ids = [response.ids for response in responses]
     finished = np.array([response.finished for response in responses], dtype=bool)
@@ -191,11 +195,12 @@ def credit(
 
 
 def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
-    """Returns the rewards (parts,), but a piece that the reference would hardly say costs as much as an invention.
+    """Returns the (parts,) rewards with a penalty of at least ``r_h`` for pieces that are improbable under the
+    reference.
 
-    That is a piece with a token, outside the names of objects, to which the reference gives less than ``floor``. Under
-    the paper's rewards it is the cheapest way on where no name pays: it claims nothing and costs ``r_reg``. Not of the
-    paper; see docs/laboratory.md.
+    A piece is improbable if it contains a token, outside of object names, with a probability below ``floor`` under the
+    reference. With the rewards of the paper, such a piece is the cheapest continuation if no object name pays: it
+    claims nothing and costs only ``r_reg``. This penalty is not part of the paper; see docs/laboratory.md.
     """
     mentions = sampled.reward.matcher.find_batch(sampled.texts)
     strange = []
@@ -210,11 +215,11 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
 def with_stop(
     sampled: Sampled, advantages: Sequence[NDArray[np.float32]], truncated: Truncated
 ) -> list[NDArray[np.float32]]:
-    """Returns the advantages, with the credit of going on or ending at the boundaries
-    (:mod:`scapo_eval.rewarding.stopping`).
+    """Replaces the advantages at piece boundaries by the credit of the decision to continue or to end.
 
-    A boundary's token is the first of the piece that follows, or the end of sequence. All other tokens keep theirs.
-    With ``truncated="mask"``, the last piece of a response that was cut off pays nothing, and its tokens get 0.
+    The token of a boundary is the first token of the next piece, or the end of sequence
+    (:mod:`scapo_eval.rewarding.stopping`). All other tokens keep their advantages. With ``truncated="mask"``, the last
+    piece of a truncated response has no reward, and the advantage at its boundary is 0.
     """
     columns, finished = sampled.columns, sampled.finished
     pieces = np.diff(columns.indptr)
@@ -227,7 +232,7 @@ def with_stop(
     for k, (values, place, spans) in enumerate(zip(advantages, sampled.pieces, sampled.offsets, strict=True)):
         given = values.copy()
         numbers, first = np.unique(place, return_index=True)
-        opens = numbers < pieces[k]  # the rest has no text
+        opens = numbers < pieces[k]  # all others have no text
         given[first[opens]] = before[columns.indptr[k] + numbers[opens]]
         written = np.flatnonzero(spans[:, 1] > spans[:, 0])
         end = int(written[-1]) + 1 if len(written) else 0
@@ -238,10 +243,10 @@ def with_stop(
 
 
 def scheme_of(name: str) -> CustomScheme:
-    """Returns the function that ``file.py:function`` names.
+    """Returns the function specified by ``file.py:function``.
 
     Raises:
-        InputError: if the file or the function is not found.
+        InputError: If the file or the function is not found.
     """
     file, _, function = name.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file) if Path(file).is_file() else None
@@ -256,7 +261,7 @@ def scheme_of(name: str) -> CustomScheme:
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
-    """Returns what a custom scheme returned; refuses it if it does not fit the tokens."""
+    """Returns the advantages from a custom scheme. Raises InputError if they do not match the tokens."""
     advantages = [np.asarray(values, dtype=np.float32) for values in given]
     shapes, wanted = [values.shape for values in advantages], [(len(tokens),) for tokens in ids]
     if shapes != wanted or not all(np.isfinite(values).all() for values in advantages):
@@ -268,14 +273,14 @@ def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> l
 def token_weights(
     loss: Loss, lengths: NDArray[np.int64], tokens: float, responses: float, longest: int
 ) -> NDArray[np.float64]:
-    """Returns the weight (n,) of each token of each response in the loss of an update.
+    """Returns the (n,) weight of a token of each response in the loss of an update.
 
     Args:
-        loss: settings with the normalizer.
-        lengths: (n,) number of tokens of this rank's responses.
-        tokens: number of tokens in the update, over all ranks.
-        responses: number of responses in the update, over all ranks.
-        longest: ``rollout.max_new_tokens``.
+        loss: Settings with the normalizer.
+        lengths: (n,) number of tokens in each response of this rank.
+        tokens: Number of tokens in the update, over all ranks.
+        responses: Number of responses in the update, over all ranks.
+        longest: Value of ``rollout.max_new_tokens``.
     """
     if loss.normaliser == "sequences":
         return 1.0 / (responses * lengths.astype(np.float64))
@@ -285,13 +290,17 @@ def token_weights(
 
 
 def resamples(config: Config) -> int:
-    """Returns how often groups without variance are drawn again: only ``dapo`` as published does that."""
+    """Returns the maximum number of times to resample groups without variance, which is 0 except for ``dapo`` as
+    published.
+    """
     credit = config.credit
     return credit.resample if credit.scheme == "dapo" and credit.form == "original" else 0
 
 
 def _overlong(ids: Sequence[Sequence[int]], margin: int, longest: int) -> NDArray[np.float64]:
-    """Returns DAPO's soft penalty: from 0 at ``longest - margin`` tokens to 1 at ``longest``."""
+    """Returns DAPO's soft penalty for long responses, from 0 at ``longest - margin`` tokens to 1 at ``longest``
+    tokens.
+    """
     lengths = np.fromiter(map(len, ids), dtype=np.float64, count=len(ids))
     penalty: NDArray[np.float64] = np.clip((lengths - (longest - margin)) / margin, 0.0, 1.0)
     return penalty

@@ -1,7 +1,7 @@
-"""Prompts and responses: which prompts a step takes, and how a picture and a text become a model's input.
+"""Prompts and responses: the choice of prompts for each step, and the preparation of pictures and texts for the model.
 
-The order is a function of the seed and the step alone, so a resumed run, and one on another number of
-ranks, sees the same prompts in the same steps.
+The order of prompts depends only on the seed and the step. A resumed run, or a run with another number of ranks,
+therefore processes the same prompts in the same steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scapo_eval.truths.oracle import PresenceOracle
 _log = logging.getLogger(__name__)
 
 _PLACEHOLDER = "<image>"
-"""What other tools write into a text in the place of a picture."""
+"""Text that other tools write in place of a picture."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class PromptRecord:
     """One line of a prompts file.
 
     Attributes:
-        pictures: files of its pictures, in the order of their places in the chat.
-        image_id: canonical id of the image whose truth rewards the responses.
-        messages: the chat, with a part ``{"type": "image"}`` in the place of each picture.
+        pictures: Picture files, in the order of their placeholders in the chat.
+        image_id: Canonical id of the image whose ground truth determines the rewards.
+        messages: Chat with a part ``{"type": "image"}`` in place of each picture.
     """
 
     pictures: tuple[str, ...]
@@ -47,25 +47,25 @@ class PromptRecord:
 
     @property
     def path(self) -> str:
-        """Its name in messages: its first picture, or its image's id."""
+        """Name in messages: the first picture or, without pictures, the image id."""
         return self.pictures[0] if self.pictures else f"image {self.image_id}"
 
     @staticmethod
     def of(pictures: Sequence[str], image_id: str, text: str) -> PromptRecord:
-        """Returns a prompt with its pictures before its text."""
+        """Returns a prompt whose pictures precede its text."""
         parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
         return PromptRecord(tuple(pictures), image_id, ({"role": "user", "content": parts},))
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as the model takes it.
+    """Prompt prepared for the model.
 
     Attributes:
-        index: position of its line in the prompts file.
-        source: the line.
-        ids: (P,) token ids, those of the image included.
-        inputs: what else the processor made for the model's forward pass, such as ``pixel_values``.
+        index: Index of the prompt's line in the prompts file.
+        source: Parsed line of the prompts file.
+        ids: (P,) token ids, including image tokens.
+        inputs: Other inputs of the model's forward pass, such as ``pixel_values``.
     """
 
     index: int
@@ -76,12 +76,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Response:
-    """A sampled response.
+    """Sampled response.
 
     Attributes:
-        ids: token ids, the end of sequence included.
-        finished: whether it ended by itself, not at the length limit.
-        logprobs: log-probabilities of the tokens when they were sampled, by an engine that is not the policy itself.
+        ids: Token ids, including the end of sequence.
+        finished: True if the response ended by itself, False if it reached the length limit.
+        logprobs: Log-probabilities of the tokens at sampling time. None if the policy itself sampled them.
     """
 
     ids: list[int]
@@ -95,15 +95,15 @@ def read_prompts(
     """Reads training prompts.
 
     Args:
-        path: file with JSON Lines of ``{"image", "image_id", "prompt"}``, or with ``images`` (a list, which may be
-            empty) for ``image`` and ``messages`` (a chat) for ``prompt``; ``image_id`` may be omitted where the name
-            of the one image says it.
-        images: folder of relative image names; empty: the file's own.
-        oracle: truth that must know every image.
-        skip_unknown: whether prompts without ground truth for their image are omitted, with a warning.
+        path: JSON Lines file of ``{"image", "image_id", "prompt"}``. A line may contain ``images`` (a list, possibly
+            empty) in place of ``image``, and ``messages`` (a chat) in place of ``prompt``. If there is exactly one
+            image and its name contains the id, ``image_id`` is optional.
+        images: Folder of relative image names. Empty for the folder of the prompts file.
+        oracle: Ground truth that must contain all images.
+        skip_unknown: True to omit prompts without ground truth for their image, with a warning.
 
     Raises:
-        InputErrors: for faulty lines, ids that the oracle does not know, each with its line.
+        InputErrors: If lines are invalid, or ids are not in the ground truth. The error lists each fault with its line.
     """
     root = Path(images) if images else Path(path).parent
     faults, sources, skipped = FaultList(), list[PromptRecord](), 0
@@ -130,13 +130,13 @@ def read_prompts(
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """One line of a file of pairs: a prompt with the preferred response and the other.
+    """One line of a file of pairs: a prompt with a preferred and a rejected response.
 
     Attributes:
-        line: its number.
-        source: the prompt.
-        chosen: the preferred response.
-        rejected: the other.
+        line: Line number.
+        source: The prompt.
+        chosen: Preferred response.
+        rejected: Rejected response.
     """
 
     line: int
@@ -146,14 +146,14 @@ class PreferencePair:
 
 
 def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
-    """Reads preference pairs in TRL's layout, which ``scapo-eval pairs --format trl`` writes.
+    """Reads preference pairs in TRL's format, which ``scapo-eval pairs --format trl`` writes.
 
     Args:
-        path: file with JSON Lines of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
-        images: folder of relative image names; empty: the file's own.
+        path: JSON Lines file of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
+        images: Folder of relative image names. Empty for the folder of the file.
 
     Raises:
-        InputErrors: for faulty lines, each with its number.
+        InputErrors: If lines are invalid. The error lists each fault with its line.
     """
     root = Path(images) if images else Path(path).parent
     faults, pairs = FaultList(), list[PreferencePair]()
@@ -164,7 +164,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
                 raise InputError("'chosen' and 'rejected' are the same text: nothing is preferred")
             pairs.append(PreferencePair(number, _source(_as_prompt(record), root), chosen, rejected))
         except InputError as error:
-            reason = error.reason.replace("'messages'", "'prompt'")  # as a line of pairs calls its turns
+            reason = error.reason.replace("'messages'", "'prompt'")  # the key of the turns in a file of pairs
             faults.add(InputError(reason, path=str(path), line=number))
         except ValueError as error:
             faults.add(InputError(f"'image_id' of 'metadata' {error}", path=str(path), line=number))
@@ -175,7 +175,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
 
 
 def _answer(record: Any, key: str) -> str:
-    """Returns the text of a line's one answer."""
+    """Returns the text of the only turn in a line's answer."""
     turns = record.get(key) if isinstance(record, dict) else None
     if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict):
         content = turns[0].get("content")
@@ -186,7 +186,7 @@ def _answer(record: Any, key: str) -> str:
 
 
 def _as_prompt(record: Any) -> dict[str, Any]:
-    """Returns a pair's prompt as a line of a prompts file; what it is about only names it in samples."""
+    """Converts the prompt of a pair to a record of a prompts file. The image id is used only as a name in samples."""
     if not isinstance(record.get("prompt"), list):
         raise InputError("'prompt' must be a list of turns: write pairs by scapo-eval pairs --format trl")
     images, metadata = record.get("images"), record.get("metadata")
@@ -197,10 +197,10 @@ def _as_prompt(record: Any) -> dict[str, Any]:
 
 
 def check_pictures(sources: Sequence[PromptRecord]) -> None:
-    """Refuses prompts of which not one has its picture.
+    """Raises an error if no prompt has all its pictures.
 
     Raises:
-        InputError: if no picture was found.
+        InputError: If the pictures of all prompts are missing.
     """
     if not any(all(map(os.path.isfile, source.pictures)) for source in sources):
         reason = f"file not found, nor any other of the {len(sources)} pictures: is data.images right?"
@@ -218,7 +218,7 @@ def _string(record: Any, key: str) -> str:
 
 
 def _source(record: Any, root: Path) -> PromptRecord:
-    """Returns a line of a prompts file, whose images are named from a folder on."""
+    """Parses a line of a prompts file, with image names relative to a folder."""
     images = _images(record)
     pictures = tuple(str(root / image) for image in images)
     if "messages" in record:
@@ -233,7 +233,7 @@ def _source(record: Any, root: Path) -> PromptRecord:
 
 
 def _images(record: Any) -> list[str]:
-    """Returns the names of a line's images."""
+    """Returns the image names in a line."""
     if not isinstance(record, dict) or "images" not in record:
         return [_string(record, "image")]
     names = record["images"]
@@ -250,7 +250,7 @@ def _text(text: str, where: str) -> str:
 
 
 def _chat(record: dict[str, Any], pictures: int) -> tuple[dict[str, Any], ...]:
-    """Returns a line's chat in one form: lists of parts, with as many places for pictures as there are."""
+    """Returns the chat of a line in normal form: lists of parts, with one placeholder per picture."""
     messages = record["messages"]
     if "prompt" in record or not isinstance(messages, list) or not messages:
         raise InputError("'messages' must be a list of turns, in place of 'prompt'")
@@ -286,17 +286,17 @@ def _part(part: Any, where: str) -> dict[str, str]:
 
 
 def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
-    """Returns the prompts of a step: each epoch is a permutation of its own, the rest that fills no step is omitted.
+    """Returns the indices of a step's prompts. Each epoch is a new permutation, and an incomplete last step is omitted.
 
     Args:
-        step: number of the step, from 0.
-        size: number of prompts.
-        per_step: number of prompts in a step.
-        seed: of the permutations.
-        source: file of the prompts, for the message.
+        step: Number of the step, starting at 0.
+        size: Number of prompts.
+        per_step: Number of prompts per step.
+        seed: Seed of the permutations.
+        source: Prompts file, for messages.
 
     Raises:
-        InputError: if there are fewer prompts than a step takes.
+        InputError: If there are fewer prompts than one step needs.
     """
     if size < per_step:
         raise InputError(f"{size} prompts, but data.prompts_per_step is {per_step}", path=source)
@@ -306,14 +306,14 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: s
 
 
 class Prompts:
-    """Prepares prompts for the model; the next call's are prepared while the current step runs.
+    """Preparation of prompts for the model, in which the next prompts are prepared during the current step.
 
     Args:
-        sources: lines of the prompts file.
-        processor: the model's processor.
-        max_bad: number of prompts (below 1: share of them) whose image may be unreadable, before that is an error.
-        longest: number of tokens of the longest prompt that the model takes; None for no limit.
-        look: reads a picture from its file.
+        sources: Records of the prompts file.
+        processor: Processor of the model.
+        max_bad: Maximum number of prompts with unreadable images. A value below 1 is a share of the prompts.
+        longest: Maximum number of tokens in a prompt. None for no limit.
+        look: Function that reads a picture from a file.
     """
 
     def __init__(
@@ -332,19 +332,20 @@ class Prompts:
         self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
 
     def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
-        """Returns the prompts of a step, without those whose picture cannot be read, which are counted in ``bad``.
+        """Returns the prompts of a step, except those with unreadable pictures, which are recorded in ``bad``.
 
         Args:
-            indices: indices of the prompts.
-            following: indices that the next call will ask for.
+            indices: Indices of the prompts.
+            following: Indices of the next call.
 
         Raises:
-            InputError: if more than ``max_bad`` pictures cannot be read, or none of them, or a prompt is too long.
+            InputError: If more than ``max_bad`` pictures are unreadable, all pictures are unreadable, or a prompt is
+                too long.
         """
         wanted = tuple(indices)
         prepared = self._next is not None and self._next[0] == wanted
         ready, faults = self._next[1].result() if self._next is not None and prepared else self._made(wanted)
-        for index in sorted(faults.keys() - self.bad):  # counted here: what is prepared ahead is not this step's
+        for index in sorted(faults.keys() - self.bad):  # prompts prepared in advance count later
             _log.warning("omitted: %s", faults[index])
         self.bad |= faults.keys()
         self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
@@ -359,11 +360,11 @@ class Prompts:
         return ready
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Shuts down the worker thread."""
         self._worker.shutdown(cancel_futures=True)
 
     def _made(self, indices: Sequence[int]) -> tuple[list[Prompt], dict[int, str]]:
-        """Returns the prompts, and why others could not be made, by index."""
+        """Returns the prepared prompts, and the faults of all other prompts by index."""
         prompts, faults = list[Prompt](), dict[int, str]()
         for index in indices:
             source = self.sources[index]
@@ -374,7 +375,7 @@ class Prompts:
                 made = self._processor(text=[text], images=pictures or None, return_tensors="pt")
             except MissingExtra:
                 raise
-            except ValueError as error:  # ImageFault, or a shape that the processor refuses
+            except ValueError as error:  # ImageFault, or a shape that the processor rejects
                 named = isinstance(error, ImageFault)
                 faults[index] = str(error) if named else f"{source.path}: {error}"
                 continue
@@ -388,10 +389,10 @@ class Prompts:
 
 
 def seed_of(*parts: int) -> int:
-    """Returns one seed for a generator from several numbers; their number counts too (trailing zeros would not)."""
+    """Combines several numbers into one seed. Trailing zeros change the seed."""
     return int(np.random.SeedSequence([len(parts), *parts]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def seeded(device: torch.device, *parts: int) -> torch.Generator:
-    """Returns a generator that depends on these numbers alone."""
+    """Returns a generator that depends only on the given numbers."""
     return torch.Generator(device).manual_seed(seed_of(*parts))

@@ -1,6 +1,6 @@
-"""The processes of a training run: this one's rank, sums over all of them, and leaving together.
+"""Processes of a training run: rank, collective operations, and common exit.
 
-Under torchrun there are several; without it there is one, and every operation does nothing.
+With torchrun, there are several processes. Without it, there is one process, and collective operations have no effect.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from scapo_eval.base.errors import ScapoError
 from .monitoring.watch import Interrupted, Watch
 
 TIMEOUT = timedelta(minutes=30)
-"""Longest wait for another rank in a collective operation: a rollout of the slowest one fits in."""
+"""Maximum wait for another rank in a collective operation. It must exceed the rollout time of the slowest rank."""
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a training run, seen from one of them.
+    """Processes of a training run, from the view of one of them.
 
     Attributes:
-        rank: number of this process, from 0.
-        size: number of processes.
-        device: device that this process computes on.
+        rank: Number of this process, starting at 0.
+        size: Number of processes.
+        device: Device for the computation of this process.
     """
 
     rank: int
@@ -41,11 +41,11 @@ class ProcessGroup:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes files and prints."""
+        """True if this process writes files and messages."""
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Returns each value summed over all ranks, in float64."""
+        """Returns the sum of each value over all ranks, in float64."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -53,7 +53,7 @@ class ProcessGroup:
         return list(total.tolist())
 
     def max(self, value: int) -> int:
-        """Returns the largest of all ranks' values."""
+        """Returns the maximum value over all ranks."""
         if self.size == 1:
             return value
         most = torch.tensor(value, device=self.device)
@@ -61,7 +61,7 @@ class ProcessGroup:
         return int(most)
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns every rank's value, on every rank."""
+        """Returns the values of all ranks, on every rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -71,12 +71,12 @@ class ProcessGroup:
 
 @contextmanager
 def join_process_group() -> Iterator[ProcessGroup]:
-    """Joins the processes that torchrun started, and leaves them at the end.
+    """Joins the process group of torchrun, and leaves it at the end of the context.
 
-    One that fails ends all of them (:mod:`scapo_train.monitoring.watch`).
+    If a process fails, all processes end (:mod:`scapo_train.monitoring.watch`).
 
     Raises:
-        ScapoError: if there are more processes on this machine than GPUs.
+        ScapoError: If there are more processes than GPUs on this machine.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -102,18 +102,18 @@ def join_process_group() -> Iterator[ProcessGroup]:
     except BaseException as error:
         watch.fail(error)
     watch.farewell()
-    if gpus:  # gloo's group lasts as long as the process, see leave
+    if gpus:  # gloo's group exists until the process ends; see leave
         dist.destroy_process_group()
 
 
 def leave(code: int) -> NoReturn:
     """Ends the process.
 
-    One of several on CPUs ends without unloading its libraries: torch 2.13 sometimes aborts in the threads of gloo, and
-    a run that is done and saved would be reported as failed.
+    A process of a group on CPUs ends without unloading its libraries. Otherwise, torch 2.13 sometimes aborts in gloo's
+    threads, and a successful run would be reported as failed.
     """
     if dist.is_initialized():
-        atexit._run_exitfuncs()  # what others do at the end, such as a tracker's last upload
+        atexit._run_exitfuncs()  # exit handlers, such as a tracker's last upload
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

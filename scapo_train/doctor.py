@@ -1,10 +1,15 @@
-"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: whether this machine trains rightly, in minutes.
+"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks, in minutes, that this machine trains correctly.
 
-It checks, with as many ranks as will train: that collectives add up; that a step of a small model sharded over the
-ranks is that of one process; that three steps of the training run itself go through (with vLLM also that pixels,
-log-probabilities and synchronized weights are the trainer's, see :mod:`scapo_train.samplers.vllm`); that a run killed
-after its first checkpoint goes on to the same end; and on GPUs how peak memory and seconds stand to the plan. The
-report is printed, and written to ``run.output/doctor.json``; a training run there refuses to begin if anything failed.
+The checks use the same number of ranks as training:
+
+- Collective operations compute correct sums.
+- A step of a small sharded model gives the same gradients as one process.
+- Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
+  also match the trainer's (see :mod:`scapo_train.samplers.vllm`).
+- A run that is killed after its first checkpoint resumes and ends in the same state.
+- On GPUs, peak memory and seconds agree with the plan.
+
+The report is printed and written to ``run.output/doctor.json``. If a check failed, training in this folder is refused.
 """
 
 from __future__ import annotations
@@ -33,20 +38,22 @@ from .loop import DOCTOR
 
 STEPS = 3
 GRADIENT_GAP = 1e-4
-"""Largest difference of a gradient on ranks and on one process, as a share of its largest entry: rounding is 1e-6."""
+"""Maximum gradient difference between sharded and single-process training, relative to the largest entry. Rounding
+causes differences of 1e-6.
+"""
 
 _MEMORY, _SECONDS = 0.1, 0.3
-"""How far peak memory and seconds may be from the plan, as shares."""
+"""Maximum relative deviation of peak memory and of seconds from the plan."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of a check.
+    """Result of a check.
 
     Attributes:
-        name: what was checked.
-        ok: whether it passed; None: only told.
-        said: what was seen.
+        name: Name of the check.
+        ok: True if the check passed, False if it failed, None for a note.
+        said: Observation.
     """
 
     name: str
@@ -58,7 +65,7 @@ class Check:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Checks; returns 0 if nothing failed, 1 if something did, 2 for bad input."""
+    """Runs the checks and returns the exit code: 0 if all pass, 1 if a check fails, 2 for invalid input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--on-ranks"]:
         return _on_ranks(Path(given[1]))
@@ -85,23 +92,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ScapoError, OSError) as error:
         print(f"scapo_train.doctor: {printable(str(error))}", file=sys.stderr)
         return 2
-    print(f"{'this machine trains rightly' if healthy(findings) else 'do not train here'}: {folder / DOCTOR}")
+    print(f"{'this machine trains correctly' if healthy(findings) else 'do not train here'}: {folder / DOCTOR}")
     return int(not healthy(findings))
 
 
 def healthy(findings: Sequence[Check]) -> bool:
-    """Returns whether nothing failed."""
+    """Returns True if no check failed."""
     return all(finding.ok is not False for finding in findings)
 
 
 def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Check], None]) -> list[Check]:
-    """Makes all checks, and stops where the next ones would only repeat a failure.
+    """Runs the checks and stops after the first check with a failure.
 
     Args:
-        config: of the training run.
-        ranks: number of processes.
-        scratch: a folder for what is made meanwhile.
-        tell: called with each finding.
+        config: Settings of the training run.
+        ranks: Number of processes.
+        scratch: Folder for temporary files.
+        tell: Callback for each finding.
     """
     findings: list[Check] = []
     for check in (_sharded, _steps, _killed, _planned):
@@ -114,7 +121,7 @@ def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Check], N
 
 
 def _sharded(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Collectives, and a small model's step on all ranks beside that of one process."""
+    """Checks collective operations, and compares a sharded step of a small model with a single-process step."""
     out = scratch / "ranks.json"
     done = _run(ranks, "scapo_train.doctor", "--on-ranks", str(out))
     if done.returncode or not out.exists():
@@ -150,7 +157,7 @@ def _steps(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Returns a run that is killed after its first checkpoint and goes on."""
+    """Kills a run after its first checkpoint, resumes it, and compares the metrics with an uninterrupted run."""
     arguments = _arguments(config, scratch, "killed")
     first = scratch / "killed" / "checkpoints" / "step-000001" / "state.json"
     process = subprocess.Popen(
@@ -174,13 +181,13 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
         for name in ("loss", "grad_norm", "length")
         if row[name] is not None and again[name] is not None
     )
-    exact = _device() == "cpu"  # kernels of a GPU do not add in the same order twice
+    exact = _device() == "cpu"  # GPU kernels do not add in a fixed order
     seen = f"killed with SIGKILL after step 1; the metrics of all steps are {gap:.1e} from those of a run that was not"
     return [Check("kill and resume", gap == 0 if exact else gap < 0.5, seen)]
 
 
 def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Compares peak memory and seconds with the plan, on a GPU that the planner knows."""
+    """Compares peak memory and seconds with the plan, if the planner supports the GPU."""
     import torch
 
     from .plan.hardware import GIB, GPUS
@@ -212,7 +219,7 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _arguments(config: Config, scratch: Path, name: str) -> list[str]:
-    """Returns of a short run with the settings of the whole one."""
+    """Returns the arguments for a short run with the settings of the training run."""
     file = scratch / f"{name}.toml"
     file.write_text(to_toml(config))
     changes = {
@@ -235,7 +242,7 @@ def _run(ranks: int, module: str, *arguments: str) -> subprocess.CompletedProces
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns what a run wrote about its end."""
+    """Returns the last message of a run."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     messages = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
     return f"exit code {done.returncode}: {(messages or lines or ['nothing was said'])[-1]}"
@@ -253,7 +260,9 @@ def _device() -> str:
 
 
 def _on_ranks(out: Path) -> int:
-    """Returns the part that runs on every rank: collectives, and a small model's gradients; the first one writes."""
+    """Runs the checks of a rank, collective operations and gradients of a small model. The first rank writes the
+    results.
+    """
     import torch
 
     from .config import Model
@@ -273,7 +282,7 @@ def _on_ranks(out: Path) -> int:
         path = out.with_name("small")
         if group.main:
             save_small(path)
-        group.gather(None)  # it is there
+        group.gather(None)  # wait until the model is written
         settings = Model(path=str(path), dtype="float32", gradient_checkpointing=False)
         number = 2 * group.size
         gradients = []

@@ -1,6 +1,6 @@
-"""``python -m scapo_train.export RUN --step N``: a checkpoint of a training run in Hugging Face format.
+"""``python -m scapo_train.export RUN --step N``: export of a training checkpoint in Hugging Face format.
 
-Adapters (LoRA) are merged into the weights, or written alone (``--adapter``).
+Adapters (LoRA) are merged into the weights, or exported separately with ``--adapter``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .model import load_policy, source_folder
 from .monitoring.log import CONFIG
 
 BEST = "best"
-"""Folder of the best checkpoint by ``run.keep_best``, in that of the training run."""
+"""Subfolder of the training run for the best checkpoint by ``run.keep_best``."""
 
 
 def export_step(
@@ -37,19 +37,19 @@ def export_step(
     """Writes the weights of a checkpoint in Hugging Face format.
 
     Args:
-        run: folder of the training run.
-        step: step of the checkpoint; None takes the newest.
-        output: folder to write; None: ``model-STEP`` (or ``adapter-STEP``) in the training run's.
-        dtype: number format of the weights in the files.
-        best: take the best checkpoint by ``run.keep_best``.
-        adapter: write the adapters alone, in peft's format.
+        run: Folder of the training run.
+        step: Step of the checkpoint. None selects the newest checkpoint.
+        output: Output folder. None selects ``model-STEP`` (or ``adapter-STEP``) in the folder of the training run.
+        dtype: Number format of the weights in the files.
+        best: True to select the best checkpoint by ``run.keep_best``.
+        adapter: True to write only the adapters, in peft's format.
 
     Returns:
-        The folder written.
+        The output folder.
 
     Raises:
-        InputError: if the checkpoint or the base model is not found, the folder exists or cannot be written, or there
-            are no adapters.
+        InputError: If the checkpoint or the base model is not found, the output folder exists or cannot be written, or
+            there are no adapters.
     """
     config = load(run / CONFIG)
     if adapter and not config.lora.rank:
@@ -74,7 +74,7 @@ def export_step(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exports; returns the exit code: 0 done, 2 bad input."""
+    """Runs the export and returns the exit code: 0 for success, 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="scapo_train.export", description=__doc__)
     parser.add_argument("run", help="folder of a training run (run.output)")
     parser.add_argument("--step", type=int, help="step of the checkpoint (default: the newest)")

@@ -1,8 +1,8 @@
-"""Log-probabilities of chosen tokens, without ever holding the logits of all of them.
+"""Log-probabilities of chosen tokens, computed without the logits of all tokens in memory.
 
-A response of T tokens over a vocabulary of V has T x V logits: at V = 152,000 more memory than the rest of
-a training step. They are made a chunk at a time, forward and again backward, and only three numbers of each
-row are kept.
+A response of T tokens over a vocabulary of V has T x V logits. At V = 152,000, these need more memory than all other
+parts of a training step. The logits are therefore computed in chunks, in the forward pass and again in the backward
+pass. Only three values are kept per row.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ import torch
 from torch import Tensor
 
 CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}
-"""Logits that exist at once (in float32 or wider), by device."""
+"""Maximum number of logits that exist at the same time (in float32 or wider), by device type."""
 
 CHUNK_TOKENS = {"cpu": 512}
-"""Most tokens at once, by device: with a small vocabulary the logits of more fall out of a CPU's cache."""
+"""Maximum number of tokens in a chunk, by device type. More tokens with a small vocabulary would not fit into a CPU's
+cache.
+"""
 
 KEPT_ELEMENTS = {"cpu": 2**23}
-"""Most probabilities that are kept for backward in place of being made again, by device: 32 MiB in float32."""
+"""Maximum number of probabilities to keep for the backward pass in place of recomputation, by device type. The value
+for CPUs corresponds to 32 MiB in float32.
+"""
 
-_NEVER = -1e30  # of a token that is never sampled: finite, because 0 * inf would poison the entropy
+_NEVER = -1e30  # logit of a token that is never sampled: finite, since 0 * inf would make the entropy NaN
 
 
 class TokenStatistics(NamedTuple):
-    """Of N tokens, each (N,) in the dtype of the hidden states, float32 at least; only ``logprob`` has a gradient.
+    """Statistics of N tokens, each (N,) in the dtype of the hidden states or float32. Only ``logprob`` has a gradient.
 
     Attributes:
-        logprob: log-probability of the token.
-        entropy: entropy of the distribution that it was drawn from, in nats.
-        end: probability of an end of sequence in its place.
+        logprob: Log-probability of the token.
+        entropy: Entropy of the token's distribution, in nats.
+        end: Probability of an end of sequence in place of the token.
     """
 
     logprob: Tensor
@@ -44,12 +48,12 @@ def token_statistics(
     """Returns the log-probability, entropy and end probability of N tokens.
 
     Args:
-        hidden: (N, d) last hidden states that predict them.
+        hidden: (N, d) last hidden states that predict the tokens.
         weight: (V, d) weight of the output layer.
-        targets: (N,) the tokens.
-        never: ids that are never sampled; they have no share in the distribution.
-        ends: ids that end a sequence.
-        temperature: sampling temperature; logits are divided by it.
+        targets: (N,) tokens.
+        never: Ids of tokens that are never sampled, which are excluded from the distribution.
+        ends: Ids of tokens that end a sequence.
+        temperature: Sampling temperature, by which logits are divided.
     """
     return TokenStatistics(*_TokenStatistics.apply(hidden, weight, targets, never, ends, 1.0 / temperature))
 
@@ -63,7 +67,9 @@ def _logits(hidden: Tensor, weight: Tensor, never: Tensor, scale: float) -> Tens
 
 
 class _TokenStatistics(torch.autograd.Function):
-    """Forward keeps the log-normalizer of each row, and backward makes the logits again; few are kept themselves."""
+    """Autograd function that keeps the log-normalizer of each row and recomputes logits, except for small batches on a
+    CPU.
+    """
 
     @staticmethod
     def forward(
@@ -92,7 +98,7 @@ class _TokenStatistics(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, never, normalizer, kept = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
-        # summed in float32 at least: a batch has dozens of chunks, and bfloat16 would lose the small ones
+        # summed in at least float32: a batch has dozens of chunks, and bfloat16 would lose small values
         dtype = torch.promote_types(weight.dtype, torch.float32)
         to_weight = torch.zeros_like(weight, dtype=dtype) if ctx.needs_input_grad[1] else None
         for at in _chunks(len(targets), weight):

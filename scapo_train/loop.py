@@ -1,7 +1,7 @@
-"""A training run, whatever a step of it does: model, held-out descriptions, checkpoints, signals, log and export.
+"""Training run, independent of the kind of step: model, held-out descriptions, checkpoints, signals, log and export.
 
-:mod:`scapo_train.trainer` is the step of SCAPO and its baselines on rollouts, :mod:`scapo_train.preference` that of the
-baselines on pairs.
+:mod:`scapo_train.trainer` defines the step of SCAPO and its baselines on rollouts. :mod:`scapo_train.preference`
+defines the step of the baselines on pairs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a training run, read before any model is loaded.
+    """Task of a training run, which is read before any model is loaded.
 
     Attributes:
-        sources: the prompts, or what else a step takes, in the order of their file.
-        reward: what rewards the responses that a step samples, where it samples any.
+        sources: Prompts, or other records that steps are made of, in the order of their file.
+        reward: Reward of the sampled responses. None if steps do not sample.
     """
 
     sources: Sequence[PromptRecord]
@@ -64,12 +64,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Models:
-    """The models of a training run.
+    """Models of a training run.
 
     Attributes:
-        processor: of pictures and text.
-        policy: the model that is trained.
-        reference: the frozen model that it is compared with (a policy with adapters itself), if with any.
+        processor: Processor of pictures and text.
+        policy: Model to train.
+        reference: Frozen reference model. A policy with adapters is its own reference. None without a reference.
     """
 
     processor: Any
@@ -78,12 +78,12 @@ class Models:
 
     @property
     def tokenizer(self) -> Any:
-        """The processor's."""
+        """Tokenizer of the processor."""
         return getattr(self.processor, "tokenizer", self.processor)
 
     @property
     def positions(self) -> int | None:
-        """Tokens of the longest sequence that the policy takes; None: no limit."""
+        """Maximum number of tokens in a sequence, or None for no limit."""
         return getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
 
     @property
@@ -93,14 +93,14 @@ class Models:
 
 
 DOCTOR = "doctor.json"
-"""Report of :mod:`scapo_train.doctor`, in the folder of the training run."""
+"""Report file of :mod:`scapo_train.doctor` in the folder of the training run."""
 
 
 def check_health(folder: Path) -> None:
-    """Refuses to train where the doctor found a fault.
+    """Checks the report of the doctor.
 
     Raises:
-        InputError: with the name of what failed.
+        InputError: If a check of the doctor failed. The error names the failed checks.
     """
     path = folder / DOCTOR
     report = read_json(path) if path.is_file() else {}
@@ -110,28 +110,30 @@ def check_health(folder: Path) -> None:
 
 
 class Loop(ABC):
-    """A training run: everything that lives longer than a step.
+    """Training run, with everything that exists for longer than a step.
 
-    A kind of training run is a subclass. Its hooks are called once each, in this order, and each is given what it may
-    build upon; of the attributes only ``config`` and ``process_group`` are there before :meth:`prepare`:
+    Each kind of training run is a subclass. Its hooks are called once, in the following order, and their arguments
+    contain the results of earlier hooks. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
+    exist:
 
-    1. :meth:`read`: what is trained on.
-    2. :meth:`load_models`: the policy and what it is compared with.
-    3. :meth:`make_prompts`: the task's sources as the model reads them.
-    4. :meth:`make_sampler`: what describes pictures.
-    5. :meth:`prepare`: what else a step needs; every attribute of the run is there, with untrained weights.
+    1. :meth:`read`: reads the training data.
+    2. :meth:`load_models`: loads the policy and its reference.
+    3. :meth:`make_prompts`: prepares the task's sources for the model.
+    4. :meth:`make_sampler`: creates the sampler that describes pictures.
+    5. :meth:`prepare`: creates everything else that a step needs. All attributes of the run exist, with untrained
+       weights.
 
-    After them a checkpoint is loaded (:meth:`restore`), and steps are made.
+    Then a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
     Args:
-        config: settings of the training run.
-        process_group: this process and the others of the training run.
-        resume: go on from the newest checkpoint, if there is one.
-        accept_changes: go on also where the objective is another than before.
+        config: Settings of the training run.
+        process_group: Group of all processes in the training run.
+        resume: True to continue from the newest checkpoint, if there is one.
+        accept_changes: True to continue even if the objective has changed.
     """
 
     required: ClassVar[tuple[str, ...]] = REQUIRED
-    """Settings that only a user can name."""
+    """Settings that only the user can specify."""
 
     def __init__(
         self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
@@ -173,25 +175,25 @@ class Loop(ABC):
 
     @property
     def temperature(self) -> float:
-        """Of the log-probabilities that are trained."""
+        """Temperature of the trained log-probabilities."""
         return 1.0
 
     @property
     def compares(self) -> bool:
-        """Whether there is a reference."""
+        """True if there is a reference."""
         return True
 
     @property
     def objective(self) -> str:
-        """The settings that a resumed run must share with its checkpoint, beside its configuration."""
+        """Settings, in addition to the configuration, that a resumed run must share with its checkpoint."""
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
     def read(self) -> Task:
-        """Reads what is trained on, before the model is loaded."""
+        """Reads the training data, before the model is loaded."""
 
     def load_models(self) -> Models:
-        """Loads the policy, and the reference if there is one."""
+        """Loads the policy and, if needed, the reference."""
         config = self.config
         read = partial(load_policy, config.model, self.temperature, self.process_group)
         processor, policy = processor_of(config.model), read(lora=config.lora, seed=config.run.seed)
@@ -200,11 +202,11 @@ class Loop(ABC):
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-        """Prompts that a response is sampled to."""
+        """Prepares the prompts for the model, with room for a response."""
         return _prompts(self.config, sources, models)
 
     def make_sampler(self, models: Models) -> Sampler:
-        """Makes the sampler that describes pictures."""
+        """Returns the sampler that describes pictures."""
         rollout = self.config.rollout
         return PolicySampler(
             models.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch
@@ -212,18 +214,18 @@ class Loop(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Makes what else a step needs, once the models are there and before a checkpoint is read."""
+        """Creates everything else that a step needs, after the models and before a checkpoint is loaded."""
 
     @abstractmethod
     def train_step(self) -> Metrics:
-        """Returns one step; returns its metrics."""
+        """Makes one step and returns its metrics."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns what the run's card says about the data."""
+        """Returns facts about the data for the card of the run."""
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps beside weights and moments."""
+        """Returns the state for a checkpoint, in addition to weights and moments."""
         return {
             "step": self.step,
             "bad": sorted(self.prompts.bad),
@@ -233,24 +235,24 @@ class Loop(ABC):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over :meth:`state` of a checkpoint."""
+        """Restores the output of :meth:`state` from a checkpoint."""
         self.prompts.bad.update(state["bad"])
         if "best" in state:
             self.best.restore(state["best"])
 
     def close(self) -> None:
-        """Ends what runs beside the steps."""
+        """Shuts down threads and the sampler."""
         self.prompts.close()
         self.sampler.close()
 
     # --- the run ------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
-        """Returns all remaining steps, and the export.
+        """Makes all remaining steps and the export, and returns the folder of the run.
 
         Raises:
-            Interrupted: after a signal, or before ``run.max_hours`` are over; the state is saved.
-            ScapoError: if memory runs out, with settings that need less.
+            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state is saved.
+            ScapoError: If memory runs out. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -269,7 +271,7 @@ class Loop(ABC):
                 if self.best.update(self.step, values):
                     self.best_checkpoint.save(self.step, self.policy, self.optimizer, self.state())
                 longest = max(longest, time.monotonic() - began)
-                over = time.monotonic() + 1.5 * longest > self._deadline  # another step and its checkpoint
+                over = time.monotonic() + 1.5 * longest > self._deadline  # time for another step and its checkpoint
                 stop = self.process_group.max(2 * int(self._stop_requested) or int(over))
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
@@ -303,12 +305,12 @@ class Loop(ABC):
         return self.folder
 
     def indices(self, step: int) -> list[int]:
-        """Returns the prompts of a step, over all ranks."""
+        """Returns the indices of a step's prompts, over all ranks."""
         data = self.config.data
         return indices_of_step(step, len(self.prompts.sources), data.prompts_per_step, self.config.run.seed)
 
     def own_indices(self, step: int) -> list[int]:
-        """Returns the prompts of a step that this rank takes."""
+        """Returns the indices of a step's prompts on this rank."""
         return self.indices(step)[self.process_group.rank :: self.process_group.size] if step < self.steps else []
 
     def _on_signal(self, number: int, _frame: Any) -> None:
@@ -319,11 +321,11 @@ class Loop(ABC):
     # --- held-out descriptions ----------------------------------------------------------------------------------
 
     def due(self, every: int, step: int) -> bool:
-        """Returns whether something that is done at intervals is done after this step."""
+        """Returns True if a periodic action is due after this step."""
         return bool(every) and (step % every == 0 or step == self.steps)
 
     def evaluate(self, step: int) -> Metrics:
-        """Describes held-out images, where that is due; returns their scores and writes samples of the responses."""
+        """Describes held-out images if this is due, writes samples of the responses, and returns the scores."""
         run, data, process_group = self.config.run, self.config.data, self.process_group
         scored = bool(data.evaluation) and self.due(run.evaluate_every, step)
         sampled = run.samples > 0 and self.due(run.samples_every, step)
@@ -364,18 +366,18 @@ class Loop(ABC):
     # --- saving and resuming ------------------------------------------------------------------------------------
 
     def save(self) -> bool:
-        """Writes a checkpoint of the present state; whether that succeeded."""
+        """Writes a checkpoint of the current state. Returns True if this succeeded."""
         return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state())
 
     def _take_best(self) -> None:
-        """Gives the policy the weights of the best checkpoint, where one is kept."""
+        """Loads the weights of the best checkpoint into the policy, if there is one."""
         path = self.best_checkpoint.latest()
         if self.best.step and path is not None:
             self.best_checkpoint.load_weights(path, self.policy)
             _log.info("exported: step %d, the best %s of the held-out images", self.best.step, self.best.metric)
 
     def _resume(self, accept_changes: bool) -> int:
-        """Returns the steps that the newest checkpoint has done, after loading it; 0 if there is none."""
+        """Loads the newest checkpoint and returns its number of steps, or 0 if there is no checkpoint."""
         newest = self.checkpoints.latest()
         if newest is None:
             check_not_deleted(self.folder, self.config.run.save_every)
@@ -400,13 +402,15 @@ class Loop(ABC):
 
 
 def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-    """Prompts with room for a response."""
+    """Returns prompts with room for a response."""
     room = models.positions and models.positions - config.rollout.max_new_tokens
     return Prompts(sources, models.processor, config.data.max_bad, room)
 
 
 def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:
-    """Returns the held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
+    """Returns the held-out prompts and their reward. Without held-out prompts, the first training prompts are used for
+    samples.
+    """
     data = config.data
     if not data.evaluation:
         return _prompts(config, task.sources[: config.run.samples], models), task.reward
@@ -420,7 +424,7 @@ def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, Subs
     check_pictures(sources)
     settings = config.credit.reward_config()
     if task.reward is not None:
-        settings = replace(settings, scenes=task.reward.scenes)  # read once
+        settings = replace(settings, scenes=task.reward.scenes)  # read only once
     reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
     return _prompts(config, sources[: data.evaluation_prompts or None], models), reward
 
@@ -429,17 +433,17 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
     """Trains until the last step.
 
     Args:
-        kind: what a step does.
-        config: settings of the training run; see :mod:`scapo_train.config`.
-        resume: go on from the newest checkpoint, if there is one.
-        accept_changes: go on also where the objective (reward, scheme, loss, seed...) is another than before.
+        kind: Class of the training run.
+        config: Settings of the training run; see :mod:`scapo_train.config`.
+        resume: True to continue from the newest checkpoint, if there is one.
+        accept_changes: True to continue even if the objective (reward, scheme, loss, seed...) has changed.
 
     Returns:
         The folder of the training run.
 
     Raises:
-        InputError: for faulty input, with the file, line and reason.
-        Interrupted: after SIGTERM or SIGINT; the state is saved.
+        InputError: If the input is invalid. The error names the file, line and reason.
+        Interrupted: After SIGTERM or SIGINT. The state is saved.
     """
     required(config, names=kind.required)
     with join_process_group() as process_group:
@@ -448,15 +452,15 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 
 
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
-    """Trains; returns the exit code.
+    """Runs training and returns the exit code.
 
-    0 done, 2 bad input or out of memory, 130 asked to leave (and saved), 75 worth another start: a rank has died,
-    or the hours are over.
+    The code is 0 for success, 2 for invalid input or insufficient memory, 130 after an interrupt (with the state
+    saved), and 75 if the run should be restarted because a rank has died or the time has passed.
 
     Args:
-        prog: what messages begin with.
-        kind: see :func:`train`.
-        given: what :func:`scapo_train.config.command_line` has read.
+        prog: Prefix of messages.
+        kind: Class of the training run; see :func:`train`.
+        given: Parsed arguments from :func:`scapo_train.config.command_line`.
     """
     interrupts_are_errors()
     try:
@@ -470,7 +474,7 @@ def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
         print(f"{prog}: {remedy_for_memory(settings, '', 0, error)}", file=sys.stderr)
         return exit_code(ScapoError())
     except (ScapoError, KeyboardInterrupt) as error:
-        if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
+        if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # earlier faults may affect a single machine
             print(f"{prog}: {printable(str(error)) or 'interrupted'}", file=sys.stderr)
         return exit_code(error)
     return 0

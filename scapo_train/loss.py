@@ -1,7 +1,8 @@
-"""The clipped surrogate and the KL estimators: pure functions of log-probabilities.
+"""Clipped surrogate and KL estimators as pure functions of log-probabilities.
 
-Every scheme shares them. A scheme is its (tokens,) advantages, and a normalizer is (tokens,) weights, so
-the loss of any part of a batch is a plain sum, and parts add up to the whole however the batch was cut.
+All schemes share these functions. A scheme determines the (tokens,) advantages, and a normalizer determines the
+(tokens,) weights. The loss of each part of a batch is therefore a sum, and the sums add up to the loss of the batch for
+every division into parts.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ Estimator = Literal["k1", "k2", "k3"]
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """The loss of some tokens.
+    """Loss of some tokens.
 
     Attributes:
         loss: () sum over tokens of ``weight * (surrogate + kl_weight * kl)``.
-        clipped: () number of tokens whose gradient the clip cut off.
-        kl: () sum of the KL estimates; 0 without a reference.
+        clipped: () number of tokens whose gradient was clipped to 0.
+        kl: () sum of the KL estimates, which is 0 without a reference.
     """
 
     loss: Tensor
@@ -45,16 +46,16 @@ def token_loss(
     """Computes Eq. 2 of the paper for N tokens.
 
     Args:
-        logprob: (N,) log-probabilities by the policy, with gradient.
+        logprob: (N,) log-probabilities by the policy, with gradients.
         advantage: (N,) advantages.
-        weight: (N,) share of each token in the batch's loss, such as 1 / N_tok.
-        old: (N,) log-probabilities when the tokens were sampled; None: this is the only update of the batch,
-            the ratio is 1 in value, and its gradient is that of the log-probability.
-        reference: (N,) log-probabilities by the reference model; None: no KL term.
-        clip_low: the ratio is kept above ``1 - clip_low``.
-        clip_high: the ratio is kept below ``1 + clip_high``.
-        kl_weight: beta, the weight of the KL term.
-        estimator: KL estimator, see :func:`kl_estimate`.
+        weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
+        old: (N,) log-probabilities at sampling time. None if this is the only update of the batch. In this case, the
+            ratio is 1, and its gradient is that of the log-probability.
+        reference: (N,) log-probabilities by the reference model. None for no KL term.
+        clip_low: The ratio is clipped below ``1 - clip_low``.
+        clip_high: The ratio is clipped above ``1 + clip_high``.
+        kl_weight: Weight of the KL term (beta).
+        estimator: KL estimator; see :func:`kl_estimate`.
     """
     ratio = torch.exp(logprob - (logprob.detach() if old is None else old))
     plain = ratio * advantage
@@ -68,35 +69,36 @@ def token_loss(
 
 
 def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
-    """Returns the truncated importance ratio of tokens that another engine than the policy has sampled.
+    """Returns the truncated importance ratio of tokens from an engine other than the policy.
 
-    Multiplied with the advantages, it makes the expected gradient that of the policy, up to the truncation (Yao et al.,
-    "Your efficient RL framework secretly brings you off-policy RL training", 2025).
+    If advantages are multiplied by this ratio, the expected gradient is that of the policy, up to the truncation (Yao
+    et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
 
     Args:
-        policy: (N,) log-probabilities by the policy when the tokens were sampled.
-        engine: (N,) log-probabilities by the engine that sampled them.
-        most: largest ratio.
+        policy: (N,) log-probabilities by the policy at sampling time.
+        engine: (N,) log-probabilities by the sampling engine.
+        most: Maximum ratio.
 
     Returns:
-        (N,), without gradient.
+        (N,) ratios, without gradients.
     """
     return torch.exp(policy.detach() - engine).clamp(max=most)
 
 
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:
-    """Returns KL(policy || reference) per token, from samples of the policy.
+    """Returns KL(policy || reference) per token, estimated from samples of the policy.
 
-    With d = logprob - reference: ``k1`` is d (unbiased, may be negative; its expected gradient as a loss is
-    0), ``k2`` is d^2 / 2 (biased, its gradient is that of the KL), ``k3`` is exp(-d) - 1 + d (unbiased, never
-    negative). See J. Schulman, "Approximating KL divergence" (2020).
+    With d = logprob - reference, ``k1`` is d (unbiased, possibly negative; its expected gradient as a loss is 0),
+    ``k2`` is d^2 / 2 (biased, but its gradient is that of the KL divergence), and ``k3`` is exp(-d) - 1 + d (unbiased
+    and never negative). See J. Schulman, "Approximating KL divergence" (2020).
 
     Args:
         logprob: (N,) log-probabilities by the policy.
         reference: (N,) log-probabilities by the reference model.
+        estimator: Name of the estimator.
 
     Returns:
-        (N,).
+        (N,) estimates.
     """
     difference = logprob - reference
     if estimator == "k1":

@@ -1,4 +1,4 @@
-"""The metrics of a step: sums that add up over ranks, and the ratios that ``metrics.jsonl`` holds."""
+"""Metrics of a step: sums that are added over ranks, and their ratios for ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .monitoring.alarms import repeats_ngram, repeats_sentence
 from .update import UpdateResult
 
 Metrics = dict[str, float | None]
-"""Name -> value; None if it is not defined."""
+"""Name -> value, or None if undefined."""
 
 
 def response_sums(
     credited: CreditedBatch, responses: Sequence[Response], present: NDArray[np.int64]
 ) -> dict[str, float]:
-    """Returns the sums over responses that the metrics of a step are ratios of; sums of ranks add up.
+    """Returns sums over responses from which the metrics of a step are computed. The sums of all ranks can be added.
 
     Args:
-        credited: rewards of the responses.
-        responses: the responses themselves.
-        present: (n,) number of labels that are present in each response's image.
+        credited: Rewards of the responses.
+        responses: Sampled responses.
+        present: (n,) number of present labels in each response's image.
     """
     columns = credited.columns
     named = columns.of_presence()
@@ -58,7 +58,7 @@ def response_sums(
 
 
 def response_metrics(sums: Mapping[str, float]) -> Metrics:
-    """Metrics of a step's responses, from :func:`response_sums` of all ranks."""
+    """Computes the metrics of a step's responses from the sums of :func:`response_sums` over all ranks."""
     n = sums["responses"]
     return {
         **score_metrics(sums),
@@ -80,19 +80,19 @@ def response_metrics(sums: Mapping[str, float]) -> Metrics:
 
 
 def score_metrics(sums: Mapping[str, float]) -> Metrics:
-    """Returns Hal. Rate, Cover Rate and Cap. Score, as fractions, from counts of labels."""
+    """Computes Hal. Rate, Cover Rate and Cap. Score as fractions, from counts of labels."""
     hal, cover = ratio(sums["hallucinated"], sums["generated"]), ratio(sums["covered"], sums["present"])
     cap = None if hal is None or cover is None else cap_score(hal, cover)
     return {"hal_rate": hal, "cover_rate": cover, "cap_score": cap}
 
 
 def update_metrics(update: UpdateResult, *, has_reference: bool, has_engine: bool) -> Metrics:
-    """Metrics of a step's updates.
+    """Computes the metrics of a step's updates.
 
     Args:
-        update: what they did.
-        has_reference: whether the loss has a KL term.
-        has_engine: whether responses were sampled by an engine that is not the policy itself.
+        update: Result of the updates.
+        has_reference: True if the loss has a KL term.
+        has_engine: True if an engine other than the policy sampled the responses.
     """
     return {
         "kl": ratio(update.kl, update.tokens) if has_reference else None,
@@ -107,7 +107,7 @@ def update_metrics(update: UpdateResult, *, has_reference: bool, has_engine: boo
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """Returns ``part / whole``; None if ``whole`` is 0."""
+    """Returns ``part / whole``, or None if ``whole`` is 0."""
     return part / whole if whole else None
 
 

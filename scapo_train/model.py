@@ -1,7 +1,7 @@
-"""The families of models that can be trained, and a policy of one of them: loaded, sharded and ready.
+"""Supported model families, and the loading and sharding of policies.
 
-A family is a record of :data:`FAMILIES`, with a test that compares it with transformers' own forward pass. The vision
-tower of every family is frozen.
+A family is a record in :data:`FAMILIES`, with a test that compares it with the forward pass of transformers. The vision
+tower of all families is frozen.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from .families.shared import SharedPolicy
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model whose log-probabilities and greedy answers here equal those of transformers.
+    """Model family whose log-probabilities and greedy answers in this package equal those in transformers.
 
     Attributes:
-        name: its name.
-        policy: how it is computed: responses share their prompt, or by the general path.
-        language: name of the language model in ``vlm.model``.
-        one_dtype: whether transformers wants what its tower makes in the number format of the tower's weights, so that
-            these must be in that of the embedding.
+        name: Name of the family.
+        policy: Class of the computation, with shared prompts or by the general path.
+        language: Name of the language model in ``vlm.model``.
+        one_dtype: True if transformers requires the tower's outputs in the dtype of the tower's weights, which must
+            then have the dtype of the embedding.
     """
 
     name: str
@@ -69,15 +69,16 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3": Family("Gemma 3"),
     "smolvlm": Family("SmolVLM", language="text_model", one_dtype=True),
 }
-"""``model_type`` of a config -> its family. ``tests/integration/test_train_model.py`` compares those that share their
-prompt, ``test_train_families.py`` those of the general path."""
+"""``model_type`` of a configuration -> family. ``tests/integration/test_train_model.py`` tests families with shared
+prompts, and ``test_train_families.py`` tests families on the general path.
+"""
 
 
 def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
-    """Returns a Hugging Face model as its family computes it.
+    """Wraps a Hugging Face model in the policy class of its family.
 
     Raises:
-        ScapoError: if the model is of a kind that is not supported.
+        ScapoError: If the kind of model is not supported.
     """
     family = check_family(vlm.config)
     return family.policy(vlm, ends, temperature, family.language)
@@ -85,10 +86,13 @@ def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
 
 @contextmanager
 def loading(path: str) -> Iterator[None]:
-    """Says what could not be loaded, and why.
+    """Converts errors of transformers to an error with the path of the model.
+
+    Args:
+        path: Path of the model.
 
     Raises:
-        ScapoError: for any of the errors of transformers.
+        ScapoError: If transformers raises an error.
     """
     check_model(path)
     try:
@@ -100,10 +104,10 @@ def loading(path: str) -> Iterator[None]:
 
 
 def processor_of(settings: Model) -> Any:
-    """Returns the processor of a model, for pictures of the sizes that are set.
+    """Returns the processor of a model, with the configured picture sizes.
 
     Raises:
-        ScapoError: if it cannot be loaded.
+        ScapoError: If the processor cannot be loaded.
     """
     sizes: dict[str, Any] = {name: getattr(settings, name) or None for name in ("min_pixels", "max_pixels")}
     with loading(settings.path):
@@ -111,7 +115,7 @@ def processor_of(settings: Model) -> Any:
 
 
 def source_folder(settings: Model) -> Path:
-    """Returns the folder with the files of a model that was loaded; of a name on a hub its folder in the cache."""
+    """Returns the folder with the files of a loaded model. For a name on a hub, this is its folder in the cache."""
     if Path(settings.path).is_dir():
         return Path(settings.path)
     from huggingface_hub import snapshot_download
@@ -120,7 +124,7 @@ def source_folder(settings: Model) -> Path:
     revision = settings.revision or None
     try:
         return Path(snapshot_download(settings.path, revision=revision, allow_patterns=patterns))
-    except OSError:  # offline: what was loaded is there
+    except OSError:  # offline: the loaded files are in the cache
         return Path(snapshot_download(settings.path, revision=revision, local_files_only=True))
 
 
@@ -133,23 +137,23 @@ def load_policy(
     lora: Lora = Lora(),  # noqa: B008  frozen
     seed: int = 0,
 ) -> Policy:
-    """Returns the policy, or its frozen reference, from a Hugging Face model.
+    """Loads the policy, or its frozen reference, from a Hugging Face model.
 
-    One process holds plain parameters: what is trained in float32 or wider, computed with under autocast. Several
-    shard them (FSDP2): the first one reads the files and hands the others their shards, so that a machine's memory
-    holds one copy of the model and not one for each GPU. The frozen tower is on every rank, because a rank without a
-    picture must not wait for it.
+    A single process keeps unsharded parameters. Trained parameters are float32 or wider, and the computation uses
+    autocast. Several processes shard the parameters (FSDP2): the first process reads the files and sends the shards to
+    the others, so that the memory of a machine contains one copy of the model and not one copy per GPU. The frozen
+    tower exists on every rank, because a rank without a picture must not wait for it.
 
     Args:
-        settings: which model, and how it is computed.
-        temperature: sampling temperature.
-        process_group: this process and the others.
-        reference: whether nothing of it is trained.
-        lora: the policy's adapters; with any, only they are trained.
-        seed: seed of the adapters' first values.
+        settings: Settings of the model.
+        temperature: Sampling temperature.
+        process_group: Group of all processes.
+        reference: True for a model without trained parameters.
+        lora: Adapter settings of the policy. With adapters, only these are trained.
+        seed: Seed of the adapters' initial values.
 
     Raises:
-        ScapoError: if it cannot be loaded, or is not a supported model.
+        ScapoError: If the model cannot be loaded or is not supported.
     """
     import transformers
 
@@ -195,7 +199,7 @@ def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, s
     if lora.rank and not reference:
         add_adapters(vlm, policy.language_model, lora, seed)
     if reference:
-        policy.drop_tower()  # the policy's is the same: it is frozen
+        policy.drop_tower()  # identical to the policy's tower, which is frozen
     elif settings.gradient_checkpointing:
         keep_inputs_only(vlm)
     return policy
@@ -228,18 +232,18 @@ def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, refe
 
 
 def keep_inputs_only(vlm: Any) -> None:
-    """Lets layers keep their inputs only, and compute the rest again in the backward pass."""
-    # transformers 4 knows the second name only
+    """Enables gradient checkpointing, so that layers keep only their inputs and recompute everything else."""
+    # transformers 4 has only the second name
     enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
     enable({"use_reentrant": False})
 
 
 @contextmanager
 def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
-    """Makes the reference ready for passes without gradient.
+    """Prepares the reference for passes without gradients.
 
-    A policy with adapters is its own reference, without them. An unsharded model in pinned host memory is brought to
-    the device, and freed there again.
+    For a policy with adapters, the reference is the policy with disabled adapters. An unsharded model in pinned host
+    memory is copied to the device, and the copy is released at the end of the context.
     """
     if has_adapters(model):
         with adapters_off(model):
@@ -271,7 +275,7 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
 
 @contextmanager
 def gathered(policy: Policy) -> Iterator[None]:
-    """Holds the whole unsharded model while responses are decoded: one gathering, not one per token."""
+    """Keeps the unsharded model during decoding, so that the weights are gathered once and not once per token."""
     modules = [module for module in policy.modules() if isinstance(module, FSDPModule)]
     for module in modules:
         module.set_reshard_after_forward(False, recurse=False)
@@ -313,21 +317,22 @@ def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool
 
 
 def _from_first(objects: list[Any]) -> list[Any]:
-    """Returns the first rank's objects, on every rank."""
+    """Returns the first rank's objects on every rank."""
     dist.broadcast_object_list(objects, src=0)
     return objects
 
 
 def _tensors(policy: Policy) -> dict[str, Tensor]:
-    """Returns the parameters and buffers by name, a tied one once."""
+    """Returns the parameters and buffers by name, with tied parameters only once."""
     return {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
 
 
 def _same_formats(policy: Policy) -> dict[str, Tensor]:
-    """Gives the empty tensors of other ranks the number formats of the first one's; returns all of them.
+    """Applies the number formats of the first rank's tensors to the empty tensors of other ranks, and returns all
+    tensors.
 
     Raises:
-        ScapoError: if a rank has built another model of the same settings.
+        ScapoError: If a rank has built another model from the same settings.
     """
     tensors = _tensors(policy)
     (formats,) = _from_first([{name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}])
@@ -343,13 +348,13 @@ def _same_formats(policy: Policy) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGroup, device: torch.device) -> None:
-    """Fills every rank's shards, and what is on all ranks, with the first rank's values, one tensor at a time.
+    """Copies the first rank's values to the shards and replicated tensors of all ranks, one tensor at a time.
 
     Args:
-        policy: sharded; empty on all ranks but the first.
-        whole: the first rank's tensors as they were before, see :func:`_same_formats`.
-        process_group: this process and the others.
-        device: where this rank keeps its part.
+        policy: Sharded policy, empty on all ranks except the first.
+        whole: The first rank's tensors before sharding; see :func:`_same_formats`.
+        process_group: Group of all processes.
+        device: Device of this rank's shards.
     """
     if not process_group.main:
         policy.to_empty(device=device)
@@ -362,7 +367,7 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
             if not process_group.main:
                 part = distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=0)
                 tensor.to_local().copy_(part.to_local())
-            else:  # has its part
+            else:  # the first rank already has its shard
                 distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=0)
         else:
             dist.broadcast(given, src=0)
@@ -370,13 +375,13 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
 
 
 def check_family(config: Any) -> Family:
-    """Returns the family of a model that this module computes rightly.
+    """Returns the family of a supported model.
 
     Args:
-        config: the model's config.
+        config: Configuration of the model.
 
     Raises:
-        ScapoError: if the model is of another kind, with the reason why it is refused.
+        ScapoError: If the model is not supported. The error states the reason.
     """
     kind, text = config.model_type, config.get_text_config()
     other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})

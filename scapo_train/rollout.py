@@ -1,7 +1,7 @@
-"""Sampling responses from the policy itself.
+"""Sampling of responses from the policy itself.
 
-A prompt is read once for its whole group; rows that have ended leave the batch. What is drawn depends on the
-seed, the step and the prompt alone, not on the batch or the number of ranks.
+Each prompt is read once for its group, and finished rows are removed from the batch. The samples depend only on the
+seed, the step and the prompt, not on the batch or the number of ranks.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from .families.policy import EncodedPrompt, Policy
 from .model import gathered
 
 _AT_ONCE = 2**22
-"""Probabilities that are summed up at once."""
+"""Number of probabilities that are summed at the same time."""
 
 
 class Sampler(Protocol):
-    """An engine that samples responses."""
+    """Engine that samples responses."""
 
     def sync(self) -> None:
-        """Takes over the policy's weights."""
+        """Copies the policy's weights to the engine."""
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """Samples ``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
+        """Samples ``group`` responses to each prompt, prompt by prompt. Temperature 0 selects greedy decoding."""
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Releases the resources of the engine."""
 
 
 def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, at_once: int = 16) -> list[EncodedPrompt]:
-    """Makes prompts ready for the model, pictures and all, some at a time."""
+    """Prepares prompts and their pictures for the model, ``at_once`` prompts at a time."""
     starts = range(0, len(prompts), at_once)
     return [encoded for k in starts for encoded in policy.prepare(prompts[k : k + at_once], device)]
 
 
 class PolicySampler:
-    """The policy samples by itself, in batches of prompts.
+    """Sampler that uses the policy itself, in batches of prompts.
 
     Args:
-        policy: model that samples, with its current weights.
-        device: device of the computation.
-        max_new_tokens: number of tokens of the longest response.
-        prompts_per_batch: number of prompts that are generated for at once.
+        policy: Model that samples with its current weights.
+        device: Device of the computation.
+        max_new_tokens: Maximum number of tokens in a response.
+        prompts_per_batch: Number of prompts that are processed at the same time.
     """
 
     def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
@@ -58,18 +58,18 @@ class PolicySampler:
         self._prompts_per_batch = prompts_per_batch if policy.packs else 1
 
     def sync(self) -> None:
-        """Does nothing: the weights are the policy's."""
+        """Does nothing, because the sampler uses the policy's own weights."""
 
     def close(self) -> None:
-        """Does nothing: there are no resources to free."""
+        """Does nothing, because there are no resources to release."""
 
     @torch.no_grad()
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """Implements ``sample``: see :class:`Sampler`."""
+        """Implements ``sample`` of :class:`Sampler`."""
         training = self._policy.training
         self._policy.eval()
         responses: list[Response | None] = [None] * (len(prompts) * group)
-        # prompts of like length together: less padding
+        # prompts of similar length together, for less padding
         order = sorted(range(len(prompts)), key=lambda k: len(prompts[k].prompt.ids))
         with gathered(self._policy):
             for start in range(0, len(order), self._prompts_per_batch):
@@ -92,7 +92,7 @@ class PolicySampler:
             raise ScapoError(f"the policy's logits are not finite: {why}")
         never = torch.tensor(policy.never, dtype=torch.long, device=device)
         ends = torch.tensor(policy.ends, device=device)
-        alive = torch.arange(rows, device=device)  # the responses that the rows of the batch belong to
+        alive = torch.arange(rows, device=device)  # responses of the remaining rows
         tokens = torch.full((rows, self._max_new_tokens), -1, device=device)
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
         shape = (group, self._max_new_tokens)
@@ -107,7 +107,7 @@ class PolicySampler:
             going = int((~finished[alive]).sum())
             if going == 0 or t + 1 == self._max_new_tokens:
                 break
-            if going <= len(alive) // 2:  # the rest would compute for nothing
+            if going <= len(alive) // 2:  # remove finished rows
                 keep = (~finished[alive]).nonzero()[:, 0]
                 decoding.keep(keep)
                 alive, drawn = alive[keep], drawn[keep]
@@ -116,21 +116,23 @@ class PolicySampler:
 
 
 def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
-    """Returns the tokens (rows,) at which cumulative probability passes each row's chance; greedy at temperature 0."""
+    """Draws the (rows,) tokens at which the cumulative probability exceeds each row's chance. Temperature 0 is
+    greedy.
+    """
     if temperature == 0:
         return logits.argmax(1)
     drawn = torch.empty(len(logits), dtype=torch.long, device=logits.device)
     size = max(1, _AT_ONCE // logits.shape[1])
     for start in range(0, len(logits), size):
         at = slice(start, start + size)
-        # float32 sums over 152,000 tokens would lose the rare ones
+        # float32 sums over 152,000 tokens would lose rare tokens
         sums = (logits[at] / temperature).softmax(1).cumsum(1, dtype=torch.float64)
         drawn[at] = torch.searchsorted(sums, chances[at, None] * sums[:, -1:], right=True)[:, 0]
     return drawn
 
 
 def _first(tokens: Tensor, ends: Tensor) -> list[int]:
-    """Returns for each row the place of its first end, or -1."""
+    """Returns the index of the first end in each row, or -1."""
     hits = torch.isin(tokens, ends)
     return [int(at) if any_ else -1 for at, any_ in zip(hits.int().argmax(1), hits.any(1), strict=True)]
 

@@ -1,8 +1,8 @@
-"""One whole optimization step: prompts, rollouts, credit, log-probabilities, update, metrics.
+"""One complete optimization step: prompts, rollouts, credit, log-probabilities, update, metrics.
 
-Every scheme runs through these lines; it differs in the advantages that ``credit.py`` gives, and in its
-published form in the loss's settings. The phases are in files of their own, in the order of their use; what lives
-longer than a step is in ``loop.py``.
+All schemes use this code. They differ in the advantages from ``credit.py`` and, in their published forms, in the
+settings of the loss. The phases are in separate files, listed in the order of use. ``loop.py`` contains everything that
+exists for longer than a step.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _log = logging.getLogger(__name__)
 
 
 class Trainer(Loop):
-    """A training run on rollouts; see :class:`~scapo_train.loop.Loop`."""
+    """Training run on rollouts; see :class:`~scapo_train.loop.Loop`."""
 
-    reward: SubsentenceReward  # which every task of this kind has
+    reward: SubsentenceReward  # always present in tasks of this kind
 
     @property
     def temperature(self) -> float:
-        """That of the rollouts."""
+        """Temperature of the rollouts."""
         return self.config.rollout.temperature
 
     @property
     def compares(self) -> bool:
-        """Whether the loss has a KL term."""
+        """True if the loss has a KL term."""
         return self.config.loss.kl > 0
 
     def read(self) -> Task:
-        """Reads the truth and the prompts."""
+        """Reads the ground truth and the prompts."""
         data = self.config.data
         vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
         settings = self.config.credit.reward_config()
@@ -62,7 +62,7 @@ class Trainer(Loop):
         return Task(sources, reward)
 
     def make_sampler(self, models: Models) -> Sampler:
-        """Returns the engine of the rollouts."""
+        """Returns the engine for the rollouts."""
         if self.config.rollout.engine == "transformers":
             return super().make_sampler(models)
         if not models.policy.packs:
@@ -73,13 +73,13 @@ class Trainer(Loop):
         return VllmSampler(self.config, models.policy, models.processor, self.process_group)
 
     def prepare(self) -> None:
-        """Makes what updates the policy, and what watches over it."""
+        """Creates the updater of the policy and the alarms."""
         group = self.process_group
         self.updater = Updater(self.config, self.policy, self.reference, self.optimizer, group, self.steps)
         self.alarms = AlarmWatch(self.config)
 
     def facts(self) -> dict[str, Any]:
-        """Fingerprints of the ground truth, and the number of prompts."""
+        """Returns the fingerprints of vocabulary and ground truth, and the number of prompts."""
         truth = self.reward.truth
         return {
             "reward": self.objective,
@@ -89,21 +89,21 @@ class Trainer(Loop):
         }
 
     def state(self) -> dict[str, Any]:
-        """Returns the state with what the alarms have seen."""
+        """Returns the state of the loop and the alarms."""
         return {**super().state(), "alarms": self.alarms.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over :meth:`state` of a checkpoint."""
+        """Restores the output of :meth:`state` from a checkpoint."""
         super().restore(state)
         if "alarms" in state:
             self.alarms.restore(state["alarms"])
 
     def train_step(self) -> Metrics:
-        """Returns one step of Algorithm 1; returns its metrics."""
+        """Makes one step of Algorithm 1 and returns its metrics."""
         config, process_group, clock = self.config, self.process_group, self.clock
         with clock("data"):
             prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))
-            bad = process_group.gather(self.prompts.bad)  # the limit and the checkpoint are of all ranks
+            bad = process_group.gather(self.prompts.bad)  # the limit and the checkpoint refer to all ranks
             self.prompts.bad.update(*bad)
         with clock("vision"):
             encoded = encode(self.policy, prompts, process_group.device)
@@ -149,11 +149,11 @@ class Trainer(Loop):
         )
 
     def _image_ids(self, encoded: Sequence[EncodedPrompt]) -> list[str]:
-        """Returns the image of each response, group by group."""
+        """Returns the image id of each response, group by group."""
         return [prompt.prompt.source.image_id for prompt in encoded for _ in range(self.config.rollout.group)]
 
     def _resample(self, encoded: Sequence[EncodedPrompt], responses: list[Response], attempt: int) -> bool:
-        """Samples groups without variance again, in place; whether any rank had one."""
+        """Resamples groups without variance in place. Returns True if any rank had such a group."""
         flat: list[int] = np.flatnonzero(~self._credit(encoded, responses).has_variance).tolist()
         if self.process_group.max(len(flat)) == 0:
             return False
@@ -172,8 +172,8 @@ class Trainer(Loop):
         credited: CreditedBatch,
         update: UpdateResult,
     ) -> Metrics:
-        """Returns the metrics of a step over all ranks; warns of alarming ones, and writes extreme responses
-        where due.
+        """Returns the metrics of a step over all ranks, reports alarms, and writes extreme responses when they are
+        due.
         """
         truth, process_group = self.reward.truth, self.process_group
         sums = response_sums(credited, responses, truth.n_present[truth.rows(self._image_ids(encoded))])
@@ -204,7 +204,7 @@ class Trainer(Loop):
         return metrics
 
     def _write_extremes(self, log: Log, encoded: Sequence[EncodedPrompt], credited: CreditedBatch) -> None:
-        """Writes the step's best and worst responses of this rank, with their pieces."""
+        """Writes this rank's best and worst responses of the step, with their pieces."""
         order = np.argsort(credited.rewards, kind="stable")
         results, image_ids = credited.columns.results(), self._image_ids(encoded)
         count = min(2, len(order))
@@ -215,4 +215,4 @@ class Trainer(Loop):
 
 
 train = partial(loop.train, Trainer)
-"""Trains on rollouts until the last step; see :func:`scapo_train.loop.train`."""
+"""Function that trains on rollouts until the last step; see :func:`scapo_train.loop.train`."""

@@ -1,4 +1,4 @@
-"""The update: responses packed into micro-batches, forward, loss, backward, and the optimizer's step."""
+"""Policy updates: micro-batches of packed responses, forward and backward passes, loss, and optimizer steps."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class MicroBatch:
-    """The rows of one forward and backward pass.
+    """Rows of one forward and backward pass.
 
     Attributes:
-        batch: the rows as tensors.
-        owners: indices of the responses in the batch, in the order of its targets; empty in a micro-batch that
-            only lets a rank take part in the others' collective operations.
-        sampled: (N,) log-probabilities by the sampling engine, if that is not the policy itself.
-        old: (N,) log-probabilities by the policy before its first update, where it makes several.
-        reference: (N,) log-probabilities by the reference model, where the loss has a KL term.
+        batch: Rows as tensors.
+        owners: Indices of the responses in the batch, in the order of its targets. Empty if the rank only takes part in
+            collective operations.
+        sampled: (N,) log-probabilities by the sampling engine. None if the policy itself sampled.
+        old: (N,) log-probabilities by the policy before its first update. None if there is only one update.
+        reference: (N,) log-probabilities by the reference model. None without a KL term.
     """
 
     batch: Batch
@@ -48,19 +48,19 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """The result of all updates of a step, over all ranks.
+    """Result of all updates in a step, over all ranks.
 
     Attributes:
-        tokens: number of response tokens in the updates; a token counts once per inner epoch.
-        kl: sum over tokens of the KL estimate.
-        clipped: number of tokens whose gradient the clip cut off.
-        entropy: sum over tokens of the policy's entropy, in nats.
-        p_end: sum over tokens of the probability of an end of sequence.
-        mismatch: sum over tokens of the absolute difference of the engine's and the policy's log-probabilities.
-        loss: mean over updates, not a number if all were skipped.
-        grad_norm: mean over updates, before clipping; not a number if all were skipped.
-        skipped: number of updates that were omitted.
-        flops: floating-point operations of matrix products by weights, recomputation not counted.
+        tokens: Number of response tokens in the updates. A token counts once per inner epoch.
+        kl: Sum over tokens of the KL estimate.
+        clipped: Number of tokens whose gradient was clipped to 0.
+        entropy: Sum over tokens of the policy's entropy, in nats.
+        p_end: Sum over tokens of the probability of an end of sequence.
+        mismatch: Sum over tokens of the absolute difference between the engine's and the policy's log-probabilities.
+        loss: Mean over updates. NaN if all updates were skipped.
+        grad_norm: Mean over updates before clipping. NaN if all updates were skipped.
+        skipped: Number of skipped updates.
+        flops: Number of floating-point operations in matrix products with weights, without recomputation.
     """
 
     tokens: float
@@ -76,16 +76,15 @@ class UpdateResult:
 
 
 class Updater:
-    """Changes the policy by the responses to a step's prompts.
+    """Updates of the policy from the responses to a step's prompts.
 
     Args:
-        config: settings of the training run.
-        policy: the model that is trained.
-        reference: the frozen model of the KL term (a policy with adapters itself, which is the model without them);
-            None if the loss has none.
-        optimizer: of the policy's trainable parameters.
-        process_group: this process and the others of the training run.
-        steps: number of steps of the training run, for the learning rate's schedule.
+        config: Settings of the training run.
+        policy: Model to train.
+        reference: Frozen model for the KL term. A policy with adapters is its own reference. None without a KL term.
+        optimizer: Optimizer of the policy's trainable parameters.
+        process_group: Group of all processes in the training run.
+        steps: Number of steps in the training run, for the learning-rate schedule.
     """
 
     def __init__(
@@ -106,15 +105,15 @@ class Updater:
     def mini_batches(
         self, order: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
     ) -> list[list[MicroBatch]]:
-        """Deals prompts to mini-batches and cuts these into micro-batches, as many on every rank.
+        """Distributes prompts to mini-batches and divides these into micro-batches, with equal numbers on all ranks.
 
         Args:
-            order: indices of the step's prompts on all ranks.
-            encoded: this rank's prompts.
-            responses: this rank's responses, group by group.
+            order: Indices of the step's prompts on all ranks.
+            encoded: Prompts of this rank.
+            responses: Responses of this rank, group by group.
         """
         count = self.config.optim.mini_batches
-        mini = {index: at * count // len(order) for at, index in enumerate(order)}  # the same on any number of ranks
+        mini = {index: at * count // len(order) for at, index in enumerate(order)}  # independent of the number of ranks
         of_prompt = [mini[prompt.prompt.index] for prompt in encoded]
         chosen = [[k for k, number in enumerate(of_prompt) if number == m] for m in range(count)]
         return [self._micro_batches(indices, encoded, responses) for indices in chosen]
@@ -145,14 +144,14 @@ class Updater:
             sampled = torch.from_numpy(np.concatenate(known)).to(device) if len(known) == len(owners) else None
             micro_batches.append(MicroBatch(self._policy.batch([row for row, _ in rows], device), owners, sampled))
         missing = self._process_group.max(len(micro_batches)) - len(micro_batches)
-        if missing:  # a rank that has less to do takes part in the others' collectives, with weight 0
+        if missing:  # a rank with less work takes part in collective operations, with weight 0
             micro_batches += [MicroBatch(self._policy.idle_batch(device), []) for _ in range(missing)]
         return micro_batches
 
     @torch.no_grad()
     def add_frozen_logprobs(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> None:
-        """Adds the log-probabilities of the reference, and of the policy before its first update where it makes
-        several.
+        """Adds the log-probabilities by the reference and, for several updates per batch, by the policy before its
+        first update.
         """
         micro_batches = [micro for mini in mini_batches for micro in mini]
         if self.config.updates_per_batch > 1:
@@ -167,16 +166,15 @@ class Updater:
     def logprobs(
         self, mini_batches: Sequence[Sequence[MicroBatch]], lengths: Sequence[int], whose: Whose
     ) -> list[NDArray[np.float32]]:
-        """Returns the log-probabilities of this rank's responses before the first update, for credit that looks at
-        them.
+        """Returns the log-probabilities of this rank's responses before the first update, for use in credit.
 
         Args:
-            mini_batches: from :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
-            lengths: number of tokens of each response.
-            whose: the policy's, or the reference's.
+            mini_batches: Output of :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
+            lengths: Number of tokens in each response.
+            whose: ``policy`` or ``reference``.
 
         Raises:
-            InputError: if there is no reference.
+            InputError: If there is no reference.
         """
         if whose == "reference" and self._reference is None:
             raise InputError("credit.scheme: it asks for the reference's log-probabilities, which need loss.kl > 0")
@@ -193,12 +191,12 @@ class Updater:
         """Makes all optimizer steps of a batch.
 
         Args:
-            mini_batches: from :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
-            credited: advantages of this rank's responses.
-            step: number of steps that are done, for the learning rate and messages.
+            mini_batches: Output of :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
+            credited: Advantages of this rank's responses.
+            step: Number of completed steps, for the learning rate and messages.
         """
         self._policy.train()
-        if self.config.lora.dropout:  # the one thing that draws from torch's own generator
+        if self.config.lora.dropout:  # the only use of torch's global generator
             torch.manual_seed(seed_of(self.config.run.seed, step, self._process_group.rank))
         lengths = np.array([len(advantage) for advantage in credited.advantages], dtype=np.int64)
         sums = torch.zeros(6, dtype=torch.float64, device=self._process_group.device)
@@ -207,7 +205,7 @@ class Updater:
             for micro_batches in mini_batches:
                 owners = [i for micro in micro_batches for i in micro.owners]
                 tokens, responses = self._process_group.sum(float(lengths[owners].sum()), float(len(owners)))
-                if not tokens:  # no picture of the step could be read, on any rank
+                if not tokens:  # all pictures of the step are unreadable, on all ranks
                     skipped += 1
                     continue
                 weights = token_weights(self._loss, lengths, tokens, responses, self.config.rollout.max_new_tokens)
@@ -243,7 +241,9 @@ class Updater:
         weights: NDArray[np.float64],
         sums: Tensor,
     ) -> tuple[float, Tensor]:
-        """Accumulates the gradient of one update; returns this rank's share of the loss, and ``sums`` continued."""
+        """Accumulates the gradient of one update, and returns this rank's share of the loss and the updated
+        ``sums``.
+        """
         device, ranks = self._process_group.device, self._process_group.size
         total = torch.zeros((), device=device)
         for micro in micro_batches:
@@ -282,12 +282,15 @@ class Updater:
         return float(total), sums
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
-        """Returns the floating-point operations of this rank's matrix products by weights in an update, recomputation
-        omitted.
+        """Returns the floating-point operations of this rank's matrix products with weights in an update.
+
+        Recomputation is not counted.
         """
 
         def flops(parameter: Tensor) -> float:
-            """Returns the operations per token: forward, gradient of the input and, if trained, of the weight."""
+            """Returns the operations per token for the forward pass and the gradients of the input and of a trained
+            weight.
+            """
             return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
 
         layers = sum(map(flops, self._policy.language_model.layers.parameters()))
@@ -298,17 +301,18 @@ class Updater:
 
 
 def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: int, steps: int) -> float | None:
-    """Returns one update by the gradients that were accumulated, which are then gone.
+    """Makes one update from the accumulated gradients, and clears them.
 
     Args:
-        optim: settings.
-        optimizer: see :func:`optimizer_of`.
-        loss: of the whole batch, over all ranks.
-        step: number of steps that are done, for the learning rate and messages.
-        steps: number of steps of the training run.
+        optim: Settings of the optimizer.
+        optimizer: Optimizer from :func:`optimizer_of`.
+        loss: Loss of the whole batch, over all ranks.
+        step: Number of completed steps, for the learning rate and messages.
+        steps: Number of steps in the training run.
 
     Returns:
-        Norm of the gradients before clipping; None, with a warning: it or the loss is not finite, nothing was changed.
+        The gradient norm before clipping. If the norm or the loss is not finite, the weights are unchanged, a warning
+        is logged, and the result is None.
     """
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     total_norm = torch.nn.utils.clip_grad_norm_(trained, optim.clip or math.inf)
@@ -334,7 +338,7 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Sets the rate of the next step."""
+    """Sets the learning rate of the next step."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
             group["lr"].fill_(rate)
@@ -343,10 +347,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
-    """Returns AdamW over the trainable parameters; vectors (norms, biases) do not decay.
+    """Returns AdamW for the trainable parameters, without weight decay for vectors (norms, biases).
 
     Raises:
-        ScapoError: if the 8-bit optimizer's package is not installed.
+        ScapoError: If the package of the 8-bit optimizer is not installed.
     """
     optim = config.optim
     trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
@@ -368,7 +372,7 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     """Ends the training run on every rank before non-finite weights are saved.
 
     Raises:
-        ScapoError: if a weight is not finite.
+        ScapoError: If a weight is not finite.
     """
     local = [
         parameter.detach().to_local() if hasattr(parameter, "to_local") else parameter.detach()
@@ -383,7 +387,7 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
 def _split_group(
     encoded: EncodedPrompt, owners: Sequence[int], responses: Sequence[Response], budget: int
 ) -> list[list[int]]:
-    """Returns the responses of a group by rows, none with more tokens than the budget where that can be."""
+    """Divides the responses of a group into rows within the token budget. A single response may exceed the budget."""
     rows: list[list[int]] = []
     for i in owners:
         if not rows or encoded.row([responses[j].ids for j in (*rows[-1], i)]).length > budget:

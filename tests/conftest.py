@@ -1,4 +1,4 @@
-"""Shared fixtures: the folder of real data, which tests may use and the project never needs."""
+"""Shared fixtures, including the folder of real data, which tests may use but the project never needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARM = Path(__file__).resolve().parent / "programs" / "warm.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest tests first, so that several processes end together; marks the fast ones."""
+    """Puts the longest tests first, so that parallel processes end at the same time, and marks the fast tests."""
     items.sort(key=lambda item: "test_train_world" not in item.nodeid)
     for item in items:
         is_unit = "unit" in item.path.parts and not item.path.name.startswith("test_train_")
@@ -40,7 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """``../shared`` beside the checkout; absent: skip, or fail where SCAPO_REQUIRE_SHARED=1."""
+    """Returns ``../shared`` next to the checkout. If it is missing, skips the test, or fails if
+    SCAPO_REQUIRE_SHARED=1.
+    """
     if (SHARED / "data").is_dir():
         return SHARED
     reason = f"no real data at {SHARED}"
@@ -51,7 +53,9 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder with ``scapo-eval``, ``python`` and ``transformers`` as forks of one process (``programs/warm.py``)."""
+    """Yields a folder with ``scapo-eval``, ``python`` and ``transformers`` as forks of one process
+    (``programs/warm.py``).
+    """
     folder = tmp_path_factory.mktemp("programs")
     listening = folder / "warm"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
@@ -73,7 +77,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def warm(programs: Path) -> Iterator[None]:
-    """Lets the commands of a module be those forks: ``scapo-eval`` and ``python``, found by the PATH."""
+    """Makes a module use these forks for ``scapo-eval`` and ``python``, through the PATH."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(programs), prepend=os.pathsep)
         yield
@@ -81,7 +85,7 @@ def warm(programs: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def peak_of() -> Callable[[Callable[[], object]], float]:
-    """Most bytes of PyTorch's tensors that were there at once because of an action."""
+    """Returns a function that measures the peak bytes of PyTorch's tensors during an action."""
     import torch
 
     def measure(action: Callable[[], object]) -> float:

@@ -1,4 +1,4 @@
-"""Runs the fast tests under coverage and prints the share of executed lines of every room.
+"""Runs the fast tests under coverage, and prints the share of executed lines for every room.
 
 python tests/coverage_by_room.py [pytest arguments, in place of -m fast]
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def rooms(report: dict[str, object]) -> dict[str, tuple[int, int]]:
-    """Room, as ``scapo_eval/matching`` -> (executed, all) statements, from coverage's JSON report."""
+    """Returns room, such as ``scapo_eval/matching`` -> (executed, all) statements, from coverage's JSON report."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, entry in report["files"].items():  # type: ignore[attr-defined]
         parts = Path(name).parts
@@ -25,7 +25,7 @@ def rooms(report: dict[str, object]) -> dict[str, tuple[int, int]]:
 
 
 def main() -> int:
-    """Prints the table; returns the tests' exit code."""
+    """Prints the table, and returns the exit code of the tests."""
     chosen = sys.argv[1:] or ["-m", "fast"]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"

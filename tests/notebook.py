@@ -1,4 +1,4 @@
-"""Runs a notebook's code cells in order, without Jupyter, and says what each shows.
+"""Runs the code cells of a notebook in order, without Jupyter, and returns their outputs.
 
 python tests/notebook.py examples/tour.ipynb        # writes the outputs into the notebook
 """
@@ -16,17 +16,17 @@ from typing import Any
 
 
 def outputs(notebook: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """What each code cell shows, in the notebook format's words.
+    """Returns the outputs of each code cell, in the notebook format.
 
     Args:
-        notebook: the document; its cells run in one namespace, in the working directory.
+        notebook: Notebook document. Its cells run in one namespace, in the working directory.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     return [_shown("".join(cell["source"]), namespace) for cell in code_cells(notebook)]
 
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cells that hold code."""
+    """Returns the cells with code."""
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 

@@ -1,14 +1,14 @@
-"""The safety net of every refactoring: what each scoring verb says about the shared data, before and after.
+"""Safety net for refactoring: the output of every scoring command on the shared data, before and after a change.
 
-    PYTHONPATH=TREE python tests/safety_net.py record DIR     what the code of TREE says, one JSON file per case
-    python tests/safety_net.py compare BEFORE AFTER           what differs; exit code 1 if anything does
-    PYTHONPATH=TREE python tests/safety_net.py golden         renews tests/golden/figures.json, deliberately
+    PYTHONPATH=TREE python tests/safety_net.py record DIR     output of the code in TREE, one JSON file per case
+    python tests/safety_net.py compare BEFORE AFTER           differences; exit code 1 if there are any
+    PYTHONPATH=TREE python tests/safety_net.py golden         deliberate update of tests/golden/figures.json
 
-A case is one command of ``scapo-eval``, run in a temporary folder with ``data`` (../shared/data), ``examples`` and
-inputs derived from them. Recorded are its exit code, its standard output, its warnings and errors, and the files it
-writes: floats to 12 significant digits, without signatures and without paths of the machine; of JSON Lines a digest
-per line, the number of lines and the sums of their numbers. A recording holds captions of others: never commit one.
-The golden file holds counts and values only.
+A case is a command of ``scapo-eval`` that runs in a temporary folder with ``data`` (../shared/data), ``examples`` and
+derived inputs. A recording contains the exit code, standard output, warnings and errors, and the written files. Floats
+have 12 significant digits, and signatures and local paths are removed. For JSON Lines, the recording contains a digest
+per line, the number of lines, and the sums of their numbers. A recording contains captions by others, so never commit a
+recording. The golden file contains only counts and values.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ GOLDEN_CASES = (
     "density.two", "density.calibrate", *(f"reward.subsentence-{rule}" for rule in RULES), "reward.hal-sentence",
     "reward.cap-sentence", "reward.lam-sqrt-log1p", "reward.additive", "import.captions-amber",
 )  # fmt: skip
-"""Cases of tests/golden/test_figures.py: every metric, no optional package, about 20 seconds."""
+"""Cases of tests/golden/test_figures.py: all metrics without optional packages, in about 20 seconds."""
 
 
 def cases(work: Path) -> dict[str, str]:
-    """Name -> command, in an order in which the files that a case reads are there."""
+    """Returns name -> command, in an order in which the input files of each case already exist."""
     return dict(
         [
             *_score(), *_chair(), *_amber(work), *_yes_no(), *_judged(), *_augmented(), *_rewards(), *_shown(),
@@ -106,7 +106,7 @@ Cases = Iterator[tuple[str, str]]
 
 
 def scored(command: str, resamples: int = 200) -> str:
-    """A scoring command with JSON output and few resamples."""
+    """Returns a scoring command with JSON output and few resamples."""
     return f"{command} --json --resamples {resamples}"
 
 
@@ -413,7 +413,7 @@ def _lines(path: Path, records: Iterable[Any]) -> None:
 
 
 def _judged_claims(name: str, k: int) -> dict[str, Any]:
-    """Verdicts on the claims of one description, as ``judge facts`` writes them."""
+    """Returns verdicts on the claims of one description in the format of ``judge facts``."""
     number, known = int(9 * _draw("claims", name, k)), 1 + k % 5
     draws = [_draw("claim", name, k, j) for j in range(number)]
     return {
@@ -426,7 +426,7 @@ def _judged_claims(name: str, k: int) -> dict[str, Any]:
 
 
 def _draw(*words: object) -> float:
-    """A number in [0, 1) that depends on the words alone."""
+    """Returns a number in [0, 1) that depends only on the words."""
     return int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:6], "big") / 2**48
 
 
@@ -485,7 +485,9 @@ def _prepare_captions(work: Path, made: Path) -> None:
 
 
 def _prepare_matrix(work: Path, made: Path, truth: Mapping[str, list[str]]) -> None:
-    """A stand-in for a DOPA matrix, which no one has: COCO's truth where a label is COCO's, drawn elsewhere."""
+    """Writes a stand-in for a DOPA matrix: COCO's ground truth for COCO's labels, and random values for all other
+    labels.
+    """
     import yaml
 
     labels = list(yaml.safe_load((ROOT / "vocab" / "dopa160.yaml").read_text(encoding="utf-8"))["labels"])
@@ -523,7 +525,7 @@ def _prepare_answers(work: Path, made: Path) -> None:
 
 
 def _changed(answer: Mapping[str, Any], key: str, text: str) -> Record:
-    """Another system's answer: sometimes the opposite, sometimes neither yes nor no."""
+    """Returns the answer of another system, which is sometimes the opposite, and sometimes neither yes nor no."""
     drawn = _draw("other", answer[key])
     if drawn < 0.05:
         return {**answer, text: "It cannot be told."}
@@ -579,7 +581,7 @@ _SIGNATURE = re.compile(r"[\w.:+-]+\|[\w.+-]+:\S*")
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder with every input, made the current one, with fixed settings of the environment."""
+    """Yields a folder with all inputs as the current folder, with fixed environment settings."""
     before, place = dict(os.environ), Path.cwd()
     with tempfile.TemporaryDirectory(prefix="safety-net-") as name:
         work = Path(name).resolve()
@@ -599,7 +601,7 @@ _opened: Counter[str] | None = None
 
 
 def _count_open(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: counts how often each file is opened to be read, while a command runs."""
+    """Counts how often each file is opened for reading while a command runs, as an audit hook."""
     if event == "open" and _opened is not None and isinstance(arguments[0], (str, bytes)) and arguments[1] != "w":
         _opened[os.path.realpath(os.fsdecode(arguments[0]))] += 1
 
@@ -610,10 +612,10 @@ def _install_hook() -> None:
 
 
 def run(command: str, work: Path, digits: int = 12) -> Record:
-    """Runs one command in this process and records what it does, with so many significant digits.
+    """Runs one command in this process, and records its results with ``digits`` significant digits.
 
     Raises:
-        AssertionError: an input was opened more than once.
+        AssertionError: If an input is opened more than once.
     """
     global _opened
     from scapo_eval.cli.main import main
@@ -668,7 +670,7 @@ def _text(stream: io.TextIOWrapper, work: Path) -> str:
 
 
 def _content(text: str, digits: int) -> Any:
-    """JSON as a document, JSON Lines as digests and sums, anything else as lines."""
+    """Returns JSON as a document, JSON Lines as digests and sums, and any other text as lines."""
     try:
         return normal(json.loads(text), digits)
     except ValueError:
@@ -685,7 +687,7 @@ def _content(text: str, digits: int) -> Any:
 
 
 def normal(value: Any, digits: int) -> Any:
-    """Without signatures and accounts of files; floats to so many significant digits."""
+    """Returns a value without signatures and accounts of files, and with rounded floats."""
     if isinstance(value, dict):
         return {key: normal(each, digits) for key, each in value.items() if key not in ("signature", "account")}
     if isinstance(value, list):
@@ -694,7 +696,7 @@ def normal(value: Any, digits: int) -> Any:
 
 
 def _sums(records: Sequence[Any]) -> dict[str, float]:
-    """Per key the sum of its numbers, or of the lengths of its lists."""
+    """Returns the sum of the numbers, or of the lengths of the lists, for each key."""
     columns: dict[str, list[float]] = {}
     for record in records:
         for key, value in record.items() if isinstance(record, dict) else ():
@@ -708,7 +710,7 @@ def _digest(record: Any) -> str:
 
 
 def record(folder: Path) -> None:
-    """Records every case into an empty or new folder."""
+    """Records all cases into an empty or new folder."""
     import scapo_eval
 
     if folder.exists() and any(folder.iterdir()):
@@ -734,7 +736,7 @@ def record(folder: Path) -> None:
 
 
 def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
-    """``path: a -> b`` of every leaf in which two JSON values differ."""
+    """Yields ``path: a -> b`` for every leaf in which two JSON values differ."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in dict.fromkeys([*a, *b]):
             yield from differences(a.get(key, "(absent)"), b.get(key, "(absent)"), f"{path}/{key}")
@@ -754,7 +756,7 @@ def _brief(value: Any) -> str:
 
 
 def compare(before: Path, after: Path, ignored: Sequence[str], shown: int) -> int:
-    """Prints the cases that differ; returns the exit code."""
+    """Prints the cases that differ, and returns the exit code."""
     for folder in (before, after):
         if not any(folder.glob("*.json")):
             sys.exit(f"{folder} holds no recording")
@@ -781,7 +783,7 @@ def compare(before: Path, after: Path, ignored: Sequence[str], shown: int) -> in
 
 
 def figures() -> dict[str, Any]:
-    """Counts and values of the golden cases, as tests/golden/figures.json holds them."""
+    """Returns the counts and values of the golden cases, in the format of tests/golden/figures.json."""
     with workplace() as work:
         commands = cases(work)
         return {name: _figures(run(commands[name], work, digits=17)) for name in GOLDEN_CASES}
@@ -803,14 +805,14 @@ def _figures(case: Record) -> Record:
 
 
 def renew() -> None:
-    """Writes tests/golden/figures.json anew."""
+    """Updates tests/golden/figures.json."""
     lines = (f"{json.dumps(name)}: {json.dumps(case)}" for name, case in figures().items())
     GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     print(f"{len(GOLDEN_CASES)} cases -> {GOLDEN}; look at the difference (git diff) and say why in the commit")
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("record", help="record every case").add_argument("folder", type=Path)

@@ -1,9 +1,9 @@
-"""A stand-in for vLLM that really holds a model, and takes only what a release of vLLM declares.
+"""Stand-in for vLLM that contains a real model, and accepts only the arguments that a vLLM release declares.
 
-Its weights are a second copy of a tiny Qwen2.5-VL, filled through ``reload_weights`` alone, under vLLM's names.
-Asleep they are not numbers. It keeps what it computed for pictures and prompts until it is told to forget it,
-and answers from that, as vLLM's encoder and prefix caches do. ``vllm_train_signatures.json`` holds what the
-releases declare (see ``unit/test_train_vllm.py``).
+Its weights are a second copy of a tiny Qwen2.5-VL, which is filled only through ``reload_weights``, under vLLM's names.
+During sleep, the weights are NaN. Like vLLM's encoder and prefix caches, it stores the results for pictures and prompts
+until a reset, and answers from them. ``vllm_train_signatures.json`` contains the declarations of the releases (see
+``unit/test_train_vllm.py``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ CACHES = ("prefix", "encoder")
 
 
 def releases() -> dict[str, Any]:
-    """What each recorded release declares."""
+    """Returns the declarations of each recorded release."""
     return json.loads(RECORD.read_bytes())  # type: ignore[no-any-return]
 
 
 def install(version: str, put: Callable[[dict[str, ModuleType], str, ModuleType], None] = dict.__setitem__) -> Any:
-    """Puts the stand-in where ``import vllm`` finds it; ``made`` holds its engines."""
+    """Installs the stand-in for ``import vllm``, and returns it. Its attribute ``made`` contains the created
+    engines.
+    """
     record = releases()[version]
     package = ModuleType("vllm")
     package.__version__ = version  # type: ignore[attr-defined]
@@ -48,7 +50,7 @@ def install(version: str, put: Callable[[dict[str, ModuleType], str, ModuleType]
 
 
 def declared(name: str, record: dict[str, Any]) -> Any:
-    """A class that takes the declared attributes and nothing else."""
+    """Returns a class that accepts only the declared attributes."""
 
     def init(self: Any, **given: Any) -> None:
         unknown = set(given) - set(record[name])
@@ -59,7 +61,7 @@ def declared(name: str, record: dict[str, Any]) -> Any:
 
 
 class Model(nn.Module):
-    """A Hugging Face model under the names of vLLM's."""
+    """Hugging Face model with vLLM's names."""
 
     def __init__(self, held: Any, prefixes: Sequence[Sequence[str]]) -> None:
         super().__init__()
@@ -70,7 +72,7 @@ class Model(nn.Module):
         self.prefixes = prefixes
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Copies weights to where vLLM's mapper sends their names; refuses names that lead nowhere."""
+        """Copies weights to the targets of vLLM's name mapping. Rejects names without a target."""
         own = dict(self.named_parameters())
         loaded = set()
         for name, weight in weights:
@@ -85,7 +87,7 @@ class Model(nn.Module):
 
 
 class Engine:
-    """``vllm.LLM``."""
+    """Stand-in for ``vllm.LLM``."""
 
     record: dict[str, Any]
     made: list[Engine]
@@ -116,7 +118,7 @@ class Engine:
         self.made.append(self)
 
     def sleep(self, **given: Any) -> None:
-        """Loses the weights at level 2, and at level 1 until it wakes."""
+        """Discards the weights, at level 1 until the engine wakes up and at level 2 permanently."""
         self._declares("LLM.sleep", given)
         assert self.given["enable_sleep_mode"]
         assert "weights" in self.awake
@@ -126,7 +128,7 @@ class Engine:
         self.calls.append("sleep")
 
     def wake_up(self, **given: Any) -> None:
-        """Allocates, and restores what is on the host."""
+        """Allocates memory, and restores weights from the host."""
         self._declares("LLM.wake_up", given)
         for tag in given["tags"]:
             assert tag in self.record["tags"]
@@ -139,11 +141,11 @@ class Engine:
                         parameter.copy_(kept)
 
     def apply_model(self, func: Callable[[Any], Any]) -> list[Any]:
-        """Runs it on the model."""
+        """Calls a function with the model."""
         return [func(self.model)]
 
     def collective_rpc(self, method: str, **given: Any) -> list[Any]:
-        """Reloads weights; of those that are missing vLLM itself says nothing."""
+        """Reloads weights. Missing weights are ignored, as in vLLM."""
         self._declares("LLM.collective_rpc", given)
         assert method == "reload_weights"
         self._declares("GPUModelRunner.reload_weights", given["kwargs"])
@@ -153,13 +155,13 @@ class Engine:
         return [None]
 
     def reset_prefix_cache(self) -> bool:
-        """Forgets prompts."""
+        """Clears the cache of prompts."""
         self._forget("prefix")
         return True
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Any], sampling_params: Sequence[Any], **given: Any) -> list[Any]:
-        """Answers, one prompt after the other."""
+        """Answers the prompts, one after another."""
         self._declares("LLM.generate", given)
         assert self.awake == {"weights", "kv_cache"}
         assert len(prompts) == len(sampling_params) > 0

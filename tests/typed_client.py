@@ -1,4 +1,4 @@
-"""A strictly typed program that uses the Python interface; mypy reads it in ``tests/unit/test_typed_client.py``."""
+"""A strictly typed program that uses the Python interface, for mypy in ``tests/unit/test_typed_client.py``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from scapo_eval import (
 
 
 def rows() -> Iterator[dict[str, object]]:
-    """Records as a generator."""
+    """Yields records."""
     yield {"image_id": 1, "caption": "A dog."}
 
 
 def client(path: Path, frame: pd.DataFrame, dataset: Any) -> None:
-    """Every function, with every kind of input."""
+    """Calls every function with every kind of input."""
     vocabulary: Vocabulary = Vocabulary.load("coco80")
     oracle: PresenceOracle = PresenceOracle.from_objects({1: ["dog"]})
     scores: CaptionScores = scapo_eval.score(path, truth="truth.json", vocabulary=vocabulary, claims="asserted")
@@ -69,7 +69,7 @@ def client(path: Path, frame: pd.DataFrame, dataset: Any) -> None:
 
 
 def count(record: Mapping[str, Any], *, words: str = "two three") -> dict[str, int]:
-    """A benchmark's counts of one record."""
+    """Returns a benchmark's counts of one record."""
     return {"captions": 1, "numbered": any(word in words.split() for word in str(record["caption"]).split())}
 
 
@@ -83,7 +83,7 @@ MINE: CountedBenchmark = CountedBenchmark(
 
 
 def mistakes(run: Run, path: Path) -> None:
-    """What mypy must refuse: an ignore that is not needed is an error, too."""
+    """Makes mistakes that mypy must report. An unnecessary ignore is also an error."""
     scapo_eval.score(7)  # type: ignore[arg-type]
     scapo_eval.score(path, claims="some")  # type: ignore[arg-type]
     scapo_eval.score(path, truht="truth.json")  # type: ignore[call-arg]

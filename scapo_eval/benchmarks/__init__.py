@@ -1,1 +1,1 @@
-"""Benchmarks of the field: each module says which counts a record gives, what they make, and is a BENCHMARK."""
+"""Benchmarks of the field. Each module defines its counts per record, its metrics, and its record BENCHMARK."""

@@ -1,12 +1,13 @@
-"""Whether captions belong to the images whose ids they carry: what they claim against truths of other images.
+"""Detection of captions with wrong image ids, by comparing claims with the ground truth of other images.
 
-Captions shifted by one line, or with row numbers for ids, score like any others, only worse. What tells is that they
-agree with their own images' truth no better than with a permuted one. Then other orders are tried: where one fits
-far better, the ids are wrong; where none does, the captions may come from a collapsed or random policy.
+Captions that are shifted by one line, or that have row numbers instead of ids, are scored without an error but yield
+worse values. Such captions agree with the ground truth of their own images no better than with a random permutation. In
+this case, other orders are tested. If another order fits far better, the ids are wrong. Otherwise, the captions may
+come from a collapsed or random policy.
 
-With c(i, j) the claims of caption i that are present in the image of caption j, and d(i, j) the same less the means of
-its row and column, the sum of d(i, i) has mean 0 under a random permutation and the variance sum d(i, j)^2 / (n - 1)
-(Hoeffding 1951).
+Let c(i, j) be the number of claims of caption i that are present in the image of caption j, and d(i, j) the same number
+after subtracting the means of its row and column. Under a random permutation, the sum of d(i, i) has mean 0 and
+variance sum d(i, j)^2 / (n - 1) (Hoeffding 1951).
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ from ..results.counts import CountTable
 from ..truths.oracle import Truth
 
 LEAST = 20
-"""Captions below which nothing is said."""
+"""Minimum number of captions for a check."""
 
 MANY = 100
-"""Unknown ids that are looked at to tell what they may mean."""
+"""Number of unknown ids that are examined for their probable meaning."""
 
 OF_A_BLOCK = 512
-"""Captions of a block whose claims are kept."""
+"""Number of captions per block whose claims are stored."""
 
 FITS = 6.0
-"""Standard deviations above chance from which on an order other than the given one is believed."""
+"""Minimum number of standard deviations above chance at which another order is accepted."""
 
-_BLOCKS = 16  # whose claims are kept; of a longer file every second, every fourth...
-_MATRIX = 400  # captions from which the variance is estimated
+_BLOCKS = 16  # stored blocks; longer files store every second, fourth, ... block
+_MATRIX = 400  # captions for estimating the variance
 _SHIFTS = [s for k in range(1, 11) for s in (k, -k)]
 _ANY_IDS = "--any-ids scores them as they are; in Python any_ids=True"
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of some captions.
+    """Claims of a sequence of captions.
 
     Attributes:
-        n: captions.
-        caption: (claims,) number of the caption of each claim.
-        label: (claims,) position of each in the ground truth's vocabulary.
+        n: Number of captions.
+        caption: (claims,) index of the caption of each claim.
+        label: (claims,) position of each claimed label in the vocabulary of the ground truth.
     """
 
     n: int
@@ -57,14 +58,14 @@ class Claims:
 
     @classmethod
     def of_first(cls, n: int, caption: NDArray[np.integer], label: NDArray[np.integer]) -> Claims:
-        """Returns the claims of the first captions of a block; the captions of mentions do not fall."""
+        """Returns the claims of the first captions in a block. The caption indices must be in ascending order."""
         n = min(n, OF_A_BLOCK)
         end = int(np.searchsorted(caption, n))
         return cls(n, caption[:end].astype(np.int32), label[:end].astype(np.int32))
 
 
 class Fit:
-    """Gathers the rows of all captions of a file, and the claims of some."""
+    """Collector of the image rows of all captions in a file, and of the claims of a sample."""
 
     def __init__(self) -> None:
         self._rows: list[NDArray[np.int32]] = []
@@ -73,11 +74,11 @@ class Fit:
         self._stride = 1
 
     def add(self, rows: NDArray[np.integer], claims: Claims) -> None:
-        """Takes a block, in the order of the file.
+        """Adds a block in the order of the file.
 
         Args:
-            rows: (captions,) row of each one's image in the ground truth.
-            claims: of the first of them.
+            rows: (captions,) row of each caption's image in the ground truth.
+            claims: Claims of the first captions in the block.
         """
         if self._blocks % self._stride == 0:
             self._kept.append((self._n, claims))
@@ -88,12 +89,12 @@ class Fit:
         self._n += len(rows)
 
     def agreement(self, truth: Truth) -> tuple[IdAgreement | None, str | None]:
-        """Returns how well the captions fit the ground truth of their images, and, if another order fits far better,
-        that order.
+        """Measures the agreement of the captions with the ground truth of their images.
 
         Returns:
-            None for fewer than LEAST captions with a claim, and where all images have the same of what is claimed;
-            None if no order fits far better.
+            The agreement, and the description of another order if it fits far better. The agreement is None for fewer
+            than LEAST captions with a claim, or if all images have the same states of the claimed labels. The
+            description is None if no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
         if not sample or not len(truth.vocabulary.labels):
@@ -103,7 +104,7 @@ class Fit:
             return None, None
         sum_own, sd, confirmed = kept.fit(kept.own)
         chance = kept.chance
-        if not sd and kept.images_alike:  # any order gives the same values
+        if not sd and kept.images_alike:  # all orders yield the same values
             return None, None
         z = float(sum_own / sd) if sd else 0.0
         agreement = IdAgreement(round(confirmed, 4), round(chance, 4), round(z, 2))
@@ -118,7 +119,7 @@ class Fit:
                 sd_other > 0
                 and other / sd_other > FITS + max(0.0, z)
                 and (
-                    not best or other > best[0] - 1e-6  # of equal ones the last, which says most
+                    not best or other > best[0] - 1e-6  # among equal orders, the last is the most specific
                 )
             ):
                 best = (other, how, share)
@@ -131,19 +132,19 @@ class Fit:
 
 
 def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
-    """Returns how well captions fit the ground truth of their images, from sums alone, as a cluster has them; no order
-    is tried.
+    """Measures the agreement of captions with the ground truth from sums alone, as available on a cluster.
 
-    A mention is right by chance as often as its label is in the images. The standard deviation is that of the images'
-    differences from this share, as if they were independent.
+    Other orders are not tested. The chance level of a mention is the share of images with its label. The standard
+    deviation is computed from the deviations of the images from this level, assuming independent images.
 
     Args:
-        mentioned: (labels,) how often each label is mentioned.
-        table: counts of mentions and captions per image.
-        truth: what is in the images.
+        mentioned: (labels,) number of mentions of each label.
+        table: Counts of mentions and captions per image.
+        truth: Ground truth.
 
     Returns:
-        None for fewer than LEAST images with a mention, and where all images have the same of what is mentioned.
+        The agreement. The result is None for fewer than LEAST images with a mention, or if all images have the same
+        states of the mentioned labels.
     """
     columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
     captions, mentions, wrong = columns
@@ -167,14 +168,16 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Captions with claims.
+    """Sample of captions with claims.
 
     Attributes:
-        at: (n,) their numbers in the file; rows: (captions,) row of each caption of the file.
-        caption, label: (claims,) what they claim, each once.
-        present: (images, labels) whether the label is present.
-        named, has: (labels,) share of the captions that claim a label, of their images that have it.
-        spread: mean square of d.
+        at: (n,) positions of the sampled captions in the file.
+        rows: (captions,) ground-truth row of each caption in the file.
+        caption, label: (claims,) caption and label of each distinct claim.
+        truth: Ground truth.
+        named: (labels,) share of the captions that claim a label.
+        has: (labels,) share of the captions whose image contains a label.
+        spread: Mean square of d.
     """
 
     at: NDArray[np.int64]
@@ -219,26 +222,26 @@ class _Sample:
 
     @property
     def images_alike(self) -> bool:
-        """Whether all images have the same of what is claimed."""
+        """True if all images have the same states of the claimed labels."""
         has = self.has[self.named > 0]
         return bool(((has == 0) | (has == 1)).all())
 
     @property
     def own(self) -> NDArray[np.int64]:
-        """(n,) row of each caption's image."""
+        """(n,) ground-truth row of each caption's image."""
         return self.rows[self.at].astype(np.int64)
 
     @property
     def chance(self) -> float:
-        """Share of claims that are present in another caption's image."""
+        """Share of claims that are present in the image of a random caption."""
         return float(self.named @ self.has / self.named.sum())
 
     def fit(self, images: NDArray[np.integer], of: NDArray[np.integer] | None = None) -> tuple[float, float, float]:
-        """Returns how well captions fit images.
+        """Measures the fit of captions to images.
 
         Args:
-            images: (k,) row of the image of each of k captions.
-            of: (k,) which these are; None: all.
+            images: (k,) ground-truth row of the image of each of k captions.
+            of: (k,) indices of these captions in the sample. None selects all captions.
 
         Returns:
             The sum of d, its standard deviation under a permutation, and the share of claims that are present.
@@ -250,7 +253,7 @@ class _Sample:
         label = self.label[chosen]
         held = int((self.truth.states[image[self.caption[chosen]], label] == 1).sum())
         by_caption = float(self.has[label].sum())  # row means of c
-        by_image = 0.0  # column means
+        by_image = 0.0  # column means of c
         for k in range(0, len(images), 2048):
             by_image += float(((self.truth.states[images[k : k + 2048]] == 1) @ self.named).sum())
         k = len(images)
@@ -259,7 +262,9 @@ class _Sample:
 
 
 def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
-    """Orders that a mix-up leads to: what to say, the captions of the sample, and the rows of their images."""
+    """Yields plausible wrong orders, each with a description, indices of sampled captions, and the rows of their
+    images.
+    """
     n = len(kept.rows)
     for shift in _SHIFTS:
         place = kept.at + shift
@@ -305,11 +310,11 @@ def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integ
 
 
 def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
-    """Returns the probable meaning of unknown ids, as part of a sentence; None if nothing is likely.
+    """Returns the probable meaning of unknown ids as part of a sentence, or None if no meaning is likely.
 
     Args:
-        unknown: some ids of captions.
-        known: the ids of a ground truth.
+        unknown: Sample of unknown caption ids.
+        known: Image ids of a ground truth.
     """
     for what, read in _READINGS.items():
         meant = {read(image): image for image in known}
@@ -340,18 +345,18 @@ _READINGS: dict[str, Callable[[str], str]] = {
 
 
 def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreement | None:
-    """Returns the agreement of a file.
+    """Returns the agreement of a file with the ground truth.
 
     Args:
-        fit: of its captions.
-        truth: what is in the images.
-        source: its name in messages.
-        any_ids: go on where another order fits far better.
+        fit: Collected captions of the file.
+        truth: Ground truth.
+        source: Name of the file in messages.
+        any_ids: True to continue if another order fits far better.
 
     Raises:
-        InputError: if another order fits far better.
+        InputError: If another order fits far better, unless ``any_ids`` is set.
     """
-    if not isinstance(truth, Truth):  # of probabilities
+    if not isinstance(truth, Truth):  # ground truth with probabilities
         return None
     found, reason = fit.agreement(truth)
     if reason is not None and not any_ids:

@@ -1,6 +1,4 @@
-"""Contains what benchmarks of yes/no answers share on the command line: the rule that reads them, and the file of
-evidence.
-"""
+"""Shared parts of the benchmarks with yes/no answers: parsing options, evidence records, and displayed questions."""
 
 from __future__ import annotations
 
@@ -15,27 +13,27 @@ from ..results.benchmark import Option
 from .join import Graded
 
 QuestionFiles = Given | Sequence[str | os.PathLike[str]]
-"""Question files (one, or a list of paths), or records."""
+"""Question files (one path or a list of paths), or records."""
 
 AUGMENTED = "answers with a description in the prompt (as SCAPO's published discriminative values)"
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """One question with one system's answer.
+    """One question with the answer of one system.
 
     Attributes:
-        key: what the answers of several systems are joined by.
-        image: id of the image, None if the file names none.
-        part: category of the question, empty if there is none.
-        question: its text, empty if the file does not tell it.
-        truth: the true answer.
-        content: what is in the image, as a judge was told.
-        verdict: what the answer comes to, in words.
-        right: whether that is right, None if nobody can tell.
-        response: the answer's own words.
-        description: the description in the prompt, empty without one.
-        judgment: the judge's own words.
+        key: Key for joining the answers of several systems.
+        image: Id of the image. The value is None if the file contains none.
+        part: Category of the question, or empty.
+        question: Text of the question. The value is empty if the file does not contain it.
+        truth: Correct answer.
+        content: Content of the image, as presented to a judge.
+        verdict: Verdict on the answer, in words.
+        right: True if the answer is correct. The value is None if this is unknown.
+        response: Text of the answer.
+        description: Description in the prompt, or empty.
+        judgment: Text of the judgment.
     """
 
     key: str
@@ -52,19 +50,19 @@ class AnsweredQuestion:
 
 
 READING: Mapping[str, Option] = {
-    "parser": Option(choices=tuple(PARSERS), help="Whose rule reads yes or no out of an answer."),
-    "yes": Option(repeated=True, metavar="WORD", help="A further word for yes (oui, ja...)."),
-    "no": Option(repeated=True, metavar="WORD", help="A further word for no (non, nein...)."),
-    "model": Option(metavar="NAME", help="The model to score where a file mixes several."),
+    "parser": Option(choices=tuple(PARSERS), help="Rule for parsing yes or no."),
+    "yes": Option(repeated=True, metavar="WORD", help="Additional word for yes (oui, ja...)."),
+    "no": Option(repeated=True, metavar="WORD", help="Additional word for no (non, nein...)."),
+    "model": Option(metavar="NAME", help="Model to score if a file contains several."),
     "per_answer": Option(
-        file="written", metavar="FILE", help="Write what each answer says as JSON Lines (one file only)."
+        file="written", metavar="FILE", help="Write the parsed answers as JSON Lines (one file only)."
     ),
 }
-"""The options that say how answers are read."""
+"""Options for parsing answers."""
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:
-    """Returns for each answer which question it answers, what it says, and whether that is right."""
+    """Yields for each answer its question, the parsed answer, and its correctness."""
     for item in items:
         question = item.question
         record: dict[str, Any] = {

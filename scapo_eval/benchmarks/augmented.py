@@ -1,4 +1,6 @@
-"""Plain against description-augmented answers (the paper's Table 4): accuracy, precision, recall, F1 of both."""
+"""Comparison of plain and description-augmented answers (Table 4 of the paper) by accuracy, precision, recall and
+F1.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,19 @@ def augmented_runs(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """Returns the four metrics of each file of answers; runs whose prompts held a description say so in their notes.
+    """Computes the four metrics of each file of answers. The notes of a run state if its prompts contained
+    descriptions.
 
     Args:
-        name: of a benchmark that has ``augmented`` in its record.
-        answers: system name -> file; the first should be the one without descriptions.
-        truth: the benchmark's data, or files of questions; empty: the answers' own labels.
-        parser_name: the rule that reads yes or no; None: the benchmark's own.
-        resampling: of the intervals.
-        warn: told of a baseline that is not plain, and of damage that does not prevent reading.
+        name: Name of a benchmark whose record supports ``augmented``.
+        answers: System name -> file. The first file should contain the answers without descriptions.
+        truth: Data of the benchmark, or question files. If empty, the labels in the answers are used.
+        parser_name: Rule for parsing yes or no. None selects the default of the benchmark.
+        resampling: Settings for the intervals.
+        warn: Callback for warnings about an augmented baseline and about damage in readable files.
 
     Raises:
-        InputError, InputErrors: as the readers do.
+        InputError, InputErrors: If a file is invalid.
     """
     sources = {system: path if isinstance(path, Records) else Source.of(path) for system, path in answers.items()}
     for source in sources.values():
@@ -52,7 +55,7 @@ def augmented_runs(
     if described[0] and not all(described):
         warn(f"{runs[0].name} is the baseline, and it is the augmented one: put the answers without descriptions first")
     elif not any(described[1:]):
-        warn("no file after the first says that its answers had a description (field 'description')")
+        warn("no file after the first contains answers with a description (field 'description')")
     return [
         replace(_reduced(run), notes=(*run.notes, AUGMENTED) if augmented else run.notes)
         for run, augmented in zip(runs, described, strict=True)
@@ -60,7 +63,7 @@ def augmented_runs(
 
 
 def _reduced(run: Run) -> Run:
-    """Returns the run with these metrics only."""
+    """Returns the run restricted to the four metrics."""
     metrics = replace(
         run.metric_set,
         formulas={name: run.metric_set.formulas[name] for name in METRICS},
@@ -71,14 +74,14 @@ def _reduced(run: Run) -> Run:
 
 
 def _has_description(path: Readable) -> bool:
-    """Returns whether answers of the file say that a description stood in their prompts."""
+    """Returns True if an answer in the file has a description in its prompt."""
     return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))
 
 
 KNOWN = tuple(
     record.name for record in benchmarks(name for name in SUMMARIES if name != "augmented") if record.augmented
 )
-"""Benchmarks whose answers are scored so."""
+"""Benchmarks that support this comparison."""
 
 
 def _score(
@@ -104,18 +107,18 @@ BENCHMARK = Benchmark(
 
     The first file is the baseline, for example: base.jsonl base_described.jsonl ours_described.jsonl. AMBER's positive
     class is "no", that of the others "yes". The published discriminative values of SCAPO are description-augmented:
-    set your own beside them only if they are.
+    compare only description-augmented values with them.
     """,
     score=_score,
     files="answers",
     metavar="PLAIN AUGMENTED...",
     options={
-        "benchmark": Option(choices=KNOWN, help="What was asked."),
-        "data": Option(file="read", metavar="PATH", help="The benchmark's data, where its verb takes --data."),
+        "benchmark": Option(choices=KNOWN, help="Benchmark of the questions."),
+        "data": Option(file="read", metavar="PATH", help="Data of the benchmark, if its verb has --data."),
         "questions": Option(
-            file="read", repeated=True, metavar="FILE", help="Files of questions, where its verb takes --questions."
+            file="read", repeated=True, metavar="FILE", help="Question files, if its verb has --questions."
         ),
-        "parser": Option(metavar="NAME", help="Whose rule reads yes or no.  [default: the benchmark's]"),
+        "parser": Option(metavar="NAME", help="Rule for parsing yes or no.  [default: the benchmark's]"),
     },
     one_process="two files of answers side by side are",
 )

@@ -1,7 +1,7 @@
 """Hal. Rate, Cover Rate, Cap. Score and CHAIR with the project's own matcher (paper, Eq. 4 and 5).
 
-Hal. and Cover Rate count SETS of labels per caption, CHAIR_i counts mentions with multiplicity; the paper
-equates the two, real captions do not, so both are always reported.
+Hal. Rate and Cover Rate count sets of labels per caption, while CHAIR_i counts every mention. The paper equates the two
+definitions, but they differ on real captions, so both are always reported.
 """
 
 from __future__ import annotations
@@ -59,37 +59,40 @@ COLUMNS = (
     "hallucinated_captions",
     "unknown",
 )
-"""Per caption: 1; claimed known labels; of these absent, present; labels present in the image; mentions of
-known labels; of these hallucinated; 1 if there is one; claimed labels whose cell is unknown."""
+"""Counts per caption: 1; claimed known labels; hallucinated labels; covered labels; labels present in the image;
+mentions of known labels; hallucinated mentions; 1 if any mention is hallucinated; claimed labels with unknown cells.
+"""
 
 WEIGHTED_COLUMNS = ("covered_weight", "truth_weight", "absent")
-"""With weights: of the covered and of the present labels, in millionths; labels of the image that are absent, 0 where
-nothing says what is."""
+"""Counts with weights: weight of the covered labels and of the present labels, in millionths, and the number of absent
+labels in the image, which is 0 if the ground truth marks no absences.
+"""
 
 WORD_COLUMNS = ("named_words", "covered_words", "word_captions", "among_references")
-"""With references: shares of content words, in millionths; 1 if the caption has them; 1 if it is itself one of
-the references."""
+"""Counts with references: shares of content words in millionths; 1 if the caption has these shares; 1 if the caption is
+one of its references.
+"""
 
 PEOPLE_COLUMNS = ("people", "people_captions")
-"""With ``cap_people``: the score in millionths; 1 if the caption has one."""
+"""Counts with ``cap_people``: the score in millionths, and 1 if the caption has a score."""
 
 DOPA_VOCABULARY = "dopa160"
 
 INLINE = "inline objects"
-"""Source name of the truth that captions carry in ``objects``."""
+"""Name of the ground truth that captions carry in ``objects``."""
 
 
 def cap_score(hal_rate: float, cover_rate: float) -> float:
     """Returns the harmonic mean of ``1 - hal_rate`` and ``cover_rate`` (paper, Eq. 5).
 
     Args:
-        hal_rate, cover_rate: fractions in [0, 1].
+        hal_rate, cover_rate: Fractions in [0, 1].
 
     Returns:
-        The score in [0, 1]; 0.0 if both terms are 0.
+        The score in [0, 1], which is 0.0 if both terms are 0.
 
     Raises:
-        ValueError: for a rate outside [0, 1].
+        ValueError: If a rate is outside [0, 1].
 
     Example:
         >>> import scapo_eval
@@ -127,22 +130,22 @@ SET_BOUNDS = (
     ("hallucinated", "hallucinated_mentions"),
     ("hallucinated_captions", "hallucinated"),
 )
-"""Columns of which the first cannot exceed the second."""
+"""Pairs of columns. The first count is at most the second count."""
 
 SET_PARTS: tuple[tuple[tuple[str, ...], str], ...] = ((("hallucinated", "covered"), "generated"),)
-"""Columns that together are another one."""
+"""Columns whose counts add up to another column."""
 
 
 def capscore_metrics(
     *, dagger: bool = False, weighted: bool = False, words: bool = False, people: bool = False
 ) -> MetricSet:
-    """Returns the metric set.
+    """Returns the metric set for caption scores.
 
     Args:
-        dagger: with the set metrics against a second vocabulary and matrix (DOPA).
-        weighted: with those of labels that have weights.
-        words: with those of a ground truth from references.
-        people: with ``cap_people``.
+        dagger: True to include the set metrics for a second vocabulary and matrix (DOPA).
+        weighted: True to include the metrics of weighted labels.
+        words: True to include the metrics of a ground truth from references.
+        people: True to include ``cap_people``.
     """
     formulas = _set_formulas("") | {
         "chair_i": ratio("hallucinated_mentions", "mentions"),
@@ -181,7 +184,9 @@ _OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")
 
 
 def _where_absent(formula: Formula) -> Formula:
-    """Returns the formula, without a value where nothing says what is absent: a Hal. Rate of 0 would be no finding."""
+    """Returns a formula without a value if no label is known to be absent, since a Hal. Rate of 0 would then be
+    meaningless.
+    """
     return lambda sums: np.where(sums["absent"] > 0, formula(sums), np.nan)
 
 
@@ -198,12 +203,12 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
     """Returns the counts of each caption.
 
     Args:
-        mentions: of n captions.
+        mentions: Mentions of n captions.
         rows: (n,) row of each caption's image in the ground truth.
-        truth: what is in the images, on the matcher's label axis.
+        truth: Ground truth on the label axis of the matcher.
 
     Returns:
-        (n, 9) int64 in the order of COLUMNS.
+        (n, 9) int64 counts in the order of COLUMNS.
     """
     n = len(mentions)
     caption, label = mentions.caption, mentions.label_id
@@ -225,8 +230,9 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
 
 def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
-    """Returns the (n, 3) counts of each caption, in the order of WEIGHTED_COLUMNS; arguments as for
-    :func:`caption_counts`.
+    """Returns the (n, 3) counts of each caption in the order of WEIGHTED_COLUMNS.
+
+    The arguments are the same as in :func:`caption_counts`.
     """
     claimed = np.zeros((len(mentions), len(truth.vocabulary.labels)), dtype=bool)
     claimed[mentions.caption, mentions.label_id] = True
@@ -236,17 +242,18 @@ def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Weig
 
 
 def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Fractions in millionths, so that they add up exactly in any order; 0 if they have no value."""
+    """Converts fractions to integer millionths, whose sums are exact in any order. NaN becomes 0."""
     return np.rint(np.nan_to_num(values) * UNIT).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class CaptionScorer(Scorer):
-    """Counts labels and mentions, found by the project's matcher; a second truth is the dagger's.
+    """Scorer that counts labels and mentions found by the project's matcher. A second ground truth adds the dagger
+    metrics.
 
     Attributes:
-        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
-        card: what ``cap_people`` is made of; None leaves it out.
+        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
+        card: Terms and powers of ``cap_people``. None omits this metric.
     """
 
     claims: Reading = "all"
@@ -256,7 +263,9 @@ class CaptionScorer(Scorer):
 
     @classmethod
     def of(cls, truth: Truth, dagger: Truth | None, options: ScoringOptions, *, people: bool = False) -> CaptionScorer:
-        """Scores against one truth or two; with ``people``, or with references, also by ``cap_people``."""
+        """Creates a scorer for one or two ground truths. With ``people`` or references, it also computes
+        ``cap_people``.
+        """
         truths = (truth, dagger) if dagger else (truth,)
         weighted = truth if isinstance(truth, WeightedTruth) else None
         referenced = weighted is not None and weighted.words is not None
@@ -266,7 +275,7 @@ class CaptionScorer(Scorer):
 
     @property
     def metric_set(self) -> MetricSet:
-        """The metrics of what is counted."""
+        """Metrics for the counted columns."""
         return capscore_metrics(
             dagger=len(self.truths) > 1,
             weighted=isinstance(self.truths[0], WeightedTruth),
@@ -276,28 +285,28 @@ class CaptionScorer(Scorer):
 
     @property
     def words(self) -> ReferenceWords | None:
-        """The references' words, where the truth is from references."""
+        """Words of the references, if the ground truth comes from references."""
         truth = self.truths[0]
         return truth.words if isinstance(truth, WeightedTruth) else None
 
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
-        """One matcher per truth."""
+        """One matcher per ground truth."""
         return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
 
     def prepare(self) -> None:
-        """Implements ``prepare``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``prepare``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         super().prepare()
         _ = self.matchers
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Names of the counts; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per
-        truth.
+        """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`. The evidence contains the mentions
+        for each ground truth.
         """
         texts = captions.captions
         mentions = [matcher.find_batch(texts) for matcher in self.matchers]
@@ -311,7 +320,7 @@ class CaptionScorer(Scorer):
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Iterator[NDArray[np.int64]]:
-        """Yields the counts of weights, words and ``cap_people``, where they are wanted."""
+        """Yields the requested counts of weights, words and ``cap_people``."""
         truth = self.truths[0]
         if isinstance(truth, WeightedTruth):
             yield weight_counts(mentions, rows, truth)
@@ -335,7 +344,10 @@ class CaptionScorer(Scorer):
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
+        """Yields the evidence per caption, based on the first ground truth.
+
+        A record contains mentions with spans and verdicts, missed labels, and counts.
+        """
         truth, mentions = self.truths[0], block.evidence[0]
         labels = truth.vocabulary.labels
         columns = self.columns[: len(self.columns) - (len(self.truths) - 1) * (len(COLUMNS) - 1)]
@@ -360,7 +372,7 @@ class CaptionScorer(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class CaptionScores(Run):
-    """A run of captions, with its metrics as attributes.
+    """Run on captions, with its metrics as attributes.
 
     Example:
         >>> import scapo_eval
@@ -408,23 +420,24 @@ def score_file(
     on_block: Callable[[CaptionScorer, ScoredBlock], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionScores:
-    """Scores a caption file of any length in memory that grows with images only.
+    """Scores a caption file of any length. Memory grows only with the number of images.
 
     Args:
-        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
-            in memory.
-        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline. A truth on the
-            vocabulary's labels, such as one from references, is taken unchanged.
-        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
-        people: also ``cap_people``, which a truth from references always brings.
-        name: of the system; by default the file's display name.
-        resampling: of the intervals.
-        on_block: called with the scorer and each scored block in the order of the file.
-        on_progress: called with the number of raw bytes of each block that has been scored.
+        path: Captions in any layout from docs/data.md, optionally compressed. ``-`` selects standard input. Records in
+            memory are also accepted.
+        vocabulary: Vocabulary to match.
+        oracle: Ground truth. None selects the inline ``objects``. A Truth on the labels of the vocabulary, for example
+            from references, is used unchanged.
+        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        dagger: Second ground truth with its vocabulary, for the ``*_dagger`` metrics.
+        people: True to add ``cap_people``. A ground truth from references always adds this metric.
+        name: Name of the system. The default is the display name of the file.
+        resampling: Settings for the intervals.
+        on_block: Callback that receives the scorer and each scored block, in the order of the file.
+        on_progress: Callback that receives the number of raw bytes of each scored block.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     options = options or ScoringOptions()
     source = display_name(path)
@@ -453,14 +466,15 @@ def score_file(
 def worst_captions(
     path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
-    """Returns the evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
+    """Returns the evidence of the worst captions in a file, sorted by most hallucinated labels and then by lowest Cap.
+    Score.
 
     Args:
-        path, vocabulary, oracle, options: as for :func:`score_file`.
-        n: number of captions; what the truth cannot judge at all is passed over.
+        path, vocabulary, oracle, options: Same as in :func:`score_file`.
+        n: Number of captions. Captions without any known cell are skipped.
 
     Raises:
-        InputErrors, InputError: as :func:`score_file`.
+        InputErrors, InputError: Same as in :func:`score_file`.
     """
     worst: list[tuple[tuple[int, float, int], dict[str, Any], CaptionScorer]] = []
     formula = _cap_score("")
@@ -497,18 +511,18 @@ def score_captions(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Returns Cap. Score, Hal. and Cover Rate and CHAIR of records; :func:`scapo_eval.score` takes files, too.
+    """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of records. For files, use :func:`scapo_eval.score`.
 
     Args:
-        records: mappings with ``image_id`` and ``caption`` (and ``objects`` if there is no oracle).
-        vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
-        oracle: a PresenceOracle, a file, or None for inline ``objects``.
-        skip_unknown_images: omit captions of images unknown to the oracle, and count them.
-        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
-        resamples, seed: of the intervals.
+        records: Mappings with ``image_id`` and ``caption``, and with ``objects`` if there is no oracle.
+        vocabulary: Vocabulary object, or an argument of :meth:`Vocabulary.load`.
+        oracle: PresenceOracle, file, or None for inline ``objects``.
+        skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
+        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
+        resamples, seed: Settings for the intervals.
 
     Raises:
-        InputErrors: faulty records, named by position.
+        InputErrors: If records are faulty. The error lists them by position.
 
     Example:
         >>> import scapo_eval
@@ -529,14 +543,14 @@ def score_captions(
 def scores_of(
     tally: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> CaptionScores:
-    """Returns the metrics of sums.
+    """Computes the metrics from sums.
 
     Args:
-        tally: sums over the captions.
-        scorer: what counted them.
-        name: of the system.
-        resampling: of the intervals.
-        damage: sentences on what was read all the same.
+        tally: Sums over the captions.
+        scorer: Scorer that counted the captions.
+        name: Name of the system.
+        resampling: Settings for the intervals.
+        damage: Sentences about damage in the input that did not prevent reading.
     """
     first, *rest = scorer.truths
     signature = Signature.of(
@@ -560,7 +574,7 @@ def scores_of(
     notes = (*damage, *tally.notes, *truth_notes(first, tally.mentioned), *further)
     among = tally.table.counts().get("among_references", 0)
     if among and scorer.words is not None and not scorer.words.leave_out_self:
-        remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
+        remedy = "compare each with the others by --leave-out-self (leave_out_self=True in Python)"
         notes += (f"{among:,} captions are among their own references, which they agree with by themselves; {remedy}",)
     return CaptionScores(
         name=name,
@@ -576,14 +590,14 @@ def scores_of(
 
 
 def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
-    """Returns the truth from ``objects`` in the captions file itself, by a first reading of the file."""
+    """Reads the ground truth from ``objects`` in the caption file, in an additional pass over the file."""
     if isinstance(path, Source):
         path.keep()
     faults = FaultList()
     blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
     try:
         return _oracle_of(parsed(blocks, faults), source)
-    finally:  # a faulty line goes before what it leads to, such as no caption at all
+    finally:  # report a faulty line before its consequences, such as missing captions
         if not skip_bad:
             faults.raise_if_any()
 
@@ -659,38 +673,40 @@ def score(
     any_ids: bool = False,
     strict: bool = False,
 ) -> CaptionScores:
-    """Returns Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+    """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of captions.
 
     Args:
-        captions: records of ``image_id`` and ``caption`` (and ``objects`` if there is no truth).
-        truth: what is in the images; None takes the references, or every record's ``objects``.
-        vocabulary: labels and their aliases: an object, a shipped name or a file. None: coco80, with references and no
-            truth open400.
-        references: reference captions, as truth (or beside it) and as weights: ``{image id: [texts]}``, records of
-            ``image_id`` and ``references``, a file, or :class:`~scapo_eval.truths.references.References`.
-        leave_out_self: hold a caption that is one of the references against the others only.
-        unnamed: what a label is that no reference names, ``unknown`` (None) or ``absent``.
-        weights: COCO's instances (weights by area), or a file or records of ``image_id`` and ``weights``, for
+        captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
+        truth: Ground truth of the images. None selects the references, or the ``objects`` in the records.
+        vocabulary: Labels and their aliases: an object, a shipped name or a file. None selects coco80, or open400 if
+            there are references but no ``truth``.
+        references: Reference captions, which serve as weights and as ground truth (alone or in addition to ``truth``):
+            ``{image id: [texts]}``, records with ``image_id`` and ``references``, a file, or
+            :class:`~scapo_eval.truths.references.References`.
+        leave_out_self: True to compare a caption that is one of the references only with the other references.
+        unnamed: State of labels that no reference names, ``unknown`` (None) or ``absent``.
+        weights: COCO instances (weights by area), or a file or records with ``image_id`` and ``weights``, for
             ``cover_weighted``.
-        people: also ``cap_people``, which references always bring.
-        dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
-        dopa_vocabulary: its vocabulary.
-        name: of the system; by default the file's, or ``captions``.
-        claims: which mentions count, see :mod:`scapo_eval.matching.uses`; ``all`` is the paper's protocol, ``visual``
-            is right on captions of recent models.
-        workers: processes that parse and match; None: this one.
-        resamples: bootstrap resamples for intervals; 0 for none.
-        seed: of the resampling.
-        bootstrap: how images are resampled, see :class:`~scapo_eval.results.results.Resampling`; None: by their number.
-        skip_bad: leave faulty records out and count them, in place of an error.
-        on_unknown_image: what becomes of captions whose image the truth does not know.
-        any_fingerprint: accept a matrix that was made for another vocabulary.
-        drop_unfinished: drop the last sentence of a caption if it has no end (cut off by a token limit).
-        any_ids: score captions that seem to belong to other images than their ids say, as shifted ones do.
-        strict: refuse what is unusual in the account (repeated, empty, cut off captions, uneven numbers of them).
+        people: True to add ``cap_people``. References always add this metric.
+        dopa: DOPA matrix, which adds the ``*_dagger`` metrics.
+        dopa_vocabulary: Vocabulary of the DOPA matrix.
+        name: Name of the system. The default is the name of the file, or ``captions``.
+        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`. ``all`` is the paper's protocol, and
+            ``visual`` is recommended for captions from recent models.
+        workers: Number of parsing and matching processes. None selects the current process.
+        resamples: Number of bootstrap resamples for the intervals. 0 disables them.
+        seed: Seed of the resampling.
+        bootstrap: Resampling method, see :class:`~scapo_eval.results.results.Resampling`. None selects the method by
+            the number of images.
+        skip_bad: True to omit and count faulty records instead of raising an error.
+        on_unknown_image: Treatment of captions whose image has no ground truth.
+        any_fingerprint: True to accept a matrix that was made for another vocabulary.
+        drop_unfinished: True to remove an unfinished last sentence (cut off by a token limit).
+        any_ids: True to score captions even if they appear to belong to other images, for example shifted captions.
+        strict: True to reject unusual captions (repeated, empty, cut off, or uneven in number).
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -719,10 +735,10 @@ def score(
 BENCHMARK = Benchmark(
     name="capscore",
     title="Captions",
-    help="""Scores caption files; several are compared with the first.
+    help="""Scores caption files. Several files are compared with the first.
 
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
-    (docs/data.md), plain, .gz or .zst; - is standard input. Captions of a billion: docs/scale.md.
+    (docs/data.md), plain, .gz or .zst; - is standard input. For a billion captions, see docs/scale.md.
     """,
     headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: capscore_metrics(
@@ -749,7 +765,7 @@ BENCHMARK = Benchmark(
         "cap_weighted": "harmonic mean of 1 - hal_rate and cover_weighted",
         "named_rate": "claimed labels that a reference names",
         "named_words": "content words that a reference has, by rarity, mean of captions",
-        "cover_words": "content words of the references that the caption has, by rarity and share of references, mean",
+        "cover_words": "covered of covered and missed content words, by rarity and agreement of references, mean",
         "cap_people": "what people's ratings weigh together, mean of captions (docs/validity.md)",
     },
     frontiers=(
@@ -766,7 +782,7 @@ BENCHMARK = Benchmark(
         "truth": Option(
             file="read",
             metavar="FILE",
-            help="What is in the images; without it (and --references) every record needs 'objects'.",
+            help="Ground truth. Without it and --references, every record needs 'objects'.",
         ),
         "vocabulary": Option(
             file="read",
@@ -776,18 +792,18 @@ BENCHMARK = Benchmark(
         "references": Option(
             file="read",
             metavar="FILE",
-            help="Reference captions, as truth (or beside --truth) and as weights: adds cover_weighted, cover_words and"
-            " cap_people.",
+            help="Reference captions, used as ground truth (alone or with --truth) and as weights. Adds"
+            " cover_weighted, cover_words and cap_people.",
         ),
-        "leave_out_self": Option(help="Hold a caption that is one of the references against the others."),
-        "unnamed": Option(choices=UNNAMED, help="What a label is that no reference names.  [default: unknown]"),
+        "leave_out_self": Option(help="Compare a caption that is one of the references only with the others."),
+        "unnamed": Option(choices=UNNAMED, help="State of labels that no reference names.  [default: unknown]"),
         "weights": Option(
             file="read",
             metavar="FILE",
             help="Weights of labels for cover_weighted: COCO's instances (by area), or image_id and weights per line.",
         ),
-        "people": Option(help="Also cap_people (docs/validity.md); --references always bring it."),
-        "dopa": Option(file="read", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."),
+        "people": Option(help="Add cap_people (docs/validity.md). --references always adds it."),
+        "dopa": Option(file="read", metavar="MATRIX", help="DOPA matrix, which adds the *_dagger metrics."),
         "dopa_vocabulary": Option(file="read", metavar="NAME|FILE", help="Vocabulary of --dopa."),
         "per_caption": Option(
             file="written",

@@ -1,7 +1,7 @@
-"""Hal. and Cover Rate of claims by kind: presence as the paper has it, and counts, attributes, relations and texts.
+"""Hal. Rate and Cover Rate of claims by kind: presence as in the paper, and counts, attributes, relations and texts.
 
-A claim counts once per caption, by what it says (:attr:`~scapo_eval.claiming.claim.Claim.key`). Presence alone gives
-the figures of ``capscore``. What the truth does not know is counted apart.
+A claim counts once per caption, identified by its content (:attr:`~scapo_eval.claiming.claim.Claim.key`). For presence
+alone, the values equal those of ``capscore``. Claims that the ground truth cannot decide are counted separately.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_no
 from .systems import Systems, sources_of
 
 PARTS = ("generated", "hallucinated", "covered", "truth", "unknown")
-"""Per caption and kind: known claims; of these false; facts that are claimed; facts; claims that nothing decides."""
+"""Counts per caption and kind: known claims; false claims; facts that are claimed; facts; undecided claims."""
 
 
 def claim_metrics(kinds: Sequence[ClaimKind]) -> MetricSet:
-    """Returns the metrics of some kinds, joined and of each."""
+    """Returns the metrics of the given kinds, both for all kinds together and for each kind."""
     suffixes = ["", *(f"_{kind}" for kind in kinds)]
     columns = ("captions", *(f"{part}{suffix}" for suffix in suffixes for part in PARTS))
     formulas: dict[str, Formula] = {}
@@ -77,12 +77,12 @@ def _kinds_in(columns: Sequence[str]) -> tuple[ClaimKind, ...]:
 
 @dataclass(frozen=True)
 class ClaimScorer(Scorer):
-    """Counts claims by kind.
+    """Scorer that counts claims by kind.
 
     Attributes:
-        scenes: what is in the images beyond presence, in the order of lookup.
-        kinds: that are counted.
-        claims: which mentions, and claims of such a use, count.
+        scenes: Ground truth beyond presence, in the order of lookup.
+        kinds: Kinds of claims to count.
+        claims: Reading that selects the mentions and claims to count.
     """
 
     scenes: tuple[Scenes, ...] = ()
@@ -93,28 +93,28 @@ class ClaimScorer(Scorer):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Names of the counts; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         return claim_metrics(self.kinds).columns
 
     @cached_property
     def matcher(self) -> AliasMatcher:
-        """Finds what is present."""
+        """Matcher for the labels of presence."""
         return AliasMatcher(self.truths[0].vocabulary, self.claims)
 
     @cached_property
     def extractor(self) -> ClaimExtractor:
-        """Finds the claims."""
+        """Extractor of claims."""
         return ClaimExtractor(self.truths[0].vocabulary, self.kinds)
 
     @cached_property
     def oracle(self) -> ClaimOracle:
-        """Says which are true."""
+        """Oracle that decides which claims are true."""
         truth = self.truths[0]
         return ClaimOracle(truth.vocabulary, truth.oracle, self.scenes)
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is claims and their
-        states.
+        """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`. The evidence contains the claims
+        and their states.
         """
         mentions = self.matcher.find_batch(captions.captions)
         present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
@@ -188,18 +188,18 @@ def score_claims(
     """Scores the claims of a caption file.
 
     Args:
-        path: captions in any layout, or records in memory.
-        truth: what is present.
-        scenes: what is known beyond that, in the order of lookup.
-        kinds: of the claims that are counted.
-        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        name: of the system.
-        resampling: of the intervals.
-        on_block: called with the scorer and each scored block.
-        on_progress: called with the number of raw bytes of each block.
+        path: Captions in any layout, or records in memory.
+        truth: Ground truth of presence.
+        scenes: Ground truth of all other kinds, in the order of lookup.
+        kinds: Kinds of claims to count.
+        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        name: Name of the system.
+        resampling: Settings for the intervals.
+        on_block: Callback that receives the scorer and each scored block.
+        on_progress: Callback that receives the number of raw bytes of each block.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     options = options or ScoringOptions()
     source, file = display_name(path), path if isinstance(path, Records) else Source.of(path)
@@ -253,7 +253,7 @@ def score_claims(
 
 
 def _undecided(sums: Tally, kinds: Sequence[ClaimKind]) -> Iterator[str]:
-    """Yields one sentence about the claims that no source decides, if there are any."""
+    """Yields one sentence about undecided claims, if there are any."""
     counts = sums.table.counts()
     shares = [
         f"{counts[f'unknown_{kind}']:,} of {counts[f'unknown_{kind}'] + counts[f'generated_{kind}']:,} of {kind}"
@@ -287,10 +287,10 @@ def _score(
 BENCHMARK = Benchmark(
     name="claimscore",
     title="Claims",
-    help="""Scores claims of presence, count, attribute, relation and text; several files are compared with the first.
+    help="""Scores claims of presence, count, attribute, relation and text. Several files are compared with the first.
 
-    CAPTIONS are what scapo-eval score reads. --scenes says what is in the images: COCO's instances or a scene
-    graph (docs/claims.md); --truth what is present, where another file says that.
+    CAPTIONS are files that scapo-eval score reads. --scenes is the ground truth: COCO's instances or a scene graph
+    (docs/claims.md). --truth is the ground truth of presence, if it is in another file.
     """,
     headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: claim_metrics(_kinds_in(columns)),
@@ -313,12 +313,12 @@ BENCHMARK = Benchmark(
     captions=True,
     scoring=True,
     options={
-        "truth": Option(file="read", metavar="FILE", help="What is present in the images.  [default: by --scenes]"),
+        "truth": Option(file="read", metavar="FILE", help="Ground truth of presence.  [default: from --scenes]"),
         "scenes": Option(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="What is in the images: COCO's instances, Visual Genome, a scene graph; the first that knows decides.",
+            help="Ground truth: COCO's instances, Visual Genome, or scene graphs, in the order of lookup.",
         ),
         "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),

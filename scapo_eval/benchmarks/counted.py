@@ -1,4 +1,6 @@
-"""A benchmark in one function: what is counted of a record, whose ratios of sums are its metrics."""
+"""Benchmarks that are defined by a single function, which counts each record. The metrics are ratios of summed
+counts.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,23 @@ EVIDENCE = Option(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CountedBenchmark(Benchmark):
-    """A benchmark whose records are counted one by one.
+    """Benchmark whose records are counted one by one.
 
-    Records are those of any file with fields (JSON Lines, JSON, CSV, TSV, xlsx, parquet), or of a program. Intervals
-    and tests resample images (``image_id``, ``image``...); without them records, by their ``id`` if they have one.
+    The records come from a file with fields (JSON Lines, JSON, CSV, TSV, xlsx, parquet) or from a program. Intervals
+    and tests resample images (``image_id``, ``image``...). Records without an image are resampled individually, by
+    ``id`` if they have one.
 
     Attributes:
-        count: a record -> column -> count, a non-negative whole number; columns that it omits are 0. Its keyword
-            parameters are the ``options``. ValueError, KeyError and TypeError name a faulty record, with their text.
-        columns: names of the counts.
-        formulas: metric -> summed counts -> value, :func:`scapo_eval.ratio` for a share or a mean.
-        higher_is_better: metric -> whether it is; for colors and arrows.
-        plain_numbers: metrics that are not fractions.
-        at_most: pairs of columns, of which the first cannot exceed the second.
-        version: of the way of counting, for the signature; runs of two versions are not compared.
+        count: Function from a record to a mapping of column -> count, a non-negative integer. Omitted columns are 0.
+            Its keyword parameters are the ``options``. It reports a faulty record by ValueError, KeyError or TypeError,
+            whose text is shown to the user.
+        columns: Names of the counts.
+        formulas: Metric -> function from summed counts to the value, for example :func:`scapo_eval.ratio` for a share
+            or a mean.
+        higher_is_better: Metric -> True if higher values are better, for colors and arrows.
+        plain_numbers: Metrics that are not fractions.
+        at_most: Pairs of columns. The first count is at most the second count.
+        version: Version of the counting rules, for the signature. Runs of different versions are not compared.
 
     Example:
         >>> from scapo_eval import CountedBenchmark, ratio
@@ -93,11 +98,11 @@ class CountedBenchmark(Benchmark):
     def _counted(
         self, source: Readable, options: Mapping[str, Any], systems: Systems
     ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, int]]]:
-        """Yields what is resampled, the record, and its counts.
+        """Yields the resampling unit, the record, and its counts.
 
         Raises:
-            InputErrors: for faulty records, by line.
-            InputError: if there is no record, or a record appears twice.
+            InputErrors: If records are faulty. The error lists them by line.
+            InputError: If the file contains no records, or a record appears twice.
         """
         faults, lines = FaultList(), dict[str, int]()
         place = display_name(source)
@@ -151,7 +156,7 @@ class CountedBenchmark(Benchmark):
         )
 
     def _said(self, option: str, value: Any) -> str | None:
-        """Returns an option's value in the signature: of files their contents."""
+        """Returns the value of an option for the signature. Files are represented by a hash of their contents."""
         values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
         if self.options[option].file == "read":
             return digest(read_bytes(path) for path in values if not isinstance(path, Records)) if values else None

@@ -1,10 +1,10 @@
-"""Measures how densely annotations reward responses (the paper's table of annotation density).
+"""Density of the annotations that reward responses (table of annotation density in the paper).
 
-Objects are different labels per response, pieces are subsentences. A piece is supported or hallucinated if
-it has at least one such label, repeated or not. So read, the paper's values fit together: it has more
-supported pieces (2.62) than supported objects (2.32) per response, because pieces repeat objects. A piece
-with both counts on both sides; how many there are is a metric of its own, because the paper does not say
-on which side it counts them.
+Objects are distinct labels per response, and pieces are subsentences. A piece is supported or hallucinated if it
+contains at least one such label, repeated or not. This reading is consistent with the values of the paper, which
+reports more supported pieces (2.62) than supported objects (2.32) per response, since pieces repeat objects. A piece
+with both kinds of labels counts as both. The number of these pieces is a separate metric because the paper does not
+specify their treatment.
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ COLUMNS = (
     "unknown",
     "empty",
 )
-"""Per response: 1; different known labels, and of these present, absent; pieces, and of these with a present
-label, an absent label, both (silent ones omitted); different labels of unknown cells; 1 if it is an empty text."""
+"""Counts per response: 1; distinct known labels; present labels; absent labels; pieces that are not silent; pieces with
+a present label; pieces with an absent label; pieces with both; distinct labels with unknown cells; 1 if the text is
+empty.
+"""
 
 
 def density_metrics() -> MetricSet:
-    """Means per response."""
+    """Returns the metric set, which contains means per response."""
     shown = COLUMNS[1:8]
     formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
@@ -68,10 +70,10 @@ def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
     """Returns the counts of each response.
 
     Args:
-        columns: rewards of n responses (of level ``subsentence``).
+        columns: Rewards of n responses (at the level ``subsentence``).
 
     Returns:
-        (n, 10) int64 in the order of COLUMNS.
+        (n, 10) int64 counts in the order of COLUMNS.
     """
     n = len(columns)
     owner = np.repeat(np.arange(n), np.diff(columns.indptr))
@@ -97,10 +99,10 @@ def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class DensityScorer(Scorer):
-    """Counts what several rewards see in the same responses, side by side in one row.
+    """Scorer that applies several rewards to the same responses and concatenates their counts in one row.
 
     Attributes:
-        rewards: one per annotation and rule.
+        rewards: One reward per annotation and rule.
     """
 
     rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
@@ -109,13 +111,13 @@ class DensityScorer(Scorer):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Names of the counts; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         return COLUMNS * len(self.rewards)
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         batches = [reward.batch(captions.image_ids, captions.captions) for reward in self.rewards]
-        mentioned = np.zeros(0, dtype=np.int64)  # nothing is said about labels here
+        mentioned = np.zeros(0, dtype=np.int64)  # counts per label are not needed here
         counts = np.hstack([density_counts(batch) for batch in batches])
         return ScoredBlock(captions, counts, mentioned, claims=batches[0].claims)
 
@@ -129,21 +131,21 @@ def score_density(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """Returns the density of every annotation under every rule, in one pass over the responses.
+    """Computes the density of every annotation under every rule in one pass over the responses.
 
     Args:
-        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
-        annotations: vocabulary and truth of each.
-        rules: how responses are cut.
-        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        resampling: of the intervals.
-        warn: told of damage that does not prevent reading.
+        path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
+        annotations: (vocabulary, ground truth) of each annotation.
+        rules: Segmentation rules for the responses.
+        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        resampling: Settings for the intervals.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Returns:
         One run per annotation and rule, named by the vocabulary, and by the rule if there are several.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     options = options or ScoringOptions()
     rewards = tuple(
@@ -222,7 +224,7 @@ BENCHMARK = Benchmark(
     title="Density",
     help="""Objects per response (all, supported, hallucinated) and subsentences (all, and with such objects).
 
-    ROLLOUTS are what scapo-eval reward reads. Several annotations side by side:
+    ROLLOUTS are files that scapo-eval reward reads. To compare several annotations:
 
     scapo-eval density rollouts.jsonl --truth instances.json --vocabulary coco80 --truth dopa.npz --vocabulary dopa160
     """,
@@ -243,15 +245,15 @@ BENCHMARK = Benchmark(
     takes=("rollouts", "captions"),
     scoring=True,
     options={
-        "truth": Option(file="read", repeated=True, metavar="FILE", help="What is in the images; once per vocabulary."),
+        "truth": Option(file="read", repeated=True, metavar="FILE", help="Ground truth, once per vocabulary."),
         "vocabulary": Option(
             file="read",
             repeated=True,
             metavar="NAME|FILE",
-            help=f"Labels and their aliases, in the order of the truths.  [default: {DEFAULT_VOCABULARY}]",
+            help=f"Labels and their aliases, in the order of --truth.  [default: {DEFAULT_VOCABULARY}]",
         ),
-        "rule": Option(choices=RULES, help="How responses are cut."),
-        "calibrate": Option(help="Show every rule, to choose one by your own responses."),
+        "rule": Option(choices=RULES, help="Segmentation rule for responses."),
+        "calibrate": Option(help="Show every rule, to select one for your responses."),
     },
     one_process="a sample of responses, under every rule side by side, is",
 )

@@ -1,6 +1,6 @@
-"""Looking at captions in Python: evidence per caption, captions with marked mentions, rates by label.
+"""Inspection of captions in Python: evidence per caption, captions with marked mentions, and rates by label.
 
-What the verbs ``score --per-caption``, ``show`` and ``labels`` do.
+The functions correspond to the verbs ``score --per-caption``, ``show`` and ``labels``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .labels import LabelRun, score_labels
 from .scoring import ScoredBlock, ScoringOptions
 
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
-"""Verdict -> the sign behind a mention."""
+"""Verdict -> symbol that follows a mention."""
 
 _COLORS = {"supported": "#cfe8cf", "hallucinated": "#f3c6c6", "unknown": "#eeeeff"}
 
@@ -36,21 +36,21 @@ def evidence(
     vocabulary: Vocabulary | str | Path = "coco80",
     claims: Reading = "all",
 ) -> list[dict[str, Any]]:
-    """Returns what was found in each caption: the lines of ``scapo-eval score --per-caption``.
+    """Returns the evidence of each caption, the same as the lines of ``scapo-eval score --per-caption``.
 
     Args:
-        captions: as for :func:`scapo_eval.score`.
-        truth: what is in the images; None takes every record's ``objects``.
-        vocabulary: labels and their aliases.
-        claims: which mentions count.
+        captions: Captions as in :func:`scapo_eval.score`.
+        truth: Ground truth of the images. None selects the ``objects`` in the records.
+        vocabulary: Labels and their aliases.
+        claims: Mentions that count.
 
     Returns:
-        One record per caption, in the order of the captions: ``image_id``, ``caption``, ``mentions`` with ``start``,
-        ``end`` (characters), ``label`` and ``verdict``, ``missed`` labels, and ``counts``. ``pandas.DataFrame`` takes
-        them as they are.
+        One record per caption, in order: ``image_id``, ``caption``, ``mentions`` with ``start``, ``end`` (characters),
+            ``label`` and ``verdict``, ``missed`` labels, and ``counts``. The list is a valid argument of
+            ``pandas.DataFrame``.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -73,10 +73,10 @@ def evidence(
 
 @dataclass(frozen=True)
 class ShownCaptions:
-    """Captions with marked mentions: ``str()`` for a terminal, in a notebook in colors.
+    """Captions with marked mentions. ``str()`` formats them for a terminal, and notebooks display them in color.
 
     Attributes:
-        records: of :func:`evidence`.
+        records: Records from :func:`evidence`.
     """
 
     records: Sequence[dict[str, Any]]
@@ -99,19 +99,19 @@ def show(
     vocabulary: Vocabulary | str | Path = "coco80",
     claims: Reading = "all",
 ) -> ShownCaptions:
-    """Returns the captions of an image, or the worst ones, with their mentions marked.
+    """Returns the captions of an image, or the worst captions, with marked mentions.
 
-    The worst have most hallucinated labels, then most missed ones. Marks: ``+`` supported, ``!`` hallucinated, ``?``
-    unknown.
+    The worst captions have the most hallucinated labels, and among these the most missed labels. The marks are ``+``
+    (supported), ``!`` (hallucinated) and ``?`` (unknown).
 
     Args:
-        captions: as for :func:`scapo_eval.score`.
-        image: id of an image, in any spelling; None: the worst captions.
-        worst: how many of them.
-        truth, vocabulary, claims: as for :func:`evidence`.
+        captions: Captions as in :func:`scapo_eval.score`.
+        image: Id of an image, in any spelling. None selects the worst captions.
+        worst: Number of the worst captions.
+        truth, vocabulary, claims: Same as in :func:`evidence`.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -142,14 +142,14 @@ def labels(
     claims: Reading = "all",
     name: str | None = None,
 ) -> LabelRun:
-    """Returns what captions hallucinate and miss, label by label: ``scapo-eval labels``.
+    """Returns the hallucinated and missed captions per label, the same as ``scapo-eval labels``.
 
     Args:
-        captions, truth, vocabulary, claims: as for :func:`evidence`.
-        name: of the system.
+        captions, truth, vocabulary, claims: Same as in :func:`evidence`.
+        name: Name of the system.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval

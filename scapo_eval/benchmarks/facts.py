@@ -1,9 +1,10 @@
-"""Claims of descriptions: DCScore (Ye et al. 2025, DeCapBench) and CAPEval's coverage and precision.
+"""Claims of descriptions: DCScore (Ye et al. 2025, DeCapBench), and the coverage and precision of CAPEval.
 
-A judge splits a description into atomic claims, says which are true, and which claim of a reference each of them
-states (``scapo-eval judge facts``, or elsewhere); this reads the verdicts. Precision, recall and F1 are DCScore's, of
-each description and then averaged (``eval/evaluation_decapbench.py``, ``compute_precision_recall``). CAPEval asks of
-every reference claim whether the description says it: C = (yes + no) / total, P = yes / (yes + no), over all claims.
+A judge splits a description into atomic claims, decides which claims are true, and matches them with the claims of a
+reference (``scapo-eval judge facts``, or another tool). This module reads the verdicts. Precision, recall and F1 are
+those of DCScore, computed per description and then averaged (``eval/evaluation_decapbench.py``,
+``compute_precision_recall``). CAPEval asks for every reference claim if the description states it. Over all claims, C =
+(yes + no) / total and P = yes / (yes + no).
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ from .judged import UNTOLD, Judging, digest_of, raise_faults
 from .systems import Systems
 
 ANSWERS = ("yes", "no", "unsaid")
-"""What a description says of a reference claim: it, something else, nothing."""
+"""Answers about a reference claim: the description states it, contradicts it, or does not mention it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTrial:
-    """One verdict on every claim of a description; DeCapBench averages over several.
+    """One verdict on every claim of a description. DeCapBench averages over several verdicts.
 
     Attributes:
-        true: whether each claim is true.
-        matched: the reference claim that each claim states, None for one that no reference claim says.
+        true: For each claim, True if the claim is true.
+        matched: For each claim, the reference claim that it states, or None if there is none.
     """
 
     true: tuple[bool, ...]
@@ -55,19 +56,21 @@ class JudgeTrial:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDescription:
-    """The judgments of one description.
+    """Judgments of one description.
 
     Attributes:
-        line: line (or array element, or file) it was read from, from 1.
-        image: the image's name, else the description's id, None if there is neither.
-        claims: its atomic claims, None if they could not be read.
-        descriptive: whether each claim describes the image, rather than infers or comments.
-        true: whether each claim is true, None if that could not be read.
-        trials: verdicts with matches; empty without reference claims, or where either could not be read.
-        references: the reference claims, None without them.
-        answers: yes, no or unsaid for each reference claim, None if that was not asked or could not be read.
-        judging: judge, verifier, prompts, and what the claims were verified against, as far as they are known.
-        unread: whether a verdict could not be read.
+        line: Source line, array element or file, starting at 1.
+        image: Name of the image, otherwise the id of the description. The value is None if both are missing.
+        claims: Atomic claims. The value is None if they could not be read.
+        descriptive: For each claim, True if it describes the image, False if it is an inference or a comment.
+        true: For each claim, True if it is true. The value is None if the verdicts could not be read.
+        trials: Verdicts with matches. The value is empty if there are no reference claims, or if verdicts or matches
+            could not be read.
+        references: Reference claims. The value is None if there are none.
+        answers: For each reference claim, yes, no or unsaid. The value is None if they were not requested or could not
+            be read.
+        judging: Judge, verifier, prompts, and source of verification, as far as known.
+        unread: True if a verdict could not be read.
     """
 
     line: int
@@ -86,7 +89,7 @@ class JudgedDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescriptionScores:
-    """Precision, recall and F1 of one description; no precision without a claim."""
+    """Precision, recall and F1 of one description. The precision is None if there are no claims."""
 
     precision: Fraction | None
     recall: Fraction
@@ -96,15 +99,15 @@ class DescriptionScores:
 def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
     """Returns DCScore's precision, recall and F1.
 
-    A true claim that states a reference claim counts 1 / k where k claims (true or not, counted or not) state the same
-    one; a true claim that no reference claim says counts 1, and as one more reference claim. The reference script
-    cannot score a description without counted claims, and adds 1e-8 to F1's denominator; here F1 is exact, and recall
-    and F1 of no claims are 0.
+    A true claim that states a reference claim counts 1 / k if k claims (true or not, counted or not) state the same
+    reference claim. A true claim without a matching reference claim counts 1, and also as an additional reference
+    claim. The reference script cannot score a description without counted claims, and adds 1e-8 to the denominator of
+    F1. Here, F1 is exact, and recall and F1 are 0 for such a description.
 
     Args:
-        trial: a verdict on every claim.
-        n_references: number of reference claims, at least 1.
-        counted: which claims count (the descriptive ones); None: all.
+        trial: Verdict on every claim.
+        n_references: Number of reference claims, at least 1.
+        counted: For each claim, True if it counts (the descriptive claims). None counts all claims.
     """
     sharing = Counter(match for match in trial.matched if match is not None)
     rows = zip(trial.true, trial.matched, counted or (True,) * len(trial.true), strict=True)
@@ -136,10 +139,11 @@ COLUMNS = (
     "said",
     "said_right",
 )
-"""Per description: 1; 1 if its claims were judged and there are any; its claims; its precision; 1 if it was compared
-with reference claims; its recall and F1; 1 if a compared one has descriptive claims; precision, recall and F1 of these
-(shares in :data:`~scapo_eval.benchmarks.faithscore.SHARE_UNIT`); reference claims asked about; of these said rightly or
-wrongly; said rightly."""
+"""Counts per description: 1; 1 if it has judged claims; its claims; its precision; 1 if it was compared with reference
+claims; its recall and F1; 1 if it was compared and has descriptive claims; precision, recall and F1 of these claims
+(shares in :data:`~scapo_eval.benchmarks.faithscore.SHARE_UNIT`); reference claims in question; those that it mentions,
+correctly or not; those that it states correctly.
+"""
 
 
 def _mean(share: str, number: str) -> Formula:
@@ -150,7 +154,7 @@ COLUMNS_0_2 = (
     "descriptions", "with_claims", "claims", "precision_share", "compared", "recall_share", "f1_share",
     "dcscore_share", "asked", "said", "said_right",
 )  # fmt: skip
-"""Those of results files of version 0.2, whose DCScore was not the original's."""
+"""Columns of results files from version 0.2, whose DCScore differed from the original."""
 
 METRICS = MetricSet(
     name="facts",
@@ -179,11 +183,13 @@ METRICS = MetricSet(
         ("said", "asked"), ("said_right", "said"),
     ),
 )  # fmt: skip
-"""``dcscore`` is the mean of F1 over all claims and F1 over the descriptive ones, as the reference prints it."""
+"""Metrics of claims. ``dcscore`` is the mean of F1 over all claims and F1 over the descriptive claims, as printed by
+the reference script.
+"""
 
 
 def description_counts(description: JudgedDescription) -> NDArray[np.int64]:
-    """Returns the row of one description; all zero where its claims could not be read."""
+    """Returns the row of one description. Columns of unreadable judgments are 0."""
     row = dict.fromkeys(COLUMNS, 0)
     if description.claims is not None:
         row |= {"descriptions": 1, "claims": len(description.claims)}
@@ -225,16 +231,16 @@ def _share(value: Fraction) -> int:
 
 
 def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedDescription]:
-    """Returns the verdicts on one system's descriptions.
+    """Reads the verdicts on the descriptions of one system.
 
     Args:
-        path: what ``scapo-eval judge facts`` wrote: records with ``claims``, ``descriptive``, ``verified`` (1 or 0
-            each), ``matched`` (a position in ``references``, or null), ``references``, ``answers``; or a file of
-            facts (``facts``, ``verified``); or DeCapBench's output, one file or its folder of ``N.json``.
-        warn: told of damage that does not prevent reading.
+        path: Output of ``scapo-eval judge facts``: records with ``claims``, ``descriptive``, ``verified`` (1 or 0
+            each), ``matched`` (a position in ``references``, or null), ``references`` and ``answers``. Alternatives are
+            a file of facts (``facts``, ``verified``), or DeCapBench's output as a file or a folder of ``N.json``.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: for missing verdicts, lists of different lengths or repeated ids.
+        InputError, InputErrors: If verdicts are missing, lists differ in length, or ids are repeated.
     """
     name = display_name(path)
     faults = FaultList()
@@ -318,13 +324,15 @@ def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescri
         trials = tuple(JudgeTrial(true, tuple(m[claim] for claim in claims)) for true in verified for m in matches)
     except UNFIT as error:
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
-    flags = tuple(claim in relevant for claim in claims)  # of a repeated claim that is so once, all are descriptive
+    flags = tuple(claim in relevant for claim in claims)  # repeated claims are descriptive if any occurrence is
     true = trials[0].true if trials else None
     return JudgedDescription(line, image, tuple(claims), flags, true, trials, references, None, Judging("foreign"))
 
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
-    """Returns DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
+    """Returns DeCapBench's verdicts in the order of the claims. Each occurrence of a repeated claim has its own
+    verdict.
+    """
     by_claim: dict[str, list[bool]] = {}
     for verdict in verdicts:
         by_claim.setdefault(verdict["fact"], []).append(bool(verdict["verification"]))
@@ -369,7 +377,9 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 
 
 def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
-    """Returns one system's run; what could not be read is omitted from the metrics that need it, and counted."""
+    """Returns the run of one system. Metrics omit descriptions whose required verdicts could not be read, and count
+    them.
+    """
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]
     builder.add(images, np.stack([description_counts(description) for description in descriptions]))
@@ -381,7 +391,7 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
     if unread:
         notes.append(f"{unread:,} descriptions with a verdict that could not be read, omitted where it is needed")
     if 0 < alone < len(descriptions):
-        notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore leave them out")
+        notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore omit them")
     if empty:
         notes.append(f"{empty:,} descriptions without a claim: no precision, recall and F1 of 0")
     return Run(
@@ -403,7 +413,7 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
 
 
 def claim_rows(description: JudgedDescription) -> list[Mapping[str, Any]]:
-    """Returns the evidence of one description, claim by claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
+    """Returns the evidence of one description per claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
     references = description.references or ()
     matched = description.trials[0].matched if description.trials else ()
     return [
@@ -434,8 +444,8 @@ BENCHMARK = Benchmark(
     title="Claims",
     help="""Scores the claims of descriptions: precision, recall, F1, DCScore, CAPEval's C and P.
 
-    VERDICTS are what scapo-eval judge facts wrote (claims, verified, matched, references, answers), files of facts
-    (facts, verified), or DeCapBench's output (a file, or its folder); several are compared with the first.
+    VERDICTS are files from scapo-eval judge facts (claims, verified, matched, references, answers), files of facts
+    (facts, verified), or DeCapBench's output (a file, or its folder). Several files are compared with the first.
     """,
     metric_set=lambda columns: of_version(METRICS, columns, former=COLUMNS_0_2),
     metric_names={

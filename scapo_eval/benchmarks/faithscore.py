@@ -1,6 +1,7 @@
-"""FaithScore (Jing et al. 2024, ``framework.py``): the share of verified atomic facts per answer, averaged.
+"""FaithScore (Jing et al. 2024, ``framework.py``): the mean share of verified atomic facts per answer.
 
-A judge splits an answer into atomic facts and another verifies each, elsewhere; this reads their verdicts.
+A judge splits an answer into atomic facts, and a second model verifies each fact. Both run elsewhere. This module reads
+their verdicts.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from .judged import UNTOLD, Judging, digest_of, judged_records, raise_faults
 from .systems import Systems
 
 SHARE_UNIT = lcm(*range(1, 31))
-"""Fixed-point scale of one answer's share of verified facts.
+"""Fixed-point scale for the share of verified facts in one answer.
 
-FaithScore is a mean of ratios, and counts must be integers: each answer adds ``verified / facts`` in this
-scale, 2.3e12, which is exact up to 30 facts and within 1e-12 beyond, and sums 4 million answers in 64 bits.
+FaithScore is a mean of ratios, and counts must be integers. Each answer therefore adds ``verified / facts`` in units of
+1 / 2.3e12. This is exact for up to 30 facts, accurate to 1e-12 for more, and allows sums of 4 million answers in 64
+bits.
 """
 
 _FACT_COLUMNS = ("answers", "scored", "facts", "verified", "share")
@@ -42,15 +44,15 @@ _VERDICTS = ("verified", "fact_scores", "fs_list", "n_verified", "num_verified")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One answer's atomic facts.
+    """Atomic facts of one answer.
 
     Attributes:
-        line: line (or array element) of the file, from 1.
-        image: the image's name, else the answer's id, None if the file has neither.
-        facts: how many the judge found.
-        verified: how many of them hold.
-        setting: how the answer was asked for (``conversation``, ``detailed``...), None for none.
-        judging: who judged and verified, and how, as far as the file tells.
+        line: Line or array element of the file, starting at 1.
+        image: Name of the image, otherwise the id of the answer. The value is None if the file contains neither.
+        facts: Number of facts that the judge found.
+        verified: Number of verified facts.
+        setting: Generation setting of the answer (``conversation``, ``detailed``...), or None.
+        judging: Judge, verifier and settings, as far as the file contains them.
     """
 
     line: int
@@ -64,20 +66,20 @@ class Facts:
 
 
 MAX_COUNT = 10**6
-"""Facts of one answer; more of them are not a count."""
+"""Maximum number of facts in one answer. Larger numbers are rejected as invalid counts."""
 
 
 def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
-    """Returns the verified facts of one run.
+    """Reads the verified facts of one run.
 
     Args:
-        path: records with ``facts`` and ``verified`` (lists, or counts), or FaithScore's own
-            ``atomic_facts`` and ``fact_scores``/``fs_list``, or its ``fact_scores`` alone (an array of arrays).
-        setting: the generation setting of records that do not name theirs.
-        warn: told of damage that does not prevent reading.
+        path: Records with ``facts`` and ``verified`` (lists or counts), FaithScore's own ``atomic_facts`` and
+            ``fact_scores``/``fs_list``, or only its ``fact_scores`` (an array of arrays).
+        setting: Generation setting for records without one.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: for missing facts, more verified facts than facts, or repeated ids.
+        InputError, InputErrors: If facts are missing, verified facts outnumber facts, or ids are repeated.
     """
     name = display_name(path)
     faults = FaultList()
@@ -141,7 +143,7 @@ def _number_of(value: object, what: str) -> int:
 
 
 def _number_verified(verdicts: object, facts: object) -> int:
-    """Verdicts are a count, one 0/1 per fact, or the list of the facts that hold."""
+    """Returns the number of verified facts from a count, one 0/1 per fact, or a list of the verified facts."""
     if not isinstance(verdicts, list):
         return _number_of(verdicts, "verified")
     kinds = set(map(type, verdicts))
@@ -161,7 +163,7 @@ def _setting_name(setting: str | None) -> str | None:
 
 
 def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
-    """Returns FaithScore and Avg. Facts over all answers, and for each setting (``detailed_faithscore``...)."""
+    """Returns FaithScore and Avg. Facts over all answers and for each setting (``detailed_faithscore``...)."""
     prefixes = ["", *(f"{setting}_" for setting in settings)]
     formulas: dict[str, Formula] = {}
     for prefix in prefixes:
@@ -182,7 +184,7 @@ def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """Returns the metric set of a table with these columns."""
+    """Returns the metric set of a table with the given columns."""
     ending = f"_{_FACT_COLUMNS[0]}"
     return faithscore_metrics([column.removesuffix(ending) for column in columns if column.endswith(ending)])
 
@@ -192,22 +194,23 @@ def _mean_share(share: str, scored: str) -> Formula:
 
 
 def settings_of(runs: Iterable[Sequence[Facts]]) -> list[str]:
-    """Returns the generation settings of some runs, in the order in which they come."""
+    """Returns the generation settings of several runs, in order of appearance."""
     return list(dict.fromkeys(facts.setting for run in runs for facts in run if facts.setting))
 
 
 def faithscore_run(
     name: str, run: Sequence[Facts], settings: Sequence[str], resampling: Resampling | None = None
 ) -> Run:
-    """Returns one system's run of FaithScore.
+    """Returns the FaithScore run of one system.
 
-    An answer without facts has no share: it counts in Avg. Facts, not in FaithScore, and is counted as
-    ``without_facts``; ``printed`` holds the official value, which takes its share as 0.
+    An answer without facts has no share. It counts in Avg. Facts but not in FaithScore, and is reported as
+    ``without_facts``. ``printed`` contains the official value, in which the share of such an answer is 0.
 
     Args:
-        name: of the system.
-        run: its answers.
-        settings: those of all systems that stand side by side.
+        name: Name of the system.
+        run: Answers of the system.
+        settings: Generation settings of all compared systems.
+        resampling: Settings for the intervals.
     """
     metric_set = faithscore_metrics(settings)
     width = len(_FACT_COLUMNS)
@@ -227,7 +230,7 @@ def faithscore_run(
     judgings = [facts.judging for facts in run]
     notes = Judging.notes(judgings)
     if empty:
-        notes.append(f"{empty} answers without facts; the official script takes their share as 0")
+        notes.append(f"{empty} answers without facts; the official script uses 0 as their share")
     return Run(
         name=name,
         signature=Signature.of(
@@ -267,7 +270,7 @@ def _score(systems: Systems) -> list[Run]:
 BENCHMARK = Benchmark(
     name="faithscore",
     title="FaithScore",
-    help="""Scores verified atomic facts; several systems are compared with the first.
+    help="""Scores verified atomic facts. Several systems are compared with the first.
 
     FILEs are records with facts and verified (lists or counts) and optionally id, image_id and setting, or
     FaithScore's own atomic_facts and fact_scores. Files under one SYSTEM are one system, for example

@@ -1,10 +1,10 @@
-"""HallusionBench (Guan et al. 2024): yes/no questions about a figure, its edited versions, or no figure at all.
+"""HallusionBench (Guan et al. 2024): yes/no questions about a figure, about edited versions of it, or without a figure.
 
-Three groupings of the same answers, as ``utils.py`` of the official repository makes them: every question (aAcc),
-every figure, all of whose questions must be right (fAcc), and every question asked of several figures, right about
-all of them (qAcc); and its other tables: easy and hard questions, the bias to yes, figures that are wholly wrong, and
-what errors are blamed on. The official script has GPT-4 judge each answer; here the answer's own yes or no is compared
-with the truth, as VLMEvalKit does.
+The answers are grouped in three ways, as in ``utils.py`` of the official repository. aAcc is the accuracy of all
+questions. fAcc is the share of figures with only correct answers. qAcc is the share of questions that are answered
+correctly for each of their figures. Further metrics reproduce the script's other tables: easy and hard questions, the
+bias to yes, figures with only wrong answers, and causes of errors. In the official script, GPT-4 judges each answer.
+Here, the yes or no in the answer is compared with the ground truth, as in VLMEvalKit.
 """
 
 from __future__ import annotations
@@ -39,33 +39,35 @@ from .questions import OWN_LABELS, Question
 from .systems import Systems, sources_of
 
 TextOnly = Literal["auto", "in", "out"]
-"""Whether questions that are asked without a figure count: the set of 1,129 questions has 178 of them, the one of 951
-(VLMEvalKit, lmms-eval's image task) none. ``auto``: if any is answered."""
+"""Treatment of questions without a figure. The set of 1,129 questions contains 178 of them, and the set of 951
+questions (VLMEvalKit, lmms-eval's image task) contains none. ``auto`` counts them if any of them is answered.
+"""
 
 UNITS = {"a": "questions", "f": "figures", "q": "pairs", "easy": "easy", "hard": "hard"}
-"""Metric -> what it counts. Hard are the pairs of a question about edited figures (``visual_input`` 2), easy those
-about all others, or without a figure; a pair is right where all its answers are."""
+"""Metric -> unit that it counts. Hard units are pairs of a question with edited figures (``visual_input`` 2), and easy
+units are pairs with other figures or none. A pair is correct if all of its answers are correct.
+"""
 
 BLAMES = ("lh", "vi", "mixed")
-"""What an error is blamed on: language hallucination, visual illusion, either."""
+"""Causes of errors: language hallucination, visual illusion, or mixed."""
 
 EDITED = 2
-"""``visual_input`` of a figure that was edited; 1: an original, 0: none."""
+"""``visual_input`` of an edited figure. Original figures have 1, and 0 means no figure."""
 
 _ID = re.compile(r"(?:hallusionbench/)?(V[DS])[/_]([a-z]+)[/_](\d+)[/_](\d+)[/_](\d+)[/_](\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a question, from its id ``CATEGORY/SUBCATEGORY/VISUAL_INPUT/SET/FIGURE/QUESTION``.
+    """Parts of a question id, ``CATEGORY/SUBCATEGORY/VISUAL_INPUT/SET/FIGURE/QUESTION``.
 
     Attributes:
-        category: ``VD`` (needs the figure) or ``VS`` (the figure adds to what is known).
+        category: ``VD`` (the question requires the figure) or ``VS`` (the figure supplements known facts).
         subcategory: ``illusion``, ``chart``...
-        visual_input: 0 without a figure, 1 with an original one, 2 with an edited one.
-        set: figures that belong together, and their questions; what intervals and tests resample.
-        figure: number of the figure in its set; 0 is the original, or with ``VS`` no figure.
-        question: number of the question in its set.
+        visual_input: 0 without a figure, 1 with an original figure, 2 with an edited figure.
+        set: Set of related figures with their questions, the unit of intervals and tests.
+        figure: Number of the figure in its set. 0 is the original, or no figure for ``VS``.
+        question: Number of the question in its set.
     """
 
     category: str
@@ -77,7 +79,7 @@ class Place:
 
     @classmethod
     def of(cls, identity: str) -> Place:
-        """Returns the place of a question's id; ValueError where it is none of this benchmark."""
+        """Parses a question id. Raises ValueError if the id does not belong to this benchmark."""
         match = _ID.fullmatch(identity)
         if match is None:
             raise ValueError(f"{identity!r} is not a question id of HallusionBench (VD/illusion/1/0/0/0)")
@@ -87,18 +89,18 @@ class Place:
 
     @property
     def text_only(self) -> bool:
-        """Whether the question is asked without a figure."""
+        """True if the question is asked without a figure."""
         return self.category == "VS" and self.figure == 0
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Everything, the category, the category with its subcategory."""
+        """Groups of the question: all questions, the category, and the category with its subcategory."""
         category = self.category.lower()
         return "", category, f"{category}_{self.subcategory}"
 
     @property
     def units(self) -> Iterator[tuple[str, int]]:
-        """The groups in its set for which it must be right."""
+        """Units in its set that require a correct answer to this question."""
         yield "questions", 1000 * self.figure + self.question
         if not self.text_only:
             yield "figures", self.figure
@@ -107,19 +109,19 @@ class Place:
 
 
 def _plain(identity: str) -> str:
-    """Returns an id with slashes, however it was written (VLMEvalKit: with underscores)."""
+    """Returns an id with slashes, for any notation (VLMEvalKit uses underscores)."""
     match = _ID.fullmatch(identity.strip())
     return "/".join(match.groups()) if match else identity
 
 
 def read_questions(paths: Iterable[Readable]) -> list[Question]:
-    """Returns the questions with their truth.
+    """Reads the questions with their correct answers.
 
     Args:
-        paths: the official ``HallusionBench.json``, or records of ``id`` (``index``) and ``label`` (``answer``).
+        paths: Official ``HallusionBench.json``, or records with ``id`` (``index``) and ``label`` (``answer``).
 
     Raises:
-        InputErrors: for records that are not its questions, two with one id.
+        InputErrors: If records are not questions of the benchmark, or an id is repeated.
     """
     faults = FaultList()
     questions: dict[str, Question] = {}
@@ -150,7 +152,7 @@ def _question(record: Mapping[str, Any]) -> Question:
 
 
 def _placed(question: Question) -> Question:
-    """Returns the question with its one id, and its set as what is resampled."""
+    """Returns the question with its normalized id, and with its set as the resampling unit."""
     place = Place.of(question.id)
     return replace(question, id=_plain(question.id), image=place.set, category=place.category.lower())
 
@@ -164,19 +166,20 @@ def read_hallusionbench(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """Returns one system's answers, joined by id.
+    """Reads the answers of one system and joins them by id.
 
     Args:
-        path: the official result file (``model_prediction`` beside each question), VLMEvalKit's or lmms-eval's
-            predictions, or records of ``id`` and ``response``.
-        questions: as of :func:`read_questions`; None takes the answers' own labels.
-        parse: how answers are read.
-        text_only: whether questions without a figure count.
-        model: the one to score where the file mixes several.
-        warn: told of damage that does not prevent reading.
+        path: Official result file (``model_prediction`` beside each question), predictions from VLMEvalKit or
+            lmms-eval, or records with ``id`` and ``response``.
+        questions: Questions from :func:`read_questions`. None selects the labels in the answers.
+        parse: Parser for the answers.
+        text_only: Treatment of questions without a figure.
+        model: Model to score if the file contains several models.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: see :func:`~scapo_eval.benchmarks.join.join`; ids that are not HallusionBench's.
+        InputError, InputErrors: If the answers cannot be joined (see :func:`~scapo_eval.benchmarks.join.join`), or ids
+            do not belong to HallusionBench.
     """
     source, answers = answers_to("hallusionbench", path, model=model, warn=warn)
     answers = list(keyed(answers).answers)
@@ -187,7 +190,7 @@ def read_hallusionbench(
 
 
 def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
-    """Returns the answers by their one id alone: figures of edited versions share names."""
+    """Returns the answers with only their normalized ids, since edited versions of a figure share names."""
     return Keyed([replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers])
 
 
@@ -200,16 +203,16 @@ def joined_answers(
     notes: Sequence[str] = (),
     **more: Any,
 ) -> JoinedAnswers:
-    """Returns all of a system's answers with their questions, or with those that have a figure.
+    """Joins the answers of a system with all questions, or only with the questions that have a figure.
 
     Args:
-        found: of all answers.
-        questions: all of the benchmark.
-        text_only: whether questions without a figure count.
-        source, notes, more: as for :func:`~scapo_eval.benchmarks.join.joined`.
+        found: Matches of all answers.
+        questions: All questions of the benchmark.
+        text_only: Treatment of questions without a figure.
+        source, notes, more: Same as in :func:`~scapo_eval.benchmarks.join.joined`.
 
     Raises:
-        InputError: as there; nothing without a figure is asked where that is to count.
+        InputError: If joining fails, or if questions without a figure are requested but do not exist.
     """
     without = {k for k, question in enumerate(questions) if Place.of(question.id).text_only}
     if text_only == "out" or (text_only == "auto" and without.isdisjoint(found.question)):
@@ -244,20 +247,20 @@ def _own_questions(answers: Sequence[Answer], source: str) -> list[Question]:
 
 
 def is_right(item: Graded) -> bool:
-    """Returns whether an answer is right; without a figure an answer that commits itself to nothing is right, too."""
+    """Returns True if an answer is correct. Without a figure, an answer that is neither yes nor no is also correct."""
     return item.correct or (item.said is None and Place.of(item.question.id).text_only)
 
 
 def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
-    """Returns the cause to which the official script attributes an answer: ``lh``, ``vi``, ``mixed``, or None for a
-    right one.
+    """Returns the cause of an error according to the official script: ``lh``, ``vi``, ``mixed``, or None for a correct
+    answer.
 
     Args:
-        place: of the question.
-        said: what the answer says; None commits itself to nothing.
-        right: whether it counts as right.
-        original: the answer to the same question about the original figure (``VS``: without a figure).
-        agrees: whether both answers say the same.
+        place: Parts of the question id.
+        said: Parsed answer. None means neither yes nor no.
+        right: True if the answer counts as correct.
+        original: Answer to the same question about the original figure (for ``VS``, without a figure).
+        agrees: True if both answers are equivalent.
     """
     if right:
         return None
@@ -274,14 +277,14 @@ def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, ag
 
 
 def metrics_of(groups: Sequence[str]) -> MetricSet:
-    """Returns the metrics that the official script prints, of everything and of VD and VS; the accuracies of every
-    subcategory.
+    """Returns the metrics that the official script prints, and the accuracies of every subcategory.
 
-    ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent figures_wrong lh vi mixed``;
-    with ``vd_`` and ``vs_`` before them all but ``average``; ``vd_illusion_a_acc`` and so on.
+    The metrics are ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent
+    figures_wrong lh vi mixed``. All except ``average`` also exist with the prefixes ``vd_`` and ``vs_``. The accuracies
+    of subcategories are ``vd_illusion_a_acc`` and so on.
 
     Args:
-        groups: ``""`` for everything, ``vd``, ``vd_illusion``...
+        groups: Groups of questions: ``""`` for all questions, ``vd``, ``vd_illusion``...
     """
     groups = sorted(groups)
     formulas = _accuracies("", UNITS)
@@ -315,8 +318,9 @@ _COUNTS = (
     "false_yes",
     *BLAMES,
 )
-"""Per set of figures: units, and those right; figures all of whose answers are wrong; wrong answers to questions whose
-answer is no; errors by what they are blamed on."""
+"""Counts per set of figures: units; correct units; figures with only wrong answers; wrong answers to questions with the
+correct answer no; errors by cause.
+"""
 
 
 def _accuracies(group: str, names: Iterable[str]) -> dict[str, Formula]:
@@ -333,7 +337,7 @@ def _diagnoses(group: str) -> dict[str, Formula]:
     def wrong(sums: Sums) -> Floats:
         return count(sums, "questions") - count(sums, "questions_right")
 
-    def bias(sums: Sums) -> Floats:  # a wrong answer says the opposite: yes said more often than it is true
+    def bias(sums: Sums) -> Floats:  # a wrong answer is the opposite: share of yes answers minus share of yes labels
         return divide(2 * count(sums, "false_yes") - wrong(sums), count(sums, "questions"))
 
     def inconsistent(sums: Sums) -> Floats:
@@ -368,14 +372,14 @@ def _groups_in(columns: Sequence[str]) -> list[str]:
 def hallusionbench_runs(
     answers: Mapping[str, JoinedAnswers], *, parser: str, resampling: Resampling | None = None
 ) -> list[Run]:
-    """Returns the answers of several systems as runs, whose metrics are those of all their questions.
+    """Converts the answers of several systems to runs with the metrics of all their questions.
 
-    A figure or pair with an unanswered question is omitted and counted.
+    Figures and pairs with an unanswered question are omitted and counted.
 
     Args:
-        answers: system name -> its answers.
-        parser: name of the rule that read them, for the signature.
-        resampling: of the intervals; sets of figures are resampled.
+        answers: System name -> answers.
+        parser: Name of the parser, for the signature.
+        resampling: Settings for the intervals, which resample sets of figures.
     """
     groups = {group for answer in answers.values() for q in answer.questions for group in Place.of(q.id).groups}
     metrics = metrics_of(sorted(groups))
@@ -394,14 +398,14 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
     notes = list(answers.notes)
     unparsed = answers.counts["unparsed"]
     if unparsed:
-        told = f"; {unclear:,} of them to questions without a figure, where that is right" if unclear else ""
+        told = f"; {unclear:,} of them to questions without a figure, for which this is correct" if unclear else ""
         notes.append(
             f"{unparsed:,} of {len(answers.graded):,} answers say neither yes nor no to the parser '{parser}'{told}"
         )
     if not _asks_originals(answers.questions):
         notes.append("LH, VI and Mixed need the questions about every original, also those without a figure")
     elif any(item.answer.agrees is None for item in answers.graded):
-        notes.append("LH, VI and Mixed: answers agree where both say yes or no (published values have a judge compare)")
+        notes.append("LH, VI and Mixed: answers agree if both are yes or both are no (published values use a judge)")
     if any(incomplete.values()):
         listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
         notes.append(f"omitted, because some of their questions are not answered: {listed}")
@@ -431,7 +435,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
 
 
 def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict[str, int]]:
-    """Returns the counts per set, and how many figures and pairs are omitted."""
+    """Returns the counts per set, and the numbers of omitted figures and pairs."""
     asked: Counter[tuple[str, str, int]] = Counter()
     for question in answers.questions:
         place = Place.of(question.id)
@@ -468,7 +472,9 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
-    """Yields every answer with what its error is blamed on; all None if originals are not asked about."""
+    """Yields every answer with the cause of its error. All causes are None if originals are missing from the
+    questions.
+    """
     whole = _asks_originals(answers.questions)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}
     originals = {
@@ -486,7 +492,7 @@ def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
 
 
 def _asks_originals(questions: Sequence[Question]) -> bool:
-    """Returns whether every question is also asked about its original."""
+    """Returns True if every question is also asked about its original."""
     places = [Place.of(question.id) for question in questions]
     return {(place.set, place.question) for place in places} == {
         (place.set, place.question) for place in places if place.figure == 0
@@ -498,7 +504,7 @@ def _recognizes(answer: Answer) -> bool:
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the questions of ``HallusionBench.json``, with the path of each figure in the official archive."""
+    """Returns the questions in ``HallusionBench.json`` with the paths of figures in the official archive."""
     if not set(first) >= HALLUSIONBENCH_KEYS:
         return None
     return (
@@ -559,7 +565,7 @@ def _score(
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """Returns those of counts in a file; version 0.2 had its own idea of easy and hard."""
+    """Returns the metric set for the counts in a file. Version 0.2 defined easy and hard differently."""
     groups = sorted(_groups_in(columns))
     metrics = metrics_of(groups)
     former = [_column(group, name) for group in groups for name in _RIGHT]
@@ -570,7 +576,7 @@ def _metrics_of(columns: Sequence[str]) -> MetricSet:
 BENCHMARK = AnsweredBenchmark(
     name="hallusionbench",
     title="HallusionBench",
-    help="""Scores HallusionBench answers per question, figure and pair; several files are compared with the first.
+    help="""Scores HallusionBench answers per question, figure and pair. Several files are compared with the first.
 
     ANSWERS are the official result file (model_prediction), VLMEvalKit's or lmms-eval's predictions, or own JSON
     Lines with ids such as VD/illusion/1/0/0/0.
@@ -616,11 +622,11 @@ BENCHMARK = AnsweredBenchmark(
     score=_score,
     options={
         "questions": Option(
-            file="read", repeated=True, metavar="FILE", help="HallusionBench.json; without it the answers' own labels."
+            file="read", repeated=True, metavar="FILE", help="HallusionBench.json.  [default: labels in the answers]"
         ),
         "text_only": Option(
             choices=get_args(TextOnly),
-            help="Questions asked without a figure: in (1,129 questions), out (951), or in if any is answered.",
+            help="Questions without a figure: in (1,129 questions), out (951 questions), or in if any is answered.",
         ),
         **READING,
     },

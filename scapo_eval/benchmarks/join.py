@@ -1,7 +1,7 @@
-"""The join of a file of answers with the questions: by id, never by position.
+"""Join of a file of answers with the questions, by id and never by position.
 
-Nothing is scored against a ground truth that may not be its own: an answer that carries its question's text must carry
-the one that its id asks. Missing, repeated and unknown answers are counted and said.
+An answer that carries the text of its question must match the question with its id, so no answer is scored against the
+ground truth of another question. Missing, repeated and unknown answers are counted and reported.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from .questions import Key, Question, image_key, plain_key
 from .scoring import bad_file_notes
 
 MISMATCHES = 0.05
-"""Share of a part's answers that may carry another text than their id asks (mended typos) before all is refused."""
+"""Maximum share of a part's answers whose text may differ from the question (corrected typos). Beyond it, the file is
+rejected.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A question, the answer to it, and what that answer says."""
+    """Question with its answer and the parsed answer."""
 
     question: Question
     answer: Answer
@@ -37,21 +39,21 @@ class Graded:
 
     @property
     def correct(self) -> bool:
-        """Whether the answer says what is true."""
+        """True if the parsed answer is correct."""
         return self.said == self.question.label
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedAnswers:
-    """One system's answers, joined with the questions.
+    """Answers of one system, joined with the questions.
 
     Attributes:
-        graded: the answered questions, in the order of the questions.
-        questions: all that were to be answered.
-        duplicate: further answers to an answered question; the first counts.
-        unknown: answers to no question of the set, omitted.
-        notes: what a reader of the values should know, one sentence each.
-        bad_files: files that could not be read and were omitted.
+        graded: Answered questions, in the order of the questions.
+        questions: All questions.
+        duplicate: Number of repeated answers to a question. The first answer counts.
+        unknown: Number of omitted answers that belong to no question of the set.
+        notes: Remarks for readers of the values, one sentence each.
+        bad_files: Number of omitted files that could not be read.
     """
 
     graded: tuple[Graded, ...]
@@ -65,9 +67,9 @@ class JoinedAnswers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """``unparsed`` (says neither yes nor no), ``missing`` (not answered), ``duplicate``, ``unknown``.
+        """Number of ``unparsed`` (neither yes nor no), ``missing`` (unanswered), ``duplicate`` and ``unknown`` answers.
 
-        ``bad_files`` if there are some.
+        ``bad_files`` is included if it is not 0.
         """
         counts = {
             "unparsed": sum(item.said is None for item in self.graded),
@@ -80,18 +82,19 @@ class JoinedAnswers:
 
 @dataclass(slots=True)
 class Matches:
-    """The matches of answers, one by one; those of a file are those of its parts together.
+    """Matches of answers with questions. The matches of a file are the concatenated matches of its parts.
 
     Attributes:
-        question: of each answer to a question, the question's position.
-        said: what it says, as position in SAYS.
-        decided: whether it says yes or no by the widest rule.
-        relabeled: whether it has another label than its question.
-        named: part of the benchmark -> answers whose id names a question of it.
-        differing: part -> how many of them ask something else, and the first of them with that question.
-        n_strangers: answers to no question.
-        strangers: the first of them, or all.
-        answers: the answers to questions themselves; empty if only counts are wanted.
+        question: For each matched answer, the position of its question.
+        said: For each matched answer, the position of the parsed answer in SAYS.
+        decided: For each matched answer, True if the most permissive rule finds yes or no.
+        relabeled: For each matched answer, True if its label differs from that of the question.
+        named: Part of the benchmark -> number of answers whose id names one of its questions.
+        differing: Part -> number of these answers with a different question, and the first such answer with the
+            question of its id.
+        n_strangers: Number of answers to unknown questions.
+        strangers: First answers to unknown questions, or all of them.
+        answers: Matched answers. The value is empty if only counts are needed.
     """
 
     question: list[int] = field(default_factory=list)
@@ -107,7 +110,9 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Returns the matches of the answers to these questions, at their new positions; strangers stay."""
+        """Returns the matches of answers to the given questions, with their new positions. Unmatched answers are
+        unchanged.
+        """
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]
         return replace(
@@ -133,23 +138,24 @@ def join(
     key: Key = plain_key,
     notes: Sequence[str] = (),
 ) -> JoinedAnswers:
-    """Finds each answer's question and reads what the answer says.
+    """Finds the question of each answer and parses the answer.
 
-    Where text or image of an answer disagree with the question that its id names, the answer belongs to the one
-    question of its image with that text, or to none. So a file that lost a line, or whose ids count something else, is
-    never scored against the wrong truth.
+    If the text or the image of an answer contradicts the question with its id, the answer belongs to the only question
+    of its image with that text, or to none. A file with a missing line or with other ids is therefore never scored
+    against the wrong ground truth.
 
     Args:
-        answers: in reading order.
-        questions: the truth; ids are unique.
-        parse: response -> yes, no or None.
-        source: the answers' file, for messages.
-        benchmark: answers that name another benchmark are unknown.
-        key: the question id that an answer's id means.
-        notes: further ones for the run.
+        answers: Answers in reading order.
+        questions: Questions with correct answers and unique ids.
+        parse: Function from a response to yes, no or None.
+        source: Name of the file of answers in messages.
+        benchmark: Name of the benchmark. Answers that name another benchmark are unknown.
+        key: Function from an answer to the id of its question.
+        notes: Additional notes for the run.
 
     Raises:
-        InputError: if there are no answers, most belong to no question, or many of one part ask another question.
+        InputError: If there are no answers, most answers match no question, or many answers of a part contradict the
+            question with their id.
     """
     matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
     return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)
@@ -157,13 +163,14 @@ def join(
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Answers of a file, or of a part of one, ready to be joined with questions of a benchmark.
+    """Answers of a file, or of a part of it, prepared for joining with the questions of a benchmark.
 
     Attributes:
-        answers: those that are.
-        key: how their ids name questions.
-        left_out: category without questions -> its answers, which are omitted.
-        numbering: how ids are counted, where the answers themselves decide it: parts of one system must agree.
+        answers: Answers to join.
+        key: Function from an answer to the id of its question.
+        left_out: Category without questions -> number of its answers, which are omitted.
+        numbering: Numbering of the ids, if the answers themselves determine it. All parts of a system must have the
+            same numbering.
     """
 
     answers: Sequence[Answer]
@@ -175,14 +182,14 @@ class Keyed:
 
 
 KeyedBy = Callable[[Sequence[Answer], "Index", str], Keyed]
-"""Answers, the questions and the file's name -> the answers, ready to be joined."""
+"""Function that prepares answers for joining, given the answers, the questions and the name of the file."""
 
 
 RunOf = Callable[..., Run]
-"""What was found of all answers, all questions and a system's name -> its run.
+"""Function that creates the run of a system from the matches of all answers, all questions and the system's name.
 
-By name: ``parser`` (of the rule that read the answers, for the signature), ``resampling``, the benchmark's own options,
-and the other arguments of :func:`joined`.
+Its keyword arguments are ``parser`` (name of the parser, for the signature), ``resampling``, the options of the
+benchmark, and the other arguments of :func:`joined`.
 """
 
 
@@ -191,13 +198,13 @@ ANSWERS_ON_ENGINE = OnEngine(function="answers", needs=("questions",), refuses=(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AnsweredBenchmark(Benchmark):
-    """A benchmark of questions that are answered yes or no, whose answers are found one by one (:func:`match`).
+    """Benchmark of yes/no questions whose answers are matched one by one (:func:`match`).
 
     Attributes:
-        read_questions: question files -> questions with their truth.
-        keyed: what of some answers is joined with questions, and how.
-        decides: options that decide a run beside the reading of answers; of their choices the first by default.
-        run_of: makes the run of what was found.
+        read_questions: Function that reads question files, including the correct answers.
+        keyed: Function that prepares answers for joining.
+        decides: Options that affect a run apart from parsing. The default of each option is its first choice.
+        run_of: Function that creates a run from matches.
     """
 
     read_questions: Callable[[Sequence[Readable]], list[Question]]
@@ -224,7 +231,7 @@ def join_keyed(
     source: str,
     benchmark: str | None = None,
 ) -> JoinedAnswers:
-    """Returns the result of :func:`join` for answers as a benchmark keys them."""
+    """Joins answers like :func:`join`, after preparation by the benchmark's ``keyed`` function."""
     index = Index(questions)
     part = keyed(answers, index, source)
     matches = match(part.answers, index, parse, benchmark=benchmark, key=part.key)
@@ -234,7 +241,7 @@ def join_keyed(
 def match(
     answers: Iterable[Answer], index: Index, parse: Parser, *, benchmark: str | None = None, key: Key = plain_key
 ) -> Matches:
-    """Finds each answer's question, whatever the other answers are; the arguments are those of :func:`join`."""
+    """Finds the question of each answer, independent of all other answers. The arguments are those of :func:`join`."""
     matches = Matches()
     for answer in answers:
         if benchmark and benchmark_of(answer) not in (None, benchmark):
@@ -269,16 +276,16 @@ def joined(
     bad_files: Sequence[InputError] = (),
     notes: Sequence[str] = (),
 ) -> JoinedAnswers:
-    """Returns all of a system's answers with their questions.
+    """Combines all answers of a system with their questions.
 
     Args:
-        found: of all answers.
-        questions, source, benchmark, notes: as for :func:`join`.
-        left_out: category without questions -> its answers, which count as unknown.
-        bad_files: omitted files.
+        found: Matches of all answers.
+        questions, source, benchmark, notes: Same as in :func:`join`.
+        left_out: Category without questions -> number of its answers, which count as unknown.
+        bad_files: Errors of omitted files.
 
     Raises:
-        InputError: see :func:`join`.
+        InputError: If joining fails, see :func:`join`.
     """
     n, aside = len(found.question) + found.n_strangers, sum((left_out or {}).values())
     if left_out and aside:
@@ -314,7 +321,7 @@ def joined(
 
 
 class Index:
-    """Questions by id, and by image and text where an id does not tell."""
+    """Index of questions by id, and by image and text for ambiguous ids."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = tuple(questions)
@@ -327,15 +334,15 @@ class Index:
                 self._by_image.setdefault(image, []).append(question)
 
     def find(self, answer: Answer, named: Question | None) -> Question | None:
-        """Returns the question that the answer answers.
+        """Returns the question of an answer, or None if there is none.
 
         Args:
-            answer: the answer.
-            named: the question that its id means, if there is one.
+            answer: Answer with its id, image and text.
+            named: Question with the id of the answer, if there is one.
         """
         image = image_key(answer.image, answer.mode)
         if named is not None and _asks(answer, named):
-            strange = image is None or image not in self._by_image  # says nothing against the id
+            strange = image is None or image not in self._by_image  # an unknown image does not contradict the id
             if strange or image == image_key(named.image, named.mode):
                 return named
         if image is None or answer.question is None:
@@ -358,7 +365,7 @@ def _asks(answer: Answer, question: Question) -> bool:
 
 
 def _letters(text: str) -> str:
-    # "imange" is a typo of published questions, which some copies mend
+    # "imange" is a typo in published questions that some copies correct
     return " ".join(text.casefold().replace("imange", "image").split())
 
 
@@ -373,7 +380,7 @@ def _notes(
         asked = Counter(question.part for question in questions)
         answered = Counter(item.question.part for item in graded)
         parts = [f"{part} {answered[part]:,} of {n:,}" for part, n in asked.items() if part and answered[part] < n]
-        share = min(99.9, 100 * len(graded) / len(questions))  # a partial run is never 100.0 %
+        share = min(99.9, 100 * len(graded) / len(questions))  # a partial run is never displayed as 100.0 %
         note = f"partial run: {len(graded):,} of {len(questions):,} questions answered ({share:.1f} %)"
         yield f"{note}: {', '.join(parts)}" if len(asked) > 1 else note
     if matches.n_strangers:
@@ -405,7 +412,7 @@ def _other_questions(
     return InputError(
         f"{differing:,} of {total:,} answers{f' of {part}' if part else ''} carry another {what} than their id names "
         f"({answer.id!r}: {_short(ours)} against {_short(theirs)}): the ids count something else, or the questions are "
-        f"another version; if only the wording differs, leave the {what} out of the answers",
+        f"another version; if only the wording differs, remove the {what} from the answers",
         path=source,
         line=answer.line or None,
     )
@@ -413,7 +420,7 @@ def _other_questions(
 
 def _other_benchmark(source: str, matches: Matches, total: int, benchmark: str | None) -> InputError:
     strangers = matches.strangers
-    own_labels = "; to score by the answers' own labels, leave the questions out"
+    own_labels = "; to score by the labels in the answers, omit the questions"
     return InputError(
         f"{matches.n_strangers:,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
         + hint(strangers, benchmark)

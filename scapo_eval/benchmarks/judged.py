@@ -1,4 +1,4 @@
-"""Contains what benchmarks by judges share: who judged and how, and the reading of their verdicts."""
+"""Shared parts of the benchmarks with judges: the origin of verdicts, and the reading of their files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .provenance import file_looks_like
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The origin of verdicts: all of it decides their values, so runs that differ in it are not compared.
+    """Origin of verdicts. All fields affect the verdicts, so runs with different origins are not compared.
 
     Attributes:
-        judge: name of the judging model; None if a file does not tell.
-        verifier: name of the model that checks what the judge lists, if there is one.
-        prompt: hash of the prompts.
-        sampling: settings of sampling that are not the defaults, or ``default``.
-        against: what claims are verified against.
+        judge: Name of the judge model. The value is None if a file does not contain it.
+        verifier: Name of the model that checks the statements listed by the judge, if there is one.
+        prompt: Hash of the prompts.
+        sampling: Sampling settings that differ from the defaults, or ``default``.
+        against: Source of verification for the claims.
     """
 
     judge: str | None = None
@@ -38,17 +38,17 @@ class Judging:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], **known: str | None) -> Judging:
-        """Returns the origin that a record of verdicts states; ``known`` takes precedence over the record."""
+        """Returns the origin stated in a record of verdicts. Values in ``known`` take precedence over the record."""
         told = {name: optional_text(record.get(key)) for name, key in _KEYS.items()}
         return cls(**{**told, **known})
 
     def to_record(self) -> dict[str, str]:
-        """Returns the keys of a record of verdicts that :meth:`of` reads."""
+        """Returns the origin as keys of a record that :meth:`of` can read."""
         return {key: value for name, key in _KEYS.items() if (value := getattr(self, name)) is not None}
 
     @classmethod
     def fields(cls, judgings: Iterable[Judging]) -> dict[str, str | None]:
-        """Returns the fields of the signature of a run of these judgings; several values of one are joined by ``+``."""
+        """Returns the signature fields for a run with these judgings. Several values of a field are joined by ``+``."""
         several = set(judgings)
         joined = {
             name: "+".join(sorted({value for one in several if (value := getattr(one, name))})) or None
@@ -58,7 +58,7 @@ class Judging:
 
     @classmethod
     def notes(cls, judgings: Iterable[Judging]) -> list[str]:
-        """Returns one sentence for each thing in which verdicts of one file came about differently."""
+        """Returns one sentence for each field of the origin that varies within a file."""
         several = set(judgings)
         values = {
             name: sorted({str(getattr(one, name) or "unnamed") for one in several}) for name in ("judge", "prompt")
@@ -67,7 +67,7 @@ class Judging:
 
 
 UNTOLD = Judging()
-"""Of verdicts that do not say how they came about."""
+"""Origin of verdicts without any information."""
 
 _KEYS = {
     "judge": "judge_model",
@@ -79,14 +79,14 @@ _KEYS = {
 
 
 def digest_of(images: Iterable[str | None]) -> str:
-    """Returns the hash of the images' names; ``none`` where the file does not name them all."""
+    """Returns the hash of the image names, or ``none`` if some names are missing."""
     named = list(images)
     known = sorted(image for image in named if image is not None)
     return digest(known) if len(known) == len(named) else "none"
 
 
 def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: bool) -> None:
-    """Raises what was found; once, where no record at all is of the wanted kind."""
+    """Raises the collected faults. If no record is of the wanted kind, a single error describes the file."""
     if nothing and faults.total > 1:
         first = faults.errors[0]
         looks = file_looks_like(path)
@@ -96,7 +96,7 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
 
 
 def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRecord]:
-    """Yields the records of any container; the elements of an array that are not objects appear under ``key``."""
+    """Yields the records of any container. Array elements that are not objects are wrapped under ``key``."""
     if isinstance(path, Records):
         yield from open_rows(path, warn=warn)
         return

@@ -1,7 +1,7 @@
-"""Counts what captions invent and what they miss, label by label, and which labels occur together.
+"""Hallucinated and missed labels, and labels that are hallucinated together.
 
-Rates are shares of captions with Wilson's 95 % score interval (Wilson 1927), which takes captions as independent:
-with several captions per image it is somewhat narrow.
+Rates are shares of captions with Wilson's 95 % score interval (Wilson 1927). The interval assumes independent captions,
+so it is slightly too narrow if there are several captions per image.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class LabelCounts:
     """Sums over captions, per label of a vocabulary.
 
     Attributes:
-        labels: the vocabulary's labels, in order; its length is L below.
+        labels: Labels of the vocabulary, in order. Their number is L.
         mentions: (L,) mentions of the label.
-        hallucinated: (L,) captions that claim the label, which is absent.
-        supported: (L,) captions that claim the label, which is present.
-        unknown: (L,) captions that claim it where the truth does not know it.
-        truth: (L,) captions of images that have it.
+        hallucinated: (L,) captions that claim the label although it is absent.
+        supported: (L,) captions that claim the label and whose image contains it.
+        unknown: (L,) captions that claim the label while its cell is unknown.
+        truth: (L,) captions whose image contains the label.
         both: (L, L) captions that hallucinate both labels.
-        beside: (L, L) captions that hallucinate the row's label and claim the column's, which is present.
+        beside: (L, L) captions that hallucinate the row's label and claim the column's label, which is present.
     """
 
     labels: tuple[str, ...]
@@ -55,16 +55,16 @@ class LabelCounts:
         states: NDArray[np.int8],
         mentions: NDArray[np.int64],
     ) -> LabelCounts:
-        """Returns the counts of n captions.
+        """Counts the labels of n captions.
 
         Args:
             labels: L labels.
-            claimed: (n, L) whether a caption claims a label.
-            states: (n, L) its state in the caption's image: 1 present, 0 absent, -1 unknown.
+            claimed: (n, L) True if a caption claims a label.
+            states: (n, L) state of a label in the caption's image: 1 present, 0 absent, -1 unknown.
             mentions: (L,) mentions of each label.
         """
         wrong, right = claimed & (states == 0), claimed & (states == 1)
-        a, b = wrong.astype(np.float64), right.astype(np.float64)  # a BLAS product; exact below 2**53
+        a, b = wrong.astype(np.float64), right.astype(np.float64)  # float for a BLAS product; exact below 2**53
         return cls(
             labels=tuple(labels),
             mentions=mentions,
@@ -86,11 +86,11 @@ class LabelCounts:
 
 @dataclass(frozen=True, slots=True)
 class LabelRun:
-    """One system's labels.
+    """Scores and label counts of one system.
 
     Attributes:
-        scores: the system's scores.
-        counts: per label.
+        scores: Scores of the captions.
+        counts: Counts per label.
     """
 
     scores: CaptionScores
@@ -98,7 +98,7 @@ class LabelRun:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Labels that are mentioned or present, with their counts and rates; ``pandas.DataFrame`` takes them."""
+        """Mentioned or present labels with their counts and rates, a valid argument of ``pandas.DataFrame``."""
         counts, columns = self.counts, label_rows(self.counts)
         return [
             {"label": label, **{name: values[k] for name, values in columns.items()}}
@@ -107,10 +107,10 @@ class LabelRun:
         ]
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Returns what is invented and missed, and what occurs together, for ``--json``.
+        """Returns the hallucinated and missed labels, and labels that occur together, for ``--json``.
 
         Args:
-            top: most labels and pairs of each list; None for all labels.
+            top: Maximum length of each list. None selects all labels.
         """
         counts, table = self.counts, self.rows
         most, both, beside = together(counts, top or len(counts.labels))
@@ -149,17 +149,18 @@ def score_labels(
     name: str | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> LabelRun:
-    """Counts a caption file's labels; see :func:`scapo_eval.benchmarks.capscore.score_file`.
+    """Counts the labels of a caption file; see :func:`scapo_eval.benchmarks.capscore.score_file`.
 
     Args:
-        path: captions.
-        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
-        options: how the file is scored.
-        name: of the system.
-        on_progress: called with the number of raw bytes of each block that has been scored.
+        path: Caption file.
+        vocabulary: Vocabulary to match.
+        oracle: Ground truth. None selects the inline ``objects``.
+        options: Settings for scoring.
+        name: Name of the system.
+        on_progress: Callback that receives the number of raw bytes of each scored block.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     summed: list[LabelCounts] = []
 
@@ -187,10 +188,11 @@ def score_labels(
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
     """Returns the counts and rates of each label, as columns.
 
-    ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
-    ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
-    that have it; of these ``missed``, with ``miss_rate``, ``miss_low``, ``miss_high``; ``unknown``: captions that
-    mention it where the truth does not know it.
+    ``mentions`` is the number of mentions. ``claims`` is the number of captions that claim the label while its cell is
+    known. Of these, ``hallucinated`` is the number with an absent label, with its ``rate`` and Wilson interval ``low``,
+    ``high``. ``truth`` is the number of captions whose image contains the label. Of these, ``missed`` is the number
+    that do not claim it, with ``miss_rate``, ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that
+    claim the label while its cell is unknown.
     """
     claims = counts.hallucinated + counts.supported
     missed = counts.truth - counts.supported
@@ -210,16 +212,16 @@ def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str,
 
 
 def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
-    """Returns Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
+    """Returns Wilson's 95 % score interval of a share (Wilson 1927). The bounds are None if n is 0."""
     return score_interval(hits / n, n) if n else (None, None)
 
 
 def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
-    """Returns which hallucinations occur together, and beside which supported labels.
+    """Finds hallucinations that occur together, and the supported labels beside them.
 
     Returns:
-        The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
-        ``(hallucinated label, supported label, captions)``.
+        The labels that are hallucinated most often, the (top, top) numbers of captions that hallucinate both labels,
+        and the most frequent ``(hallucinated label, supported label, captions)``.
     """
     total, beside = counts.hallucinated, counts.beside
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]
@@ -230,15 +232,15 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
 
 @dataclass(frozen=True, slots=True)
 class AbsentClaims:
-    """Counts of one label: how often captions claim it, by image, and how often it is absent from the ground truth.
+    """Counts of one label that captions claim although it is absent from the ground truth.
 
     Attributes:
-        label: the label.
-        annotated: images with captions that have it, by the ground truth.
-        claimed: images in which a caption claims it and its presence is known.
-        absent: of these, images in which it is absent.
-        agreed: of these, images in which at least two systems claim it.
-        images: some of these images, those that most systems agree on first.
+        label: Name of the label.
+        annotated: Number of captioned images that contain the label according to the ground truth.
+        claimed: Number of images with a claim of the label and a known cell.
+        absent: Number of these images without the label.
+        agreed: Number of the latter images in which at least two systems claim the label.
+        images: Examples of these images, sorted by decreasing agreement.
     """
 
     label: str
@@ -249,7 +251,7 @@ class AbsentClaims:
     images: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields with ``share``, absent of claimed, and its Wilson interval ``low``, ``high``."""
+        """Returns the fields, and ``share`` (absent divided by claimed) with its Wilson interval ``low``, ``high``."""
         low, high = wilson(self.absent, self.claimed)
         counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}
         share = self.absent / self.claimed if self.claimed else None
@@ -264,19 +266,20 @@ def absent_claims(
     *,
     examples: int = 5,
 ) -> list[AbsentClaims]:
-    """Returns the labels that captions claim although they are absent from the ground truth, most agreed on first.
+    """Returns the labels that captions claim although they are absent from the ground truth, sorted by agreement.
 
-    Several systems that claim the same label of the same image are a hint that the ground truth lacks it there; whether
-    it does is a person's to see.
+    If several systems claim the same label for the same image, the label may be missing from the ground truth. A person
+    must check the image to confirm this.
 
     Args:
-        paths: caption files, one per system.
-        vocabulary, oracle: what is matched, and the truth.
-        options: how the files are scored.
-        examples: number of images to name per label.
+        paths: Caption files, one per system.
+        vocabulary: Vocabulary to match.
+        oracle: Ground truth.
+        options: Settings for scoring.
+        examples: Number of example images per label.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     claims: NDArray[np.int16] | None = None
     described: NDArray[np.bool_] | None = None

@@ -1,6 +1,6 @@
 """MMHal-Bench (Sun et al. 2023, ``eval_gpt4.py``): a judge rates each of 96 answers from 0 to 6.
 
-Ratings below 3 say that the answer hallucinates. The judge runs elsewhere; this reads its ratings.
+Ratings below 3 indicate a hallucination. The judge runs elsewhere, and this module reads its ratings.
 """
 
 from __future__ import annotations
@@ -33,25 +33,27 @@ QUESTIONS = 96
 TYPES = (
     "attribute", "adversarial", "comparison", "counting", "relation", "environment", "holistic", "other",
 )  # fmt: skip
-"""In the benchmark's order: question k is of type ``k % 8``, 12 of each."""
+"""Question types in the order of the benchmark. Question k has the type ``k % 8``, and there are 12 questions per
+type.
+"""
 
 TOP_RATING = 6
 FAITHFUL_FROM = 3
-"""Ratings below this one say that the answer hallucinates."""
+"""Lowest rating of an answer without a hallucination."""
 
 _JUDGED = ("judge_text", "evaluation", "review")
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A judge's verdict on one answer.
+    """Rating of one answer by a judge.
 
     Attributes:
-        line: line (or array element) of the file, from 1.
-        image: the image's name, None if the file names none.
-        rating: 0 to 6; None if the judge's text does not give exactly one.
-        question_type: one of TYPES, None if the file does not tell.
-        judging: who judged, and how, as far as the file tells.
+        line: Line or array element of the file, starting at 1.
+        image: Name of the image. The value is None if the file contains none.
+        rating: Rating from 0 to 6. The value is None if the judge's text does not contain exactly one rating.
+        question_type: Question type, one of TYPES. The value is None if the file does not contain it.
+        judging: Judge and settings, as far as the file contains them.
     """
 
     line: int
@@ -64,9 +66,9 @@ class Rating:
 
 
 def parse_rating(text: str) -> int | None:
-    """Returns the one rating that a judge's text gives, by the official rule: ``rating: N`` in any case.
+    """Returns the rating in a judge's text by the official rule: ``rating: N`` in any case.
 
-    None if no or several ratings occur; the official script then takes 0.
+    Returns None if the text contains no rating or several. The official script uses 0 in this case.
     """
     lowered = text.lower()
     if "rating: " not in lowered:
@@ -76,21 +78,21 @@ def parse_rating(text: str) -> int | None:
 
 
 def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
-    """Returns the ratings of one run of MMHal-Bench.
+    """Reads the ratings of one run of MMHal-Bench.
 
     Args:
-        path: the official evaluation output (a JSON array of chat completions, or of the judge's texts), or
-            records (JSON lines, JSON array, table) with ``rating`` or ``judge_text``, and optionally
-            ``question_type``, ``image_id``, ``judge_model``.
-        warn: told of damage that does not prevent reading.
+        path: Official evaluation output (a JSON array of chat completions, or of the judge's texts), or records (JSON
+            lines, JSON array, table) with ``rating`` or ``judge_text``, and optionally ``question_type``, ``image_id``,
+            ``judge_model``.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Returns:
-        One rating per record; where no record names a question type and there are 96, the types follow
-        from the official order.
+        One rating per record. If no record contains a question type and there are 96 records, the types follow from the
+        official order.
 
     Raises:
-        InputError, InputErrors: for missing ratings, a rating out of range, answers of several models, or repeated
-            answers.
+        InputError, InputErrors: If ratings are missing or out of range, answers come from several models, or answers
+            are repeated.
     """
     name = display_name(path)
     faults = FaultList()
@@ -109,7 +111,7 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
             earlier = seen.setdefault((rating.image, str(question)), line)
             if earlier != line:
                 faults.add(InputError(f"the question of line {earlier} is rated again", path=name, line=line))
-        if isinstance(record.get("model"), str) and "choices" not in record:  # there it is the judge
+        if isinstance(record.get("model"), str) and "choices" not in record:  # in completions, it is the judge
             models.setdefault(record["model"], line)
     if len(models) > 1:
         faults.add(mixed_models(name, list(models.values())[1], models, "give each model's ratings on their own"))
@@ -126,7 +128,7 @@ def _rating(record: Record, line: int) -> Rating:
     question_type = optional_text(record.get("question_type"))
     if question_type is not None and question_type.lower() not in TYPES:
         raise ValueError(f"unknown question_type {question_type!r} (known: {', '.join(TYPES)})")
-    completion = "choices" in record and "model" in record  # of the judge, whole
+    completion = "choices" in record and "model" in record  # complete output of the judge
     return Rating(
         line=line,
         image=find_image(record),
@@ -154,7 +156,7 @@ def _rating_value(record: Record) -> int | None:
         if not judged and "rating" not in record:
             hint = "; these are answers, judge them first" if {"model_answer", "response"} & set(record) else ""
             raise ValueError(f"neither 'rating' nor {_JUDGED[0]!r} (found: {', '.join(record)}){hint}")
-    if text is None:  # the judge did not answer
+    if text is None:  # no answer from the judge
         return None
     if not isinstance(text, str):
         raise ValueError(f"the judge's text must be a string, not {json_type(text)}")
@@ -166,7 +168,7 @@ def _of_type(question_type: str, column: str) -> str:
 
 
 INFORMATIVE = (0, 1, 2, 0, 1, 2, 3)
-"""Rating -> how informative the answer is by it, 0 to 3, whether it is faithful (3 to 6) or not."""
+"""Rating -> informativeness of the answer, 0 to 3, for both faithful (3 to 6) and unfaithful (0 to 2) answers."""
 
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
 COLUMNS = (*_RATING_COLUMNS, "informative_sum", *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
@@ -190,7 +192,7 @@ METRICS = MetricSet(
 
 
 def rating_counts(rating: Rating) -> NDArray[np.int64]:
-    """Returns the row of one rated answer; all zero if there is no rating."""
+    """Returns the row of one rated answer. All counts are 0 if there is no rating."""
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))
@@ -202,14 +204,14 @@ def rating_counts(rating: Rating) -> NDArray[np.int64]:
 
 
 def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | None = None) -> Run:
-    """Returns one system's run of MMHal-Bench.
+    """Returns the MMHal-Bench run of one system.
 
-    Answers without a rating are omitted from every metric and counted as ``unparsed``; ``printed`` holds
-    what the official script prints for a full run, which takes them as 0.
+    Answers without a rating are omitted from every metric and counted as ``unparsed``. For a full run, ``printed``
+    contains the values printed by the official script, which uses 0 for such answers.
     """
     builder = CountBuilder(COLUMNS)
     whole = len(ratings) == QUESTIONS
-    place = "question" if whole else name  # only in a full run does the order tell which question it is
+    place = "question" if whole else name  # only in a full run does the order identify the question
     images = [rating.image or f"{place} {k}" for k, rating in enumerate(ratings, 1)]
     builder.add(images, np.stack([rating_counts(r) for r in ratings]))
     given = [r.rating for r in ratings]
@@ -253,7 +255,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the benchmark's own questions, which have no ids: their order is part of it."""
+    """Yields the questions of the benchmark, which have no ids but a fixed order, or returns None for other files."""
     if "question_type" not in first or any(first.get(key) is not None for key in ("id", "question_id", "index")):
         return None
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
@@ -291,7 +293,7 @@ def _judges_words(row: Mapping[str, Any]) -> str:
 def _view(
     files: Mapping[str, Readable], resampling: Resampling, warn: Warn
 ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-    """Returns the view of raw files in the report: a run of each, and its rated answers."""
+    """Returns a run and the rated answers of each file, for the report."""
     read = {name: (path, read_ratings(path, warn=warn)) for name, path in files.items()}
     return [(mmhal_run(name, ratings, resampling), _rated(path, ratings)) for name, (path, ratings) in read.items()]
 
@@ -306,7 +308,7 @@ def _score(systems: Systems) -> list[Run]:
 BENCHMARK = Benchmark(
     name="mmhal",
     title="MMHal-Bench",
-    help="""Scores MMHal-Bench ratings; several files are compared with the first.
+    help="""Scores MMHal-Bench ratings. Several files are compared with the first.
 
     RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.

@@ -1,9 +1,9 @@
-"""Object HalBench (Rohrbach et al. 2018, Yu et al. 2024): CHAIR over detailed descriptions of 300 COCO images.
+"""Object HalBench (Rohrbach et al. 2018, Yu et al. 2024): CHAIR on detailed descriptions of 300 COCO images.
 
-The reference has a language model list the objects of each description and looks them up in its synonym list. Here a
-judge lists them (``scapo-eval judge objhal``), or, offline, a CHAIR profile reads the description itself; either way a
-profile turns words into objects. Without a judge the values are CHAIR's own, to the count. ``names="runs"`` reads a
-listed name as the reference does, see :class:`NameRuns`.
+In the reference implementation, a language model lists the objects of each description, which are then looked up in a
+synonym list. Here, either a judge lists the objects (``scapo-eval judge objhal``), or a CHAIR profile reads the
+description offline. In both cases, a profile converts words to objects. Without a judge, all counts equal those of
+CHAIR. ``names="runs"`` reads a listed name like the reference implementation, see :class:`NameRuns`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ from .scoring import ScoredBlock, ScoringOptions, tally, truth_notes
 from .systems import Systems
 
 ObjectSource = Literal["auto", "judge", "matcher"]
-"""Who says which words of a description are objects; ``auto``: the judge, where the file holds its lists."""
+"""Source of the object words in a description. ``auto`` selects the judge if the file contains its lists."""
 
 NameRule = Literal["words", "runs"]
-"""How a listed name becomes objects: ``words``: as the profile reads a caption; ``runs``: as the reference does."""
+"""Conversion of listed names to objects: as the profile reads a caption (``words``), or like the reference
+(``runs``).
+"""
 
 METRICS = MetricSet(
     name="objhal",
@@ -67,45 +69,46 @@ METRICS = MetricSet(
     at_most=(*SET_BOUNDS, ("object_captions", "captions"), ("hallucinated_captions", "object_captions")),
     adds_up=SET_PARTS,
 )
-"""Response level: ``chair_s`` over all descriptions, ``chair_s_refined`` over those that name an object at all.
-Mention level: ``chair_i``; ``recall`` counts different objects."""
+"""Metrics of Object HalBench. ``chair_s`` refers to all descriptions, and ``chair_s_refined`` to descriptions that
+mention at least one object. ``chair_i`` counts mentions, and ``recall`` counts distinct objects.
+"""
 
 
 @dataclass(frozen=True)
 class ObjHalScorer(ChairScorer):
-    """Counts as CHAIR does, and the captions that name an object."""
+    """Scorer with the counts of CHAIR and the number of captions that mention an object."""
 
     __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Names of the counts; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         return METRICS.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         block = super().count(captions, rows)
         block.counts[:, METRICS.columns.index("words")] = [len(text.strip().split(" ")) for text in captions.captions]
         named = block.counts[:, [COLUMNS.index("mentions")]] > 0
         return replace(block, counts=np.hstack([block.counts, named]))
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """CHAIR's evidence, and the judge's own list if there is one."""
+        """Yields the evidence of CHAIR, and the judge's list if there is one."""
         for record in super().records(block):
             listed = self.profile.lists[record["caption"]] if isinstance(self.profile, Listed) else None
             yield record if listed is None else {**record, "extracted": list(listed)}
 
 
 class NameRuns:
-    """Listed names read as ``eval_gpt_obj_halbench.py`` does.
+    """Reader of listed names by the rules of ``eval_gpt_obj_halbench.py``.
 
-    The pairs of words that the synonym list knows are a name's objects; a name without one is cut into its runs of
-    nouns, each of which is one object or none (``person hand`` is no person). Objects are made unique by their words
-    after lemmatizing, not by what they mean: a man and a woman are two persons. The script tags and lemmatizes with
-    spaCy's ``en_core_web_trf``; here NLTK does.
+    The objects of a name are its word pairs in the synonym list. A name without such a pair is divided into runs of
+    nouns, each of which is one object or none (``person hand`` is not a person). Objects are deduplicated by their
+    lemmatized words and not by their meaning, so a man and a woman are two persons. The script tags and lemmatizes with
+    spaCy's ``en_core_web_trf``, and this class with NLTK.
 
     Args:
-        synonyms: what counts as which object; the script's own is ``synonyms_refine.txt``.
+        synonyms: Words of each object. The script uses ``synonyms_refine.txt``.
     """
 
     def __init__(self, synonyms: Synonyms) -> None:
@@ -117,17 +120,17 @@ class NameRuns:
         }
 
     def objects(self, names: Iterable[str]) -> list[int]:
-        """Returns the label ids of what is listed, in order."""
+        """Returns the label ids of the listed names, in order."""
         return self.labels(dict.fromkeys(word for name in names for word in self.words(name)))
 
     def labels(self, words: Iterable[str]) -> list[int]:
-        """Returns the label ids of words that are objects; the seat of a toilet is none."""
+        """Returns the label ids of the words that are objects. The seat of a toilet is not an object."""
         listed = list(words)
         toilet = "toilet" in listed
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
 
     def words(self, name: str) -> list[str]:
-        """Lemmas of a name's pairs, or of its runs of nouns."""
+        """Returns the word pairs in a name, otherwise its runs of nouns, as lemmas."""
         tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
         nouns = [tag.startswith("NN") for _, tag in tagged]
         lemmas = [lemma(word) for word, _ in tagged]
@@ -148,16 +151,16 @@ class NameRuns:
 
 
 class Listed:
-    """A profile that reads a judge's list in place of the caption.
+    """Profile that reads the list from a judge instead of the caption.
 
     Args:
-        profile: turns a listed name into objects.
-        lists: caption -> the judge's list.
-        judging: who listed, and how, for the signature.
-        names: ``words``: each listed name counts an object once; ``runs``: see :class:`NameRuns`.
+        profile: Profile that converts a listed name to objects.
+        lists: Caption -> list from the judge.
+        judging: Judge and settings, for the signature.
+        names: ``words`` to count an object once per listed name, or ``runs``, see :class:`NameRuns`.
 
     Raises:
-        InputError: for ``runs`` with another profile than ``opera``, whose tagger and synonyms it needs.
+        InputError: If ``runs`` is combined with a profile other than ``opera``, whose tagger and synonyms it requires.
     """
 
     def __init__(
@@ -184,7 +187,7 @@ class Listed:
         self._runs = NameRuns(profile.synonyms) if names == "runs" and isinstance(profile, Opera) else None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """Implements ``find_batch``: see :class:`~scapo_eval.benchmarks.chair.Profile`."""
+        """Implements ``find_batch``; see :class:`~scapo_eval.benchmarks.chair.Profile`."""
         lists = [list(dict.fromkeys(_plain(name) for name in self.lists[text])) for text in texts]
         objects = self._by_words(lists) if self._runs is None else [self._runs.objects(names) for names in lists]
         return ObjectColumns.of_words(list(zip(objects, word_counts(texts).tolist(), strict=True)))
@@ -209,15 +212,16 @@ class Listed:
 def listed_objects(
     scorer: ObjHalScorer, block: ScoredBlock
 ) -> Iterator[tuple[str, str, list[tuple[str, bool | None]]]]:
-    """Says of every name that a judge listed whether it is in the image.
+    """Yields the verdict on every name that a judge listed.
 
     Args:
-        scorer: of a judge's lists.
-        block: what it scored.
+        scorer: Scorer with the judge's lists.
+        block: Scored block.
 
     Yields:
-        ``(image id, caption, names)`` per caption; a name's verdict is None if it is no object of the profile, or
-        the truth does not know.
+        ``(image id, caption, names)`` per caption. ``names`` contains pairs of a name and its verdict: True if the
+        object is present, False if it is absent. The verdict is None if the name is not an object of the profile, or
+        its cell is unknown.
     """
     profile, truth = scorer.profile, scorer.truths[0]
     assert isinstance(profile, Listed)
@@ -243,14 +247,14 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A judge's lists for a file of captions.
+    """Lists from a judge for a file of captions.
 
     Attributes:
-        captions: those whose list could be read.
-        lists: caption -> the judge's list.
-        judging: who it is, and how it was asked.
-        unread: captions whose list could not be read.
-        unfinished: whether unfinished sentences were dropped before.
+        captions: Captions with readable lists.
+        lists: Caption -> list from the judge.
+        judging: Judge and settings.
+        unread: Number of captions with unreadable lists.
+        unfinished: True if unfinished sentences were removed before judging.
     """
 
     captions: Captions
@@ -263,16 +267,16 @@ class Judged:
 
 
 def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = None) -> Judged:
-    """Reads the file that ``scapo-eval judge objhal`` wrote.
+    """Reads a file written by ``scapo-eval judge objhal``.
 
     Args:
-        path: records with ``image_id``, ``caption`` and ``extracted`` (a list of names, or null).
-        warn: told of damage that does not prevent reading.
-        on_error: called with each faulty record; without it they are raised together.
+        path: Records with ``image_id``, ``caption`` and ``extracted`` (a list of names, or null).
+        warn: Callback for warnings about damage that does not prevent reading.
+        on_error: Callback for each faulty record. Without a callback, all faults are raised together.
 
     Raises:
-        InputError: if nothing could be read, or the file has several judges.
-        InputErrors: for faulty records, two different lists of one caption.
+        InputError: If no list could be read, or the lists were made in several ways.
+        InputErrors: If records are faulty, or a caption has two different lists.
     """
     name = display_name(path)
     faults = FaultList(on_error)
@@ -327,27 +331,27 @@ def score_objhal(
     on_block: Callable[[ObjHalScorer, ScoredBlock], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
-    """Computes Object HalBench's values of one file.
+    """Computes the metrics of Object HalBench for one file.
 
     Args:
-        path: captions in any layout, or what ``scapo-eval judge objhal`` wrote of them.
-        profile: turns captions, or the names that a judge listed, into objects.
-        oracle: the truth.
-        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        source: who says which words are objects.
-        names: how a name that a judge listed becomes objects.
-        name: of the system; by default the file's display name.
-        resampling: of the intervals.
-        on_block: called with the scorer and each scored block in the order of the file.
-        on_progress: called with the number of raw bytes of each scored block.
+        path: Captions in any layout, or the output of ``scapo-eval judge objhal``.
+        profile: Profile that converts captions or listed names to objects.
+        oracle: Ground truth.
+        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        source: Source of the object words.
+        names: Rule that converts listed names to objects.
+        name: Name of the system. The default is the display name of the file.
+        resampling: Settings for the intervals.
+        on_block: Callback that receives the scorer and each scored block, in the order of the file.
+        on_progress: Callback that receives the number of raw bytes of each scored block.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     options = options or ScoringOptions()
     if not isinstance(path, Records):
         path = InputSource.of(path)
-        path.hash()  # a judge's lists are read before anything is counted
+        path.hash()  # read the lists before counting
     damage: list[str] = []
     skipped: list[InputError] = []
     judged: Judged | None = None
@@ -404,7 +408,7 @@ def score_objhal(
 def _judged_blocks(
     judged: Judged, name: str, skipped: Sequence[InputError], on_error: ErrorHandler | None
 ) -> Iterator[ParsedBlock]:
-    """Yields the captions whose list was read, after the faulty records that were passed over."""
+    """Reports the skipped faulty records, then yields the captions with readable lists."""
     for error in skipped:
         if on_error is not None:
             on_error(error)
@@ -412,11 +416,11 @@ def _judged_blocks(
 
 
 _PICTURE = 1 << 10
-"""Characters from which on the value of ``image`` is a picture in base64, not a name."""
+"""Minimum length at which the value of ``image`` is a base64 picture instead of a name."""
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Yields the requests of the benchmark's file, which holds the pictures themselves; they are found by COCO's id."""
+    """Yields the requests of the benchmark file. It embeds the images, which are replaced by their COCO ids."""
     if not {"image_id", "question", "image"} <= set(first) or len(str(first["image"])) < _PICTURE:
         return None
     return (
@@ -460,9 +464,9 @@ def _score(
 BENCHMARK = Benchmark(
     name="objhal",
     title="Object HalBench",
-    help="""Scores Object HalBench: CHAIR per response and per mention, and recall; several files are compared.
+    help="""Scores Object HalBench: CHAIR per response and per mention, and recall. Several files are compared.
 
-    CAPTIONS are what scapo-eval judge objhal wrote, or captions in any layout, whose objects the profile then finds.
+    CAPTIONS are files from scapo-eval judge objhal, or captions in any layout, whose objects the profile finds.
     The benchmark's synonym list is synonyms_refine.txt of its repository (--profile reference --synonyms FILE).
     """,
     metric_set=lambda columns: METRICS,
@@ -483,13 +487,13 @@ BENCHMARK = Benchmark(
     options={
         "objects": Option(
             choices=get_args(ObjectSource),
-            help="Who says which words are objects: the judge (judge objhal), or the profile; auto: the judge where it "
-            "did.",
+            help="Source of the object words: the judge (judge objhal) or the profile. auto uses the judge's lists if "
+            "there are any.",
         ),
         "names": Option(
             choices=get_args(NameRule),
-            help="How a listed name becomes objects: as the profile reads a caption, or in runs of nouns, as the "
-            "benchmark's script does (--profile opera).",
+            help="Conversion of listed names to objects: as the profile reads captions, or in runs of nouns like the "
+            "benchmark's script (--profile opera).",
         ),
         **OBJECTS,
     },

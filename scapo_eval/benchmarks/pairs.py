@@ -1,7 +1,7 @@
-"""Preference pairs from sampled responses: which of two texts about an image is to be preferred, by a score.
+"""Preference pairs from sampled responses, which mark the better of two texts about an image by a score.
 
-Whole responses by Cap. Score, Hal. Rate or SCAPO's reward; or sentences: two samples that share all text up to a
-sentence, which one of them continues with what is in the image, the other with what is not.
+Whole responses are compared by Cap. Score, Hal. Rate or SCAPO's reward. Alternatively, sentences are compared: two
+samples share all text up to a sentence, and one sample continues with present objects, the other with absent objects.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
 from ..truths.oracle import PresenceOracle
 
 By = Literal["cap", "hal", "reward", "sentence"]
-"""What responses are compared by; ``sentence``: the next sentence after the same text."""
+"""Score that compares responses. ``sentence`` compares the next sentence after equal text."""
 
 PairFormat = Literal["trl", "llamafactory", "ms-swift"]
-"""Whose data format pairs are written in."""
+"""Framework whose data format is written."""
 
 MIN_GAP: Mapping[By, float] = {"cap": 10.0, "hal": 10.0, "reward": 1.0, "sentence": 1.0}
-"""The default minimum gap: percentage points of Cap. Score and Hal. Rate, units of reward."""
+"""Default minimum gap, in percentage points of Cap. Score and Hal. Rate or in units of reward."""
 
 _CONFIGS: Mapping[By, RewardConfig] = {
     "cap": RewardConfig(level="cap"),
@@ -38,17 +38,17 @@ _CONFIGS: Mapping[By, RewardConfig] = {
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """Settings that decide which pairs are made.
+    """Settings for creating pairs.
 
     Attributes:
-        by: what is compared.
-        min_gap: smallest gap of the scores, in their unit; None: MIN_GAP. Equal scores never make a pair.
-        length_ratio: the longer of the two has at most this number of times the words of the shorter.
-        max_pairs: pairs per prompt (sentences: per prompt and shared text), those with the largest gap; every text is
-            in one of them at most.
+        by: Score that compares responses.
+        min_gap: Minimum gap between the scores, in their unit. None selects MIN_GAP. Equal scores never form a pair.
+        length_ratio: Maximum ratio of the numbers of words in the longer and the shorter text.
+        max_pairs: Maximum number of pairs per prompt (for sentences, per prompt and shared text). The pairs with the
+            largest gaps are kept, and each text occurs in at most one pair.
 
     Raises:
-        InputError: for a value out of range.
+        InputError: If a value is out of range.
     """
 
     by: By = "cap"
@@ -68,14 +68,14 @@ class PairSettings:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text that may be chosen or rejected.
+    """Text that may be chosen or rejected.
 
     Attributes:
-        line: of the response in its file.
-        text: all of it, the shared text included.
-        score: as it is shown: Cap. Score and Hal. Rate in percent, or a reward.
-        quality: the score, higher is better.
-        words: number of white-space chunks that are compared.
+        line: Line of the response in its file.
+        text: Full text, including the shared text.
+        score: Displayed score: Cap. Score or Hal. Rate in percent, or a reward.
+        quality: Score for which higher is better.
+        words: Number of white-space chunks in the compared part.
     """
 
     line: int
@@ -87,13 +87,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A preference.
+    """Preference between two texts.
 
     Attributes:
-        image_id: canonical.
-        prompt: what was asked.
-        chosen, rejected: the better and the worse text.
-        shared: number of characters in which both begin alike (sentences; otherwise 0).
+        image_id: Canonical image id.
+        prompt: Prompt of both responses.
+        chosen, rejected: Better and worse text.
+        shared: Number of shared characters at the start (for sentences, otherwise 0).
     """
 
     image_id: str
@@ -104,19 +104,19 @@ class Pair:
 
     @property
     def gap(self) -> float:
-        """Difference of the qualities, above 0."""
+        """Difference of the qualities, greater than 0."""
         return self.chosen.quality - self.rejected.quality
 
 
 @dataclass(frozen=True, slots=True)
 class PairTally:
-    """Counts of a file's records by what became of them.
+    """Counts of the records in a file and of the resulting pairs.
 
     Attributes:
-        responses, prompts: how many were read.
-        pairs: how many were made.
-        paired_prompts: prompts with at least one pair.
-        unknown_images: responses omitted because the truth does not know their image.
+        responses, prompts: Numbers of responses and prompts in the file.
+        pairs: Number of pairs.
+        paired_prompts: Number of prompts with at least one pair.
+        unknown_images: Number of omitted responses whose image has no ground truth.
     """
 
     responses: int
@@ -132,12 +132,12 @@ def pairs_of(
     """Yields the pairs of sampled responses, prompt by prompt in the order of the file.
 
     Args:
-        responses: all samples; those of one image and prompt are compared with one another.
-        vocabulary, oracle: see :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
-        settings: which pairs.
+        responses: All samples. Samples with the same image and prompt are compared.
+        vocabulary, oracle: Arguments of :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
+        settings: Settings for creating pairs.
 
     Raises:
-        InputError, InputErrors: for an image that the oracle does not know.
+        InputError, InputErrors: If an image is unknown to the oracle.
     """
     reward = SubsentenceReward(vocabulary, oracle, _CONFIGS[settings.by])
     results = reward([response.image_id for response in responses], [response.caption for response in responses])
@@ -157,7 +157,7 @@ def pairs_of(
             and better.quality - worse.quality >= min_gap
             and max(better.words, worse.words) <= settings.length_ratio * min(better.words, worse.words)
         ]
-        pairs.sort(key=lambda pair: -pair.gap)  # stable: equal gaps in the order of the file
+        pairs.sort(key=lambda pair: -pair.gap)  # stable sort: equal gaps stay in file order
         used: set[str] = set()
         taken = 0
         for pair in pairs:
@@ -169,18 +169,18 @@ def pairs_of(
 
 
 def _candidates(line: int, result: RewardResult, by: By) -> Iterator[tuple[str, Candidate]]:
-    """Yields the candidates of a response, each with the text that the other of a pair must share."""
+    """Yields the candidates of a response, each with the text that both texts of a pair must share."""
     text = result.response
     if by == "sentence":
         for part, claims in zip(result.parts, result.claims, strict=True):
-            # rightly: something new and nothing wrong; wrongly: something that is not there
+            # good: new objects and no hallucination; bad: any hallucination
             if (part.new and not part.hal and "unknown" not in claims.values()) or part.hal:
                 words = len(text[part.start : part.end].split())
                 sentence = text[: part.end].rstrip()
                 yield text[: part.start], Candidate(line, sentence, part.reward, part.reward, words)
         return
     if by == "hal" and not result.generated:
-        return  # saying nothing has the best Hal. Rate; it is not preferred to saying something
+        return  # a response without objects has the best Hal. Rate but is not preferred
     total, words = result.total, len(text.split())
     if by == "reward":
         yield "", Candidate(line, text.strip(), total, total, words)
@@ -199,18 +199,20 @@ def pair_file(
     skip_unknown_images: bool = False,
     write: Callable[[Pair], object],
 ) -> PairTally:
-    """Makes the pairs of a file of rollouts.
+    """Creates the pairs of a rollout file.
 
     Args:
-        path: rollouts in any layout that ``scapo-eval reward`` reads.
-        vocabulary, oracle: what is in the images.
-        settings: which pairs.
-        prompt: what was asked, of responses whose record does not say.
-        skip_unknown_images: omit responses to images that the oracle does not know.
-        write: called with each pair.
+        path: Rollouts in any layout that ``scapo-eval reward`` reads.
+        vocabulary: Vocabulary to match.
+        oracle: Ground truth.
+        settings: Settings for creating pairs.
+        prompt: Prompt of responses whose records contain none.
+        skip_unknown_images: True to omit responses to images that are unknown to the oracle.
+        write: Callback that receives each pair.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line; a response without a prompt.
+        InputErrors, InputError: If the input is invalid, or a response has no prompt. The error lists the faults by
+            file and line.
     """
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []
@@ -240,15 +242,15 @@ def pair_file(
 
 
 def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str, Any]:
-    """Returns a pair as a framework reads it, with the scores under ``metadata``.
+    """Converts a pair to the format of a framework, with the scores under ``metadata``.
 
     Args:
-        pair: the pair.
-        layout: ``trl``: conversational ``prompt``, ``chosen``, ``rejected`` and ``images`` (DPOTrainer 1.16);
-            ``llamafactory``: ShareGPT with ``"ranking": true`` (see DATASET_INFO); ``ms-swift``: ``messages`` that
-            end with the chosen answer, and ``rejected_response``.
-        by: what was compared.
-        image: path of the image.
+        pair: Pair to convert.
+        layout: ``trl``: conversational ``prompt``, ``chosen``, ``rejected`` and ``images`` (DPOTrainer 1.16).
+            ``llamafactory``: ShareGPT with ``"ranking": true`` (see DATASET_INFO). ``ms-swift``: ``messages`` that end
+            with the chosen answer, and ``rejected_response``.
+        by: Score that compared the responses.
+        image: Path of the image.
     """
     chosen, rejected = pair.chosen.text, pair.rejected.text
     record: dict[str, Any]
@@ -286,4 +288,4 @@ DATASET_INFO: Mapping[str, Any] = {
     "ranking": True,
     "columns": {"messages": "conversations", "chosen": "chosen", "rejected": "rejected", "images": "images"},
 }
-"""LLaMA-Factory's entry in ``dataset_info.json``, beside ``file_name``."""
+"""LLaMA-Factory's entry in ``dataset_info.json``, except ``file_name``."""

@@ -1,15 +1,16 @@
-"""``cap_people``: one number per caption, joined from what is counted anyway as people's ratings suggest.
+"""``cap_people``: a joint score per caption that agrees with people's ratings better than Cap. Score.
 
-It is a product of terms, each raised to a fixed power (the card). The powers were fitted to ratings of one half of the
-images of THumB (and of Composite, for the card without references) and are frozen; docs/validity.md has the values on
-the other halves, and what the score is blind to. It is deterministic and needs no model.
+The score is a product of terms, each raised to a fixed power (the card). Definitions and powers were chosen on one half
+of the images of THumB (and of Composite, for the card without references) and are frozen. docs/validity.md has the
+agreement on the other halves and the limits of the score. The score is deterministic and needs no model.
 
-- *overlap*: F-score (recall counts :data:`BETA` times as much) of the content words of the caption and of the
-  references. A word weighs what it is rare among all images' references; in the references' favor also the square root
-  of the share of them that have it. Words that no reference has cost, so a longer caption does not gain by length.
-- *repetition*: ``1 / (1 + words said again / words of a reference)``.
-- *brevity*: 1, below :data:`SHORT` of the references' length falling with the number of words.
-- *faithful*: ``1 - absent labels / (claimed labels + 1)``, where a truth says what is absent.
+- *overlap*: ``covered / (covered + missed + unnamed / 10 + 2)``, in units of rarity. Covered are the content words that
+  the caption shares with any reference. Missed are the references' other words, each times the share of references that
+  contain it: a detail that only one reference mentions earns as much as any other word, and costs little if it is
+  missing. Unnamed are the caption's words that no reference contains, so adding words does not pay.
+- *repetition*: ``1 / (1 + repeated words / words of a reference)``.
+- *brevity*: 1 from :data:`SHORT` of the references' length on. Below this length, it is proportional to the length.
+- *faithful*: ``1 - absent labels / (claimed labels + 1)``, if the ground truth marks labels as absent.
 - *cover*: ``(covered labels + 1) / (present labels + 1)``, if there are no references.
 """
 
@@ -27,45 +28,48 @@ from ..truths.references import ReferenceWords, WordCounts
 
 Term = Literal["overlap", "repetition", "brevity", "faithful", "cover"]
 
-BETA = 3.0
-"""Weight of the references' words against the caption's in the overlap."""
+UNNAMED = 0.1
+"""Weight of caption words that no reference contains, in the overlap."""
+
+SMOOTHING = 2.0
+"""Constant in the denominator of the overlap: the rarity of about one common word."""
 
 SHORT = 0.6
-"""Share of the references' length below which a caption is too short: it would gain by dropping articles."""
+"""Share of the references' length below which a caption is too short. Otherwise, omitting articles would pay."""
 
 UNIT = 1_000_000
-"""Scores are counted in millionths, so that they add up exactly in any order."""
-
-VERSION = 1
+"""Units per 1.0. Integer scores have exact sums in any order."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """The composition of a joint score.
+    """Composition of a joint score.
 
     Attributes:
-        name: which kinds of truth it needs.
-        powers: term -> exponent.
+        name: Required inputs.
+        powers: Term -> exponent.
+        version: Number that changes with the definition.
     """
 
     name: str
     powers: Mapping[Term, float]
+    version: int
 
     @property
     def identity(self) -> str:
-        """For signatures: ``references+truth@1``."""
-        return f"{self.name}@{VERSION}"
+        """Name and version for signatures: ``references+truth@2``."""
+        return f"{self.name}@{self.version}"
 
 
 CARDS = {
     card.name: card
     for card in (
-        Card("references", {"overlap": 1 / 3, "repetition": 1.0, "brevity": 1.0}),
-        Card("references+truth", {"overlap": 1 / 3, "repetition": 1.0, "brevity": 1.0, "faithful": 1.0}),
-        Card("truth", {"cover": 0.25, "faithful": 2.0}),
+        Card("references", {"overlap": 0.5, "repetition": 1.0, "brevity": 1.0}, version=2),
+        Card("references+truth", {"overlap": 0.5, "repetition": 1.0, "brevity": 1.0, "faithful": 1.0}, version=2),
+        Card("truth", {"cover": 0.25, "faithful": 2.0}, version=1),
     )
 }
-"""The cards, by what there is to hold a caption against."""
+"""Card for each combination of available inputs."""
 
 
 def card_of(*, references: bool, truth: bool) -> Card:
@@ -74,34 +78,32 @@ def card_of(*, references: bool, truth: bool) -> Card:
 
 
 class WordScores(NamedTuple):
-    """A caption against the words of its image's references, fractions in [0, 1].
+    """Comparison of a caption with the words of its image's references. All values are in [0, 1].
 
     Attributes:
-        named: of the caption's content words, by rarity: the share that a reference has.
-        covered: of the references' content words, by rarity and share of references: the share that the caption has.
-        repetition: 1 if no word is said again, towards 0 the more are.
-        brevity: 1 for a caption that is not much shorter than the references, towards 0 the shorter it is.
+        named: Share of the caption's content words, weighted by rarity, that a reference contains.
+        covered: Rarity of the caption's words that a reference contains, divided by the same plus that of the words
+            that the caption lacks. A missing word weighs its rarity times the squared share of references with it.
+            With one reference, this is the recall of its words.
+        overlap: Term *overlap* of the joint score.
+        repetition: Term *repetition*: 1 if no word is repeated.
+        brevity: Term *brevity*: 1 if the caption is not much shorter than the references.
     """
 
     named: float
     covered: float
+    overlap: float
     repetition: float
     brevity: float
 
-    @property
-    def overlap(self) -> float:
-        """F-score of the two, recall counting BETA times as much; 0 if one is 0."""
-        total = BETA**2 * self.named + self.covered
-        return (1 + BETA**2) * self.named * self.covered / total if total else 0.0
-
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """Returns a caption against the references of its image; None if these have no content word.
+    """Compares a caption with the references of its image. Returns None if they contain no content words.
 
     Args:
-        words: of all images' references.
-        image: canonical id; it must have references.
-        caption: the text.
+        words: Words of all images' references.
+        image: Canonical id of an image with references.
+        caption: Text of the caption.
     """
     counts: WordCounts = words.of(image, caption)
     if not counts.named:
@@ -109,37 +111,41 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
     caption_words = tokens(caption)
     content = content_words(caption_words)
     rarity = {word: words.rarity(word) for word in (*counts.named, *content)}
-    weight = {word: rarity[word] * (n / counts.n) ** 0.5 for word, n in counts.named.items()}
-    shared = sorted(content & counts.named.keys())  # sorted: sums of fractions depend on their order
-    content_rarity = sum(rarity[word] for word in sorted(content))
+    share = {word: n / counts.n for word, n in sorted(counts.named.items())}  # sums of fractions depend on their order
+    covered = sum(rarity[word] for word in share if word in content)
+    missing = [(rarity[word], part) for word, part in share.items() if word not in content]
+    unnamed = sum(rarity[word] for word in sorted(content - share.keys()))
+    missed = sum(weight * part for weight, part in missing)
     return WordScores(
-        named=sum(rarity[word] for word in shared) / content_rarity if content_rarity else 0.0,
-        covered=min(1.0, sum(weight[word] for word in shared) / sum(weight[word] for word in sorted(weight))),
+        named=covered / (covered + unnamed) if content else 0.0,
+        covered=covered / (covered + sum(weight * part**2 for weight, part in missing)),
+        overlap=covered / (covered + missed + UNNAMED * unnamed + SMOOTHING),
         repetition=1 / (1 + (len(caption_words) - len(set(caption_words))) / counts.length),
         brevity=min(1.0, len(caption_words) / (SHORT * counts.length)),
     )
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions; NaN if their references have no
-    word.
+    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions.
+
+    A row is NaN if the references of its image have no content word.
     """
     terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):
         if (scores := word_scores(words, image, caption)) is not None:
-            terms[k] = scores.named, scores.covered, scores.overlap, scores.repetition, scores.brevity
+            terms[k] = scores
     return terms
 
 
 def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns the product of the terms, each to its power.
+    """Returns the product of the terms, each raised to its power.
 
     Args:
-        card: the powers.
-        terms: (n,) fractions of every term of the card.
+        card: Terms and their powers.
+        terms: (n,) fractions for every term of the card.
 
     Returns:
-        (n,) scores in [0, 1]; NaN if a term has no value.
+        (n,) scores in [0, 1]. A score is NaN if a term has no value.
     """
     product = np.ones(())
     for term, power in card.powers.items():

@@ -1,8 +1,8 @@
-"""PhD: the same questions plain, with a misleading context, and on images against common sense (Liu et al. 2024).
+"""PhD: questions without context, with misleading context, and on counter-common-sense images (Liu et al. 2024).
 
-Modes: ``base`` the bare question; ``sec`` with a specious and ``icc`` with an incorrect context before it;
-``ccs`` the bare question on generated, counter-common-sense images. The first releases call ``sec`` ``iac``.
-The PhD index is the harmonic mean of the recalls of "yes" and of "no".
+The modes are ``base`` (only the question), ``sec`` (with a specious context before the question), ``icc`` (with an
+incorrect context) and ``ccs`` (only the question, on generated counter-common-sense images). The first releases use the
+name ``iac`` for ``sec``. The PhD index is the harmonic mean of the recalls of "yes" and "no".
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _SIDES: tuple[YesNo, YesNo] = ("yes", "no")
 
 
 def phd_index(c: Cells) -> Floats:
-    """Returns the harmonic mean of the recalls of "yes" and of "no"."""
+    """Returns the harmonic mean of the recalls of "yes" and "no"."""
     return harmonic_mean(recall(c), no_recall(c))
 
 
 def read_phd(path: Readable) -> list[Question]:
-    """Returns the questions of PhD's ``data.json`` in all modes, with the prompts to send.
+    """Reads the questions in PhD's ``data.json`` for all modes, with the prompts to send.
 
-    Ids are ``phd/MODE/IMAGE/yes`` and ``.../no``; the second record of an image is ``IMAGE.2`` and so on,
-    counted per mode in the file's order.
+    Ids are ``phd/MODE/IMAGE/yes`` and ``.../no``. The second record of an image is named ``IMAGE.2`` and so on,
+    numbered per mode in the order of the file.
 
     Raises:
-        InputErrors: for invalid PhD records, by element.
+        InputErrors: If records are invalid. The error lists them by element.
     """
     source = display_name(path)
     faults = FaultList()
@@ -70,7 +70,7 @@ def read_phd(path: Readable) -> list[Question]:
             questions.extend(_questions(record, seen))
         except ValueError as error:
             fault = InputError(str(error), path=source, line=line)
-            if not questions:  # not even the first: another kind of file
+            if not questions:  # the first record is already invalid: another kind of file
                 raise fault from None
             faults.add(fault)
     faults.raise_if_any()
@@ -78,7 +78,7 @@ def read_phd(path: Readable) -> list[Question]:
 
 
 def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> list[Question]:
-    """Returns a record's questions in all its modes; ``seen`` counts the records of each image."""
+    """Returns the questions of a record in all its modes. ``seen`` counts the records of each image."""
     texts = {side: _text(record, f"{side}_question") for side in _SIDES}
     questions = []
     for mode, context in _modes(record):
@@ -100,7 +100,7 @@ def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> l
 
 
 def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yields a record's modes, each with its context."""
+    """Yields the modes of a record, each with its context."""
     if "ccs_description" in record and record["ccs_description"] is not None:
         yield "ccs", None
         return
@@ -118,7 +118,7 @@ def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _image(record: Mapping[str, Any], mode: str) -> tuple[str, str]:
-    """Returns the image's id, and the file or id by which an engine finds it."""
+    """Returns the image id, and the file or id that identifies the image for an engine."""
     given = record.get("image_id")
     path = record.get("image_path")
     if given is None and path is None:
@@ -140,10 +140,10 @@ def _task(value: object) -> str | None:
 
 
 def parse_mode(value: str) -> str:
-    """Returns ``sec`` for ``sec``, ``iac``, ``PhD-iac``...
+    """Normalizes the name of a mode, for example ``iac`` or ``PhD-iac`` to ``sec``.
 
     Raises:
-        ValueError: if it is not a PhD mode.
+        ValueError: If the name is not a PhD mode.
     """
     name = re.sub(r"^phd[-_ /]?", "", value.strip().casefold())
     mode = "sec" if name == "iac" else name
@@ -160,17 +160,18 @@ def read_phd_answers(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """Returns one system's answers, joined.
+    """Reads the answers of one system and joins them with the questions.
 
     Args:
-        path: answers in any understood layout, or records in memory.
-        questions: as of :func:`read_phd`; None takes the answers' own labels, modes and tasks.
-        parse: how answers are read.
-        model: the one to score where the file mixes several.
-        warn: told of damage that does not prevent reading.
+        path: Answers in any supported layout, or records in memory.
+        questions: Questions from :func:`read_phd`. None selects the labels, modes and tasks in the answers.
+        parse: Parser for the answers.
+        model: Model to score if the file contains several models.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: see :func:`join` and :func:`questions_of`; a file of another benchmark.
+        InputError, InputErrors: If the answers cannot be joined (see :func:`join` and :func:`questions_of`), or belong
+            to another benchmark.
     """
     source, answers = answers_to("phd", path, model=model, warn=warn)
     if not any(answer.mode or benchmark_of(answer) for answer in answers) and (looks := looks_like(answers)):
@@ -185,12 +186,12 @@ def read_phd_answers(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers with their modes, by ids in this module's spelling."""
+    """Returns the answers with normalized modes, keyed by normalized ids."""
     return Keyed(_with_modes(answers, source), _key)
 
 
 def finished(run: JoinedAnswers) -> JoinedAnswers:
-    """Returns the result with a note on modes that nobody answered."""
+    """Returns the result with a note about modes without answers."""
     answered = {item.question.mode for item in run.graded}
     absent = [mode for mode in MODES if mode not in answered]
     if not absent:
@@ -204,10 +205,10 @@ def _with_modes(answers: Sequence[Answer], source: str) -> list[Answer]:
 
 
 def _with_mode(answer: Answer, source: str) -> Answer:
-    """Returns the answer with its mode and task in this module's spelling; the mode may be in the id only.
+    """Returns the answer with its normalized mode and task. The mode may be part of the id.
 
     Raises:
-        InputError: if neither the record nor its id names a mode.
+        InputError: If neither the record nor its id contains a mode.
     """
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
@@ -220,7 +221,7 @@ def _with_mode(answer: Answer, source: str) -> Answer:
 
 
 def _key(answer: Answer) -> str:
-    """Returns the id in this module's spelling (``phd/iac/...`` is ``phd/sec/...``)."""
+    """Returns the normalized id (``phd/iac/...`` becomes ``phd/sec/...``)."""
     return re.sub(r"^phd/iac/", "phd/sec/", plain_id(answer.id), flags=re.IGNORECASE)
 
 
@@ -230,12 +231,13 @@ def mode_and_task(question: Question) -> str:
 
 
 def phd_metrics(groups: Sequence[str]) -> MetricSet:
-    """Returns ``phd_MODE`` pooled, ``phd_MODE_task`` averaged over tasks, ``phd_MODE_TASK``, and the means ``phd_all``.
+    """Returns the metric set: ``phd_MODE`` (pooled), ``phd_MODE_task`` (mean over tasks), ``phd_MODE_TASK`` and
+    ``phd_all``.
 
-    A mean has no value while one of its parts has none.
+    A mean has no value if one of its parts has none.
 
     Args:
-        groups: ``MODE_TASK``, or ``MODE`` where tasks are unknown.
+        groups: Groups of questions: ``MODE_TASK``, or ``MODE`` if tasks are unknown.
     """
     groups = sorted(groups, key=lambda group: (MODES.index(group.split("_", 1)[0]), group))
     of_mode = {mode: [group for group in groups if group.split("_", 1)[0] == mode] for mode in MODES}
@@ -263,12 +265,12 @@ _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the prompts of all modes of a ``data.json``."""
+    """Returns the prompts of all modes in a ``data.json``."""
     return enumerate(map(prompt_record, read_phd(path)), 1) if {"yes_question", "no_question"} <= first.keys() else None
 
 
 def prompt_record(question: Question) -> dict[str, Any]:
-    """Returns a question as the record that an engine answers."""
+    """Converts a question to the record for an engine."""
     record = {
         "id": question.id,
         "benchmark": "phd",
@@ -300,7 +302,7 @@ def _score(
 ) -> list[Run]:
     if prompts:
         if data is None or systems.given:
-            raise OptionError("--prompts takes --data and no answers")
+            raise OptionError("--prompts requires --data and no answers")
         with atomic_write(prompts) as stream:
             for question in BENCHMARK.read_questions(sources_of(data)):
                 record = prompt_record(question)
@@ -329,15 +331,15 @@ def phd(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """Returns the PhD index per mode and task.
+    """Computes the PhD index per mode and task.
 
     Args:
-        answers: records of ``id``, ``mode`` and ``response``.
-        data: PhD's ``data.json``; None takes the answers' own labels.
-        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: see :func:`scapo_eval.yesno`.
+        answers: Records with ``id``, ``mode`` and ``response``.
+        data: PhD's ``data.json``. None selects the labels in the answers.
+        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -362,7 +364,7 @@ def phd(
 
 
 def _name_of(metric: str) -> str | None:
-    """Returns ``PhD-base`` for ``phd_base``, ``PhD-sec counting`` for ``phd_sec_counting``."""
+    """Returns the display name of a metric, for example ``PhD-sec counting`` for ``phd_sec_counting``."""
     if not metric.startswith("phd_"):
         return None
     mode, _, task = metric.removeprefix("phd_").partition("_")
@@ -372,7 +374,7 @@ def _name_of(metric: str) -> str | None:
 BENCHMARK = YesNoBenchmark(
     name="phd",
     title="PhD",
-    help="""Scores answers to PhD; several files are compared with the first.
+    help="""Scores answers to PhD. Several files are compared with the first.
 
     ANSWERS are own JSON Lines with ids as --prompts writes them (phd/MODE/IMAGE/yes), or with mode, image and
     question.
@@ -392,7 +394,7 @@ BENCHMARK = YesNoBenchmark(
     listed="",
     options={
         "data": Option(
-            file="read", metavar="FILE", help="PhD's data.json; without it the answers' own labels, modes and tasks."
+            file="read", metavar="FILE", help="PhD's data.json.  [default: labels, modes and tasks in the answers]"
         ),
         "prompts": Option(
             file="written",

@@ -1,7 +1,7 @@
-"""POPE: is there an OBJECT in the image? Three ways to choose the absent objects (Li et al. 2023).
+"""POPE: questions if an object is in the image, with three methods of choosing absent objects (Li et al. 2023).
 
-Question files are the official ``coco_pope_{adversarial,popular,random}.json`` (JSON Lines), whose ids
-start at 1 in each file.
+The official question files are ``coco_pope_{adversarial,popular,random}.json`` (JSON Lines). Their ids start at 1 in
+each file.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ CATEGORIES = ("adversarial", "popular", "random")
 
 LLAVA_STEP = 10_000_000
 LLAVA_CATEGORIES = ("adversarial", "random", "popular")
-"""LLaVA numbers all questions through: an official id plus 0, 10,000,000 or 20,000,000."""
+"""Order of the categories in LLaVA's continuous numbering, which adds 0, 10,000,000 or 20,000,000 to an official id."""
 
 
 def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
-    """Returns all questions of the given files, ids ``category/question_id``.
+    """Reads all questions in the given files, with ids of the form ``category/question_id``.
 
-    The category is the record's own, or the one in the file's name.
+    The category comes from the record, otherwise from the file name.
 
     Raises:
-        InputErrors: for a file that holds something else.
-        InputError: for two files with the same ids.
+        InputErrors: If a file has other content.
+        InputError: If two files contain the same ids.
     """
     questions: dict[str, Question] = {}
     for path in paths:
@@ -72,17 +72,18 @@ def read_pope(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """Returns one system's answers, joined.
+    """Reads the answers of one system and joins them with the questions.
 
     Args:
-        path: answers in any understood layout, or records in memory.
-        questions: as of :func:`read_pope_questions`; None takes the answers' own labels and categories.
-        parse: how answers are read.
-        model: the one to score where the file mixes several.
-        warn: told of damage that does not prevent reading.
+        path: Answers in any supported layout, or records in memory.
+        questions: Questions from :func:`read_pope_questions`. None selects the labels and categories in the answers.
+        parse: Parser for the answers.
+        model: Model to score if the file contains several models.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: see :func:`join` and :func:`questions_of`; a file of another benchmark.
+        InputError, InputErrors: If the answers cannot be joined (see :func:`join` and :func:`questions_of`), or belong
+            to another benchmark.
     """
     source, answers = answers_to("pope", path, model=model, warn=warn)
     if questions is not None:
@@ -96,13 +97,13 @@ def read_pope(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers by :func:`pope_key`, without those of categories that have no questions."""
+    """Returns the answers keyed by :func:`pope_key`, without the categories that have no questions."""
     key = pope_key(answers, index.questions, source)
     asked = {question.category for question in index.questions}
     not_asked = set(CATEGORIES).difference(category or "" for category in asked)
     categories = [key(answer).split("/", 1)[0] for answer in answers]
     kept = [answer for answer, name in zip(answers, categories, strict=True) if name not in not_asked]
-    several = len(asked) > 1  # then a number without a category is one of all
+    several = len(asked) > 1  # then the numbering covers all categories
     return Keyed(
         kept,
         key,
@@ -116,13 +117,14 @@ def _beyond(answers: Sequence[Answer]) -> bool:
 
 
 def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
-    """Returns how the ids of one file name the questions: ``pope/adversarial/7``, 7 beside a category, or LLaVA's
-    numbers.
+    """Returns the function from an answer to its question id, for the numbering in a file.
+
+    Ids may be ``pope/adversarial/7``, 7 with a separate category, or LLaVA's continuous numbers.
 
     Args:
-        answers: all of the file, which together show whether they are numbered through.
-        questions: as of :func:`read_pope_questions`.
-        source: the file's name, which may hold the category.
+        answers: All answers in the file, which are needed to detect continuous numbering.
+        questions: Questions from :func:`read_pope_questions`.
+        source: Name of the file, which may contain the category.
     """
     categories = list(dict.fromkeys(question.category for question in questions))
     in_name = _category_in(Path(source).name)
@@ -149,7 +151,9 @@ _NAMES = ("pope", "adversarial", "popular", "random")
 
 
 def _number(identifier: str) -> int | None:
-    """Returns the number of a question: an id that is one, or that ends in one behind POPE's name or a category's."""
+    """Returns the number in an id, which is the id itself or follows the name of POPE or of a category. The value is
+    None without one.
+    """
     text = plain_id(identifier)
     name = text.rstrip(_DIGITS)
     digits = text[len(name) :]
@@ -160,7 +164,7 @@ def _number(identifier: str) -> int | None:
 
 
 def pope_metrics(groups: Sequence[str]) -> MetricSet:
-    """Metrics over all questions, the categories' plain mean of accuracy and F1, then metrics per category."""
+    """Returns the metrics of all questions, the unweighted means of the categories, and the metrics per category."""
     metric = yesno_metrics(groups, "pope")
     named = [group for group in groups if group]
     if len(named) < 2:
@@ -175,12 +179,12 @@ _QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)
 
 
 def is_pope(answer: Answer) -> bool:
-    """Returns whether an answer's question has POPE's wording."""
+    """Returns True if the question of an answer has POPE's wording."""
     return bool(answer.question and not answer.mode and _QUESTION.search(answer.question))
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the questions of one of the official files, told by its name; their ids count within a category."""
+    """Yields the questions of an official file, recognized by its name. Their ids are numbered within a category."""
     name = Path(path).name.casefold()
     category = _category_in(name) if "pope" in name else None
     if category is None or "question_id" not in first:
@@ -209,15 +213,15 @@ def pope(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """Returns POPE's accuracy, precision, recall, F1 and yes ratio, overall and per category.
+    """Computes POPE's accuracy, precision, recall, F1 and yes ratio, overall and per category.
 
     Args:
-        answers: records of ``id`` and ``response``, or a file of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
-        questions: POPE's question files (one, or a list), or records; None takes the answers' own labels.
-        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: see :func:`scapo_eval.yesno`.
+        answers: Records with ``id`` and ``response``, or a file from lmms-eval, VLMEvalKit, LLaVA, verl or TRL.
+        questions: POPE's question files (one or a list), or records. None selects the labels in the answers.
+        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -243,7 +247,7 @@ def pope(
 BENCHMARK = YesNoBenchmark(
     name="pope",
     title="POPE",
-    help="""Scores POPE answers; several files are compared with the first.
+    help="""Scores POPE answers. Several files are compared with the first.
 
     ANSWERS are own JSON Lines, POPE's own answers, or files of LLaVA, lmms-eval, VLMEvalKit.
     """,
@@ -260,7 +264,7 @@ BENCHMARK = YesNoBenchmark(
             file="read",
             repeated=True,
             metavar="FILE...",
-            help="POPE's question files, one per category; without them the answers' own labels.",
+            help="POPE's question files, one per category.  [default: labels in the answers]",
         ),
         **READING,
         **UNPARSED,

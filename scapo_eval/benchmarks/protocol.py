@@ -1,7 +1,8 @@
-"""Protocols: which images, prompt, limits, truth and profile a published number belongs to, in named files.
+"""Protocols, which define the images, prompt, limits, ground truth and profile of a published number in named files.
 
-A number is comparable with a published one where the same images were described, asked for in the same words. A
-protocol says which, and a run is checked against it; ``protocols/*.json`` are shipped, a file of one's own works, too.
+A number is comparable with a published number only if both refer to the same images and the same prompt. A protocol
+specifies these conditions, and runs are checked against it. The files ``protocols/*.json`` are shipped, and custom
+files are supported.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from ..results.signature import Signature
 
 SUFFIX = ".json"
 FIRST = 3
-"""Image ids that a message names."""
+"""Number of image ids in a message."""
 
 
 MOST = 10_000_000
-"""Images of a range of ids."""
+"""Maximum number of images in a range of ids."""
 
 
 class _Range(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,13 +74,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolFacts:
-    """The facts of a file or a run that are compared with a protocol.
+    """Properties of a file or a run that are compared with a protocol.
 
     Attributes:
-        image_ids: canonical ids of its images, None if it names none.
-        records: number of captions or answers.
-        prompts: what was asked, where known.
-        max_new_tokens: limit of the texts' length, where known.
+        image_ids: Canonical ids of the images. The value is None if they are unknown.
+        records: Number of captions or answers.
+        prompts: Prompts, if known.
+        max_new_tokens: Length limit of the texts, if known.
     """
 
     image_ids: Collection[str] | None
@@ -90,14 +91,14 @@ class ProtocolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A row of a published table.
+    """Row of a published table.
 
     Attributes:
-        system: model and method, as the paper names them.
-        metrics: metric -> value, as printed (percent).
-        paper: where it stands.
-        year: of the paper.
-        note: what else one should know.
+        system: Model and method, as named in the paper.
+        metrics: Metric -> value as printed (percent).
+        paper: Source of the row.
+        year: Year of the paper.
+        note: Additional remark.
     """
 
     system: str
@@ -112,25 +113,26 @@ class Protocol:
     """One protocol.
 
     Attributes:
-        name: by which it is called.
-        title: what it is, in a line.
-        benchmarks: metric sets that can follow it.
-        records: numbers of captions or answers that it may have, None where unknown.
-        image_ids: canonical ids of its images, sorted; None if they are not known.
-        counted: the count of a run that is its number of records; None: all.
-        prompts: the prompts that were used, none if they are not known or differ per image.
-        decoding: ``max_new_tokens``, where published.
-        post_processing: what is done to the texts before they are scored.
-        truth: what the truth is.
-        metrics: what is reported.
-        settings: metric set -> fields of the signature that published values have (None: absent).
-        publications: who reports it.
-        source: where all this was read.
-        note: what else one should know.
-        facts: file of its truth: what is in its images, or questions on them; of the project, or beside the protocol.
-        needs: what its benchmark needs besides the captions or answers.
-        published: rows of public tables; they belong to these images, but the captions are not at hand.
-        path: the file it was read from, for messages; None for a shipped one.
+        name: Name of the protocol.
+        title: Description in one line.
+        benchmarks: Metric sets that can follow the protocol.
+        records: Allowed numbers of captions or answers. The value is None if unknown.
+        image_ids: Canonical ids of the images, sorted. The value is None if unknown.
+        counted: Name of the run's count that is compared with ``records``. None selects all records.
+        prompts: Prompts of the published runs. The value is empty if they are unknown or differ between images.
+        decoding: ``max_new_tokens``, if published.
+        post_processing: Processing of the texts before scoring.
+        truth: Description of the ground truth.
+        metrics: Reported metrics.
+        settings: Metric set -> signature fields of the published values (None for absent fields).
+        publications: Publications that report the protocol.
+        source: Source of this information.
+        note: Additional remark.
+        facts: File with the ground truth or the questions of the images, shipped with the project or beside the
+            protocol.
+        needs: Requirements of the benchmark in addition to the captions or answers.
+        published: Rows of public tables for these images, whose captions are not available.
+        path: Path of the protocol file, for messages. The value is None for a shipped protocol.
 
     Example:
         >>> import scapo_eval
@@ -164,10 +166,10 @@ class Protocol:
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
-        """Returns a shipped protocol by its name, or one from a file.
+        """Loads a shipped protocol by name, or a protocol from a file.
 
         Raises:
-            InputError: for an unknown name or an invalid protocol file.
+            InputError: If the name is unknown or the file is invalid.
         """
         shipped = shipped_protocols()
         if str(name) in shipped:
@@ -212,20 +214,20 @@ class Protocol:
 
     @property
     def images_hash(self) -> str | None:
-        """Hash of the image ids, as ``ids`` in a signature; None if they are not known."""
+        """Hash of the image ids, the same as ``ids`` in a signature. The value is None if they are unknown."""
         return None if self.image_ids is None else digest(self.image_ids)
 
     @property
     def identity(self) -> str:
-        """``name@hash`` over everything that a run is checked against."""
+        """``name@hash``, in which the hash covers all conditions that runs are checked against."""
         checked = (self.image_ids, self.records, self.prompts, sorted(self.decoding.items()))
         return f"{self.name}@{digest(map(repr, checked))}"
 
     def facts_path(self) -> Path:
-        """Returns the file of its truth.
+        """Returns the path of the protocol's ground truth.
 
         Raises:
-            InputError: if it carries none, or the file is missing.
+            InputError: If the protocol has no ground truth, or the file is missing.
         """
         if self.facts is None:
             where = f" ({'; '.join(self.needs)})" if self.needs else ""
@@ -234,13 +236,13 @@ class Protocol:
         for folder in (Path(self.path).parent, shipped) if self.path else (shipped,):
             if (path := folder / self.facts).is_file():
                 return path
-        raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
+        raise InputError(f"the protocol '{self.name}' refers to a missing ground truth: {self.facts}", path=self.path)
 
     def questions(self) -> Records:
-        """Returns its questions about objects, with their truth.
+        """Returns the protocol's questions about objects with their correct answers.
 
         Raises:
-            InputError: if it carries none.
+            InputError: If the protocol has no questions.
         """
         path = self.facts_path()
         asked = read_json(path)
@@ -257,10 +259,11 @@ class Protocol:
         )
 
     def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options of a verb, with the protocol's own where none are given: truth, questions, reading.
+        """Returns the options of a verb, in which missing ground truth, questions and reading are taken from the
+        protocol.
 
         Raises:
-            InputError: if its truth is missing.
+            InputError: If the protocol's ground truth is missing.
         """
         filled = dict(options)
         if "truth" in filled and filled["truth"] is None and self.facts is not None:
@@ -275,7 +278,7 @@ class Protocol:
 
     @property
     def profile(self) -> str | None:
-        """The profile by which its published values read captions, None if that is not fixed."""
+        """CHAIR profile of the published values. The value is None if it is not fixed."""
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,7 +288,7 @@ class Protocol:
         return held
 
     def differences(self, sample: ProtocolFacts) -> list[str]:
-        """Returns the deviations of a sample, one phrase each; empty if it follows the protocol as far as is known."""
+        """Returns the deviations of a sample from the protocol, one phrase each. The list is empty if none is known."""
         return [
             *self._other_images(sample.image_ids),
             *self._other_number(sample.records),
@@ -313,27 +316,27 @@ class Protocol:
             yield f"at most {sample.max_new_tokens:,} new tokens in place of {limit:,}"
 
     def remarks(self, run: Run) -> Iterator[str]:
-        """Yields the settings of a run that published values do not share, one sentence each."""
+        """Yields one sentence for each setting of a run that differs from the published values."""
         for key, wanted in self.settings.get(run.metric_set.name, {}).items():
             value = run.signature.fields.get(key)
             if value != wanted:
                 yield f"published values of '{self.name}' have {key} {wanted or 'unset'}, this run {value or 'unset'}"
 
     def followed_by(self, run: Run, given: Given | None = None, *, off_protocol: bool = False) -> Run:
-        """Returns the run with the protocol in its signature, after it has been checked.
+        """Checks a run against the protocol and adds the protocol to its signature.
 
         Args:
-            run: any run of one of its benchmarks.
-            given: the captions that were scored, for prompt and limit; None if they are not at hand.
-            off_protocol: go on where the run differs; its signature then says ``NAME@HASH,off``.
+            run: Run of one of the protocol's benchmarks.
+            given: Scored captions, to check prompt and limit. The value is None if they are not available.
+            off_protocol: True to continue if the run deviates. Its signature then contains ``NAME@HASH,off``.
 
         Raises:
-            InputError: for a run of another benchmark, or one that differs.
+            InputError: If the run belongs to another benchmark, or deviates from the protocol.
         """
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
     def followed(self, run: Run, asked: ProtocolFacts, *, off_protocol: bool = False) -> Run:
-        """Returns the same, of a sample that is read already."""
+        """Does the same as :meth:`followed_by` for properties that have already been read."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
@@ -361,7 +364,7 @@ class Protocol:
 
 
 def _question(name: str) -> str:
-    """Returns the question about an object as the published files ask it, with their slip."""
+    """Returns the question about an object with the wording of the published files, including their typo."""
     return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
 
 
@@ -371,7 +374,7 @@ def _first(ids: Iterable[str]) -> str:
 
 
 def shipped_protocols() -> dict[str, Any]:
-    """Returns name -> readable resource of the shipped protocols and of those of benchmarks from other packages."""
+    """Returns name -> readable resource of the shipped protocols and of protocols from other packages' benchmarks."""
     installed = [
         Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None
     ]
@@ -381,16 +384,17 @@ def shipped_protocols() -> dict[str, Any]:
 
 
 def sample_of(given: Given | None) -> ProtocolFacts:
-    """Returns the facts that captions state about themselves; no facts if the captions are not available."""
+    """Returns the properties that captions state about themselves, or empty properties without captions."""
     return ProtocolFacts(None, 0) if given is None else read_sample(given)
 
 
 def read_sample(given: Given) -> ProtocolFacts:
-    """Returns the facts that a file of captions or answers states about its sample; ``describe``'s run card adds the
-    limit.
+    """Returns the properties that a file of captions or answers states about its sample.
+
+    The length limit comes from the run card of ``describe``.
 
     Raises:
-        InputError, InputErrors: if the records are neither captions nor answers, or are unreadable.
+        InputError, InputErrors: If the records are unreadable, or are neither captions nor answers.
     """
     path = readable(given)
     source = open_layout(path, warn=lambda text: None)
@@ -407,7 +411,7 @@ def read_sample(given: Given) -> ProtocolFacts:
 
 
 def _limit(card: str) -> int | None:
-    """``max_tokens`` of a run card, None if there is none."""
+    """Returns ``max_tokens`` from a run card, or None if it is missing."""
     if not Path(card).is_file():
         return None
     content = read_json(card)

@@ -1,4 +1,4 @@
-"""Recognizes the benchmark of a file of answers, as far as the answers themselves allow."""
+"""Recognition of the benchmark that a file of answers belongs to, based on the answers themselves."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ..results.benchmark import benchmark, benchmarks, has_benchmark
 def answers_to(
     benchmark: str | None, path: Readable, *, model: str | None = None, warn: Warn = warn_user
 ) -> tuple[str, list[Answer]]:
-    """Returns all answers of a file, and the file's name for messages.
+    """Returns all answers in a file, and the name of the file for messages.
 
     Args:
-        benchmark: what they should answer; None takes any.
-        path: a file in any understood layout, or records in memory.
-        model: see :func:`read_answers`.
-        warn: see :func:`read_answers`.
+        benchmark: Name of the expected benchmark. None accepts any benchmark.
+        path: File in any supported layout, or records in memory.
+        model: Same as in :func:`read_answers`.
+        warn: Same as in :func:`read_answers`.
 
     Raises:
-        InputError: if most of them are answers to another benchmark.
+        InputError: If most answers belong to another benchmark.
     """
     source = display_name(path)
     answers = list(read_answers(path, model=model, warn=warn))
@@ -44,10 +44,10 @@ def answers_to(
 
 
 def benchmark_of(answer: Answer) -> str | None:
-    """Name of a benchmark, as far as the record itself tells; None if it does not.
+    """Returns the benchmark of an answer, or None if the record does not identify it.
 
-    It tells by its ``benchmark`` (``NAME`` and ``name_split`` are that of ``name``, too), its id (``name/...``), or by
-    what the benchmark itself recognizes (its modes, the wording of its questions).
+    The benchmark is identified by the field ``benchmark`` (``NAME`` and ``name_split`` both mean ``name``), by the id
+    (``name/...``), or by the recognition function of the benchmark (modes, wording of questions).
     """
     name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
     word = re.match(r"[a-z0-9]*", name.casefold())
@@ -59,7 +59,7 @@ def benchmark_of(answer: Answer) -> str | None:
 
 
 def looks_like(answers: Sequence[Answer]) -> str | None:
-    """Returns the benchmark of some answers, as far as their ids and texts allow; None if it is unknown."""
+    """Returns the probable benchmark of answers, based on their ids and texts, or None if it is unknown."""
     named = Counter(name for answer in answers if (name := benchmark_of(answer)))
     if named:
         name = named.most_common(1)[0][0]
@@ -74,8 +74,9 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
 
 
 def file_looks_like(path: Readable) -> str | None:
-    """Returns the content of a file, as far as its layout, ids and texts allow; None if unknown (or if it can be read
-    only once).
+    """Returns the probable content of a file, based on its layout, ids and texts.
+
+    Returns None if the content is unknown, or if the file can be read only once.
     """
     try:
         source = open_layout(path, warn=lambda message: None)
@@ -88,9 +89,7 @@ def file_looks_like(path: Readable) -> str | None:
 
 @contextmanager
 def caption_file(path: Source) -> Iterator[None]:
-    """Wraps the scoring of a caption file: a file that holds something else is reported as such, not faulted line by
-    line.
-    """
+    """Wraps the scoring of a caption file. For a file with other content, a single error names the content."""
     if reason := _answers_of_a_benchmark(path):
         raise InputError(reason, path=path.name)
     try:
@@ -102,7 +101,7 @@ def caption_file(path: Source) -> Iterator[None]:
 
 
 def _answers_of_a_benchmark(path: Source) -> str | None:
-    """Returns the benchmark of these answers if their ids could be mistaken for those of images."""
+    """Returns an error message if the records are answers whose ids could be mistaken for image ids, otherwise None."""
     try:
         known = recognize_file(path)
     except ScapoError:
@@ -136,11 +135,13 @@ def _no_captions(path: Source) -> str | None:
 
 
 def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
-    """Returns ``; the file looks like ...`` if it looks like another kind of file, otherwise an empty text."""
+    """Returns ``; the file looks like ...`` if the answers seem to belong to another benchmark, otherwise an empty
+    text.
+    """
     looks = looks_like(answers)
     return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""
 
 
 def verbs_of(kind: Kind) -> tuple[str, ...]:
-    """Returns the verbs that take a kind of file: of benchmarks, and others."""
+    """Returns the verbs that accept a kind of file."""
     return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

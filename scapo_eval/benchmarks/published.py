@@ -1,4 +1,4 @@
-"""Makes what accompanies a run in a paper: a footnote that states how it was made, and published rows."""
+"""Additions to a run for a paper: a footnote with its conditions, and rows of published values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _READERS = {
 
 
 def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) -> str:
-    """Returns everything that must be said of a run's values, in one line.
+    """Returns the conditions of a run in one line.
 
     Args:
-        run: that was checked against the protocol.
-        protocol: whose images it has.
-        sample: what the captions tell of themselves; None if they are not at hand.
+        run: Run that was checked against the protocol.
+        protocol: Protocol of the run.
+        sample: Properties of the captions. The value is None if they are not available.
     """
     return "; ".join(_parts(run, protocol, sample or ProtocolFacts(None, 0))) + "."
 
@@ -48,10 +48,10 @@ def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]
     yield f"{truth} ({fields['oracle']})" if "oracle" in fields else truth
     if protocol.prompts:
         asked = " or ".join(f'"{prompt}"' for prompt in protocol.prompts)
-        yield f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (the captions tell none)"
+        yield f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (not in the captions)"
     if limit := protocol.decoding.get("max_new_tokens"):
         checked = sample.max_new_tokens is not None
-        yield f"at most {limit:,} new tokens" + ("" if checked else " by the protocol (the captions tell no limit)")
+        yield f"at most {limit:,} new tokens" + ("" if checked else " by the protocol (not in the captions)")
     if fields.get("unfinished") == "dropped":
         yield "unfinished last sentences dropped"
     elif run.metric_set.name in ("chair", "capscore", "objhal"):
@@ -66,12 +66,12 @@ def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """A published row, or one's own.
+    """Row of published or own values.
 
     Attributes:
-        system: model and method.
-        values: metric -> value: a fraction, or a plain number where the metric is none.
-        source: paper and year; empty for one's own.
+        system: Model and method.
+        values: Metric -> value as a fraction, or as an unscaled number if the metric is not a fraction.
+        source: Paper and year. The value is empty for own values.
     """
 
     system: str
@@ -80,20 +80,20 @@ class PublishedRow:
 
 
 CAVEAT = (
-    "Published rows are of the same images as far as their sources tell, but not of the same run: prompts, limits of "
-    "length and checkpoints may differ, and nothing is tested against them."
+    "As far as known, published rows refer to the same images, but to other runs: prompts, length limits and "
+    "checkpoints may differ, and nothing is tested against them."
 )
 
 
 def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[PublishedRow]]:
-    """Returns the published rows with one's own among them.
+    """Returns the published rows together with own rows.
 
     Args:
-        protocol: that the runs follow.
-        runs: of one benchmark.
+        protocol: Protocol that the runs follow.
+        runs: Runs of one benchmark.
 
     Returns:
-        The metrics that both have, and the rows, ordered by the first of them, the best first.
+        The common metrics, and the rows sorted by the first metric, best first.
     """
     metric_set = runs[0].metric_set
     told = {name for row in protocol.published for name in row.metrics}
@@ -119,11 +119,11 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Pub
 
 
 def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, str]) -> Table:
-    """Returns the same as a table for papers; sources are numbered below it.
+    """Returns the rows of :func:`beside` as a table for papers, with numbered sources as notes.
 
     Args:
-        protocol, runs: see :func:`beside`.
-        names: metric -> its heading.
+        protocol, runs: Same as in :func:`beside`.
+        names: Metric -> heading.
     """
     metrics, rows = beside(protocol, runs)
     metric_set = runs[0].metric_set
@@ -142,6 +142,6 @@ def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, st
 
 
 def beside_records(protocol: Protocol, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Returns the same for JSON: fractions, as everywhere."""
+    """Returns the rows of :func:`beside` for JSON, with values as fractions."""
     _, rows = beside(protocol, runs)
     return [{"system": row.system, "values": dict(row.values), "source": row.source or None} for row in rows]

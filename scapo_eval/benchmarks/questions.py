@@ -1,4 +1,4 @@
-"""Yes/no questions with their truth: read from a file of their own, or taken from the answers' labels."""
+"""Yes/no questions with their correct answers, from a separate file or from the labels in the answers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .provenance import benchmark_of, hint
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One yes/no question whose answer is known.
+    """Yes/no question with a known answer.
 
     Attributes:
-        id: unique among the questions; answers are joined by it.
-        label: the true answer.
-        image: file name or id, None if the source names none.
-        text: the bare question.
-        prompt: what the model is sent, where that is more than ``text``.
+        id: Unique id, which joins answers with the question.
+        label: Correct answer.
+        image: File name or id. The value is None if the source contains none.
+        text: Text of the question alone.
+        prompt: Prompt for the model, if it differs from ``text``.
         category: ``adversarial``, ``popular``, ``random``...
-        mode: PhD's mode.
-        task: PhD's task.
+        mode: Mode in PhD.
+        task: Task in PhD.
     """
 
     id: str
@@ -45,29 +45,29 @@ class Question:
 
     @property
     def part(self) -> str:
-        """The part of the benchmark that it belongs to, empty if there are none."""
+        """Part of the benchmark that the question belongs to, or empty."""
         return self.category or self.mode or ""
 
     @property
     def image_id(self) -> str:
-        """The image, which is resampled; the question itself if no image is named."""
+        """Resampling unit: the image, or the question itself if the image is unknown."""
         return image_key(self.image, self.mode) or f"question {self.id}"
 
 
 def image_key(image: str | None, mode: str | None) -> str | None:
-    """Returns the image's one spelling, None if none is named."""
+    """Returns the normalized image id, or None if there is no image."""
     if image is None or not image.strip():
         return None
-    # PhD's counter-common-sense images are numbered from 0, as COCO's are
+    # PhD's counter-common-sense images are numbered from 0, as COCO's images are
     return f"ccs/{canonical_image_id(image)}" if mode == "ccs" else canonical_image_id(image)
 
 
 Key = Callable[[Answer], str]
-"""Answer -> the id of the question that its id means."""
+"""Function from an answer to the id of its question."""
 
 
 def plain_key(answer: Answer) -> str:
-    """Returns the answer's id itself, numbers in one spelling."""
+    """Returns the id of the answer, with numbers in normalized form."""
     return plain_id(answer.id)
 
 
@@ -77,20 +77,20 @@ OWN_LABELS = "scored by the answers' own labels, so nobody can tell whether ques
 def questions_of(
     answers: Sequence[Answer], *, source: str, remedy: str, benchmark: str | None = None
 ) -> tuple[list[Question], Key]:
-    """Returns the truth that a file of answers carries itself, in its ``label`` fields.
+    """Returns the questions that a file of answers contains, based on its ``label`` fields.
 
     Args:
-        answers: one file's answers.
-        source: that file, for messages.
-        remedy: what gives the truth where a label is missing.
-        benchmark: what they should answer, None for any.
+        answers: Answers in one file.
+        source: Name of the file, for messages.
+        remedy: Advice for missing labels.
+        benchmark: Expected benchmark. None accepts any benchmark.
 
     Returns:
-        The questions, and the key that finds them again: ids are unique within mode and category.
+        The questions, and the key function for their ids, which are unique within mode and category.
 
     Raises:
-        InputError: for answers without a label.
-        InputErrors: for ids that ask two different questions.
+        InputError: If answers have no label.
+        InputErrors: If an id refers to two different questions.
     """
     answers = [answer for answer in answers if benchmark is None or benchmark_of(answer) in (None, benchmark)]
     labels = [None if answer.label is None else parse_label(answer.label) for answer in answers]
@@ -125,18 +125,18 @@ def _own_key(answer: Answer) -> str:
 
 
 def read_questions(path: Readable, category: str | None = None) -> list[Question]:
-    """Returns a file of questions with labels, a benchmark's or own yes/no records.
+    """Reads a file of questions with labels, from a benchmark or in the project's own format.
 
     Args:
-        path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or
+        path: JSON Lines, a JSON array, parquet, a table or records in memory with ``{"question_id" or "id", "label" or
             "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
-        category: of every question whose record names none.
+        category: Category of all questions whose records contain none.
 
     Returns:
-        The questions, ids ``category/id``, or ``id`` if there is no category.
+        The questions, with ids ``category/id``, or ``id`` if there is no category.
 
     Raises:
-        InputErrors: for invalid questions, two questions with one id.
+        InputErrors: If questions are invalid, or an id is repeated.
     """
     source = display_name(path)
     faults = FaultList()
@@ -146,7 +146,7 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
             question = _question(record, category)
         except ValueError as error:
             fault = InputError(str(error), path=source, line=line)
-            if not questions:  # not even the first: another kind of file
+            if not questions:  # the first record is already invalid: another kind of file
                 raise fault from None
             faults.add(fault)
             continue

@@ -1,4 +1,4 @@
-"""SCAPO's reward of every response of a rollout file, as records that keep their evidence."""
+"""SCAPO's reward for every response in a rollout file, as records with evidence."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 @dataclass(frozen=True)
 class RewardScorer(Scorer):
-    """Rewards responses; their counts are 1 each, and 1 if a response is empty.
+    """Scorer that computes rewards. Its counts are 1 per response, and 1 if a response is empty.
 
     Attributes:
-        reward: of the responses.
+        reward: Reward for the responses.
     """
 
     reward: SubsentenceReward = field(kw_only=True)
@@ -32,12 +32,12 @@ class RewardScorer(Scorer):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Names of the counts; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         return ("responses", "empty")
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the rewards as
-        columns.
+        """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`. The evidence contains the rewards
+        as columns.
         """
         rewards = self.reward.batch(captions.image_ids, captions.captions)
         empty = [not text for text in captions.captions]
@@ -77,20 +77,20 @@ def reward_file(
     write: Callable[[dict[str, Any]], object],
     warn: Warn = warn_user,
 ) -> tuple[Tally, float]:
-    """Rewards every response of a file.
+    """Computes the reward of every response in a file.
 
     Args:
-        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
-        reward: of the responses; it decides ``claims`` and ``any_fingerprint``.
-        options: what becomes of faulty records and unknown images, and how many processes work.
-        write: called with each response's record, in the order of the file.
-        warn: told of damage that does not prevent reading.
+        path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
+        reward: Reward for the responses, which also determines ``claims`` and ``any_fingerprint``.
+        options: Treatment of faulty records and unknown images, and number of processes.
+        write: Callback that receives the record of each response, in the order of the file.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Returns:
         The counts (``responses``, ``empty``), and the sum of all rewards.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     options = options or ScoringOptions()
     scorer = RewardScorer((reward.truth,), options.on_unknown_image == "skip", reward=reward)

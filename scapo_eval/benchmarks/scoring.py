@@ -1,7 +1,7 @@
-"""The one scoring loop: blocks of captions (or responses) become rows of counts, summed per image.
+"""Common scoring loop, which converts blocks of captions or responses to rows of counts and sums them per image.
 
-A :class:`Scorer` says what is counted. Blocks are independent, so they are counted in this process or in several,
-and only sums are kept.
+A :class:`Scorer` defines the counts. Blocks are independent, so they are processed in this process or in several, and
+only sums are kept.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ OnUnknownImage = Literal["error", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """Settings that decide how a file is scored, whatever is counted.
+    """Settings for scoring a file, common to all scorers.
 
     Attributes:
-        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
-        skip_bad: leave faulty lines out and count them, in place of stopping.
-        on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
-        any_fingerprint: accept a matrix that was made for another vocabulary.
-        workers: processes that parse and match; None: this one.
-        drop_unfinished: drop the last sentence of a text if it has no end
-            (:mod:`scapo_eval.segmenting.unfinished`).
-        strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
-        any_ids: score captions that belong to other images than their ids say, as far as their claims tell
+        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
+        skip_bad: True to omit and count faulty lines instead of raising an error.
+        on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
+            and count them.
+        any_fingerprint: True to accept a matrix that was made for another vocabulary.
+        workers: Number of parsing and matching processes. None selects the current process.
+        drop_unfinished: True to remove an unfinished last sentence (:mod:`scapo_eval.segmenting.unfinished`).
+        strict: True to reject files with unusual captions (repeated, empty, cut off, or uneven in number).
+        any_ids: True to score captions even if their claims indicate that they belong to other images
             (:mod:`scapo_eval.benchmarks.agreement`).
     """
 
@@ -70,7 +70,7 @@ class ScoringOptions:
 
 
 class ScorableBlock(Protocol):
-    """Some records of a file."""
+    """Block of records in a file."""
 
     @property
     def name(self) -> str:
@@ -78,35 +78,40 @@ class ScorableBlock(Protocol):
 
     @property
     def size(self) -> int:
-        """Raw bytes, for the progress bar."""
+        """Number of raw bytes, for the progress bar."""
 
     def parse(self, faults: FaultList) -> Captions:
-        """Returns the records; faulty ones go to ``faults`` and are omitted."""
+        """Returns the valid records. Faulty records are omitted and added to ``faults``."""
 
 
 class UnknownImage(InputError):
-    """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
+    """Error for a caption whose image has no ground truth. The record is not faulty, so ``skip_bad`` does not skip
+    it.
+    """
 
     alike = "another image that is not in the truth; is it the truth of these images? --on-unknown-image skip leaves "
     alike += "them out"
 
 
 BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
-"""Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""
+"""Function that opens a file. Its argument is a callback for records that cannot be read at all (None raises the
+error).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockAccount:
-    """The account of the captions of a block.
+    """Account of the captions in a block.
 
     Attributes:
-        prints: (captions,) number that tells image and text apart from others.
-        images: different rows of images in the first truth; captions: how many captions each has.
-        empty: captions without text.
-        cut: captions that a limit cut off.
-        rows: (captions,) row of each one's image in the first truth.
-        claims: of the first captions; None if labels do not count.
-        contradicting: captions whose record has an object that the first truth says is absent.
+        prints: (captions,) hash of image and text.
+        images: Distinct rows of images in the first ground truth.
+        captions: Number of captions for each of these images.
+        empty: Number of captions without text.
+        cut: Number of captions that were cut off by a limit.
+        rows: (captions,) row of each caption's image in the first ground truth.
+        claims: Claims of the first captions. The value is None if the scorer does not count labels.
+        contradicting: Number of captions whose record contains an object that is absent in the first ground truth.
     """
 
     prints: NDArray[np.int64]
@@ -120,13 +125,13 @@ class BlockAccount:
 
     @classmethod
     def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int], truth: Truth) -> BlockAccount:
-        """Returns the account of captions.
+        """Creates the account of a block.
 
         Args:
-            captions: of the block, whatever became of them.
-            scored: what was scored of them, caption by caption.
-            number: of a text.
-            truth: what is in the images.
+            captions: All captions of the block.
+            scored: Scored captions, with one row per caption.
+            number: Hash function for texts.
+            truth: Ground truth.
         """
         texts, rows = scored.captions.captions, scored.images
         numbers = np.fromiter(map(number, texts), np.int64, len(texts))
@@ -151,14 +156,14 @@ def _contradicting(objects: Sequence[Sequence[str] | None], rows: NDArray[np.int
 
 
 MOST_PROMPTS = 8
-"""Different prompts of one file; where there are more, they belong to images, and a signature does not name them."""
+"""Maximum number of distinct prompts per file in a signature. With more prompts, they are specific to images."""
 
 _ENDS = (".", "!", "?")
 _MIXED = np.int64(0x1E3779B97F4A7C15)
 
 
 def crc(text: str) -> int:
-    """Returns a number of a text that is the same in every process."""
+    """Returns a hash of a text that is equal in all processes."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
@@ -167,18 +172,19 @@ class ScoredBlock:
     """Counts of a block of captions.
 
     Attributes:
-        captions: those that were scored.
-        counts: (captions, columns) int64, in the order of the scorer's columns.
-        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
-        evidence: what was found in the captions, as the scorer keeps it.
-        unknown_images: captions omitted because a truth does not know their image.
-        strange: ids of the first captions of unknown images.
-        unfinished: captions whose last sentence was dropped.
-        images: (captions,) row of each caption's image in the first truth.
-        n_captions: number of captions.
-        said: what the account says of the captions; None if it was not asked for.
-        by_image: whether rows are summed: one for each image, not one for each caption.
-        claims: (mentions,) caption and label of each mention of the first truth's labels; None if none counts.
+        captions: Scored captions.
+        counts: (captions, columns) int64 counts, in the order of the scorer's columns.
+        mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
+        evidence: Findings in the captions, in a form that depends on the scorer.
+        unknown_images: Number of omitted captions whose image has no ground truth.
+        strange: Image ids of the first such captions.
+        unfinished: Number of captions whose last sentence was removed.
+        images: (captions,) row of each caption's image in the first ground truth.
+        n_captions: Number of captions.
+        said: Account of the captions. The value is None if it was not requested.
+        by_image: True if there is one summed row per image instead of one row per caption.
+        claims: (mentions,) caption and label of each mention of the first ground truth's labels. The value is None if
+            labels do not count.
     """
 
     captions: Captions
@@ -197,11 +203,11 @@ class ScoredBlock:
     __repr__ = fields_in_short
 
     def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the different images, and the sum of the rows of each."""
+        """Returns the distinct images, and the sum of the rows of each image."""
         return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
 
     def summed(self) -> ScoredBlock:
-        """Returns only what sums need, to be sent between processes: a row per image, no texts and no mentions."""
+        """Returns a copy for transfer between processes, with one row per image and without texts and mentions."""
         images, counts = map(in_few_bytes, self.sums())
         checks = self.captions.for_checks()
         return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True, claims=None)
@@ -209,11 +215,11 @@ class ScoredBlock:
 
 @dataclass(frozen=True)
 class Scorer(ABC):
-    """Everything that turns captions into counts; picklable, so that worker processes can have one.
+    """Base class that converts captions to counts. Scorers are picklable, so worker processes can use them.
 
     Attributes:
-        truths: what is in the images; a caption is scored where all of them know its image.
-        skip_unknown_images: leave captions of other images out and count them.
+        truths: Ground truths. A caption is scored only if all of them contain its image.
+        skip_unknown_images: True to omit and count captions of other images.
     """
 
     truths: tuple[Truth, ...]
@@ -230,16 +236,16 @@ class Scorer(ABC):
 
         Args:
             captions: n captions of known images.
-            rows: per truth, (n,) row of each caption's image.
+            rows: For each ground truth, the (n,) row of each caption's image.
         """
 
     def prepare(self) -> None:
-        """Makes what is made once, which processes that are forked then share."""
+        """Computes cached data that forked processes then share."""
         for truth in self.truths:
             _ = truth.oracle.index
 
     def score(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
-        """Returns the counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
+        """Returns the counts of parsed captions. Captions of unknown images are added to ``faults`` or skipped."""
         rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
         known = np.logical_and.reduce([r >= 0 for r in rows])
         unknown_images = 0
@@ -266,16 +272,16 @@ class Tally:
     """Sums over a file.
 
     Attributes:
-        table: counts per image.
-        n_records: captions scored.
-        skipped: omitted faulty records.
-        unknown_images: captions of unknown images omitted.
-        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
-        unfinished: captions whose last sentence was dropped; None if none was to be.
-        bad_files: files that could not be read and were omitted, each with its fault.
-        account: what became of every record.
-        prompts: what the captions say that they were asked for with.
-        strangers: one sentence where most captions were of unknown images.
+        table: Counts per image.
+        n_records: Number of scored captions.
+        skipped: Number of omitted faulty records.
+        unknown_images: Number of omitted captions whose image has no ground truth.
+        mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
+        unfinished: Number of captions whose last sentence was removed. The value is None if removal was not requested.
+        bad_files: Errors of omitted files that could not be read.
+        account: Account of all records.
+        prompts: Prompts that the captions contain.
+        strangers: Sentence about unknown images, if most captions belong to them.
     """
 
     table: CountTable
@@ -293,12 +299,12 @@ class Tally:
 
     @property
     def left_out(self) -> int:
-        """All records omitted."""
+        """Number of all omitted records."""
         return self.skipped + self.unknown_images
 
     @property
     def other_counts(self) -> dict[str, int]:
-        """For a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` where there may be some."""
+        """Counts for a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` if applicable."""
         counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
         if self.unfinished is not None:
             counts["unfinished"] = self.unfinished
@@ -312,7 +318,7 @@ class Tally:
 
     @property
     def decisive(self) -> dict[str, str]:
-        """Fields of the signature that say what was scored, of the texts and against what."""
+        """Signature fields that describe the scored texts and the ground truth."""
         fields = {} if self.unfinished is None else {"unfinished": "dropped"}
         if 0 < len(self.prompts) <= MOST_PROMPTS:
             fields["asked_with"] = digest(sorted(self.prompts))
@@ -322,7 +328,7 @@ class Tally:
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
-    """Returns one sentence that names the files omitted, if there are any."""
+    """Returns one sentence that lists the omitted files, if there are any."""
     if not bad_files:
         return []
     shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
@@ -333,12 +339,12 @@ OnBlock = Callable[[ScoredBlock], None]
 
 
 class BlockOutcome(NamedTuple):
-    """The result of a block.
+    """Result of a block.
 
     Attributes:
-        block: what was scored.
-        errors: its faults, by line.
-        lines: of the block, where its numbers count from its first line
+        block: Scored block.
+        errors: Faults of the block, sorted by line.
+        lines: Number of lines in the block, if its line numbers are relative to its first line
             (:class:`~scapo_eval.readers.captions.Captions`).
     """
 
@@ -348,19 +354,20 @@ class BlockOutcome(NamedTuple):
 
 
 class Sums:
-    """The sums of scored blocks, all of them additive: sums of parts of a file add up to those of the file.
+    """Additive sums of scored blocks. The sums of the parts of a file add up to the sums of the file.
 
     Attributes:
-        counts: per image.
-        totals: ``scored``, ``skipped`` (omitted faulty records), ``unknown_images`` and ``unfinished`` captions.
-        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
-        faults: what is not omitted.
-        checks: of ids and models.
-        lines: of the file, of blocks that count their own.
-        prints: (captions,) numbers that tell image and text apart, of every block.
-        said: ``empty``, ``cut`` and ``contradicting`` captions.
-        prompts: what the captions say that they were asked for with.
-        per_image: captions of each image, in the order of the first truth or, of sums, in any.
+        counts: Counts per image.
+        totals: Number of ``scored`` captions, ``skipped`` records, ``unknown_images`` and ``unfinished`` captions.
+        mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
+        faults: Faults that are not skipped.
+        checks: Checks of ids and models.
+        lines: Number of lines so far, for blocks with relative line numbers.
+        prints: (captions,) hashes of image and text, for every block.
+        said: Number of ``empty``, ``cut`` and ``contradicting`` captions.
+        prompts: Prompts that the captions contain.
+        per_image: Number of captions of each image, in the order of the first ground truth. Merged sums may have any
+            order.
     """
 
     def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
@@ -385,11 +392,11 @@ class Sums:
 
     @property
     def on_error(self) -> ErrorHandler | None:
-        """The handler of a record that the reader cannot read; None: it raises."""
+        """Handler for records that the reader cannot read. None raises the error."""
         return self.add_fault if self._options.skip_bad else None
 
     def add(self, outcome: BlockOutcome) -> None:
-        """Takes one block; call in the order of the file."""
+        """Adds one block. Blocks must be added in the order of the file."""
         block = outcome.block
         for error in outcome.errors:
             self.add_fault(error.behind(self.lines))
@@ -420,10 +427,10 @@ class Sums:
             self._fit.add(said.rows, said.claims)
 
     def account(self, given: Readable | None) -> Account:
-        """Returns the account of every record of the whole file that was read.
+        """Returns the account of all records in the file.
 
         Raises:
-            InputError: if the captions belong to other images than their ids say.
+            InputError: If the captions belong to other images than their ids indicate.
         """
         file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self.prints])
@@ -443,7 +450,7 @@ class Sums:
         )
 
     def add_fault(self, error: InputError) -> None:
-        """Takes the fault of a record: it is counted where bad records are skipped, else kept."""
+        """Adds the fault of a record, which is only counted if faulty records are skipped."""
         if self._options.skip_bad and not isinstance(error, UnknownImage):
             self.totals["skipped"] += 1
             return
@@ -452,7 +459,7 @@ class Sums:
 
     @property
     def strangers(self) -> str | None:
-        """One sentence where most captions are of images that no truth knows; None if most are known."""
+        """Sentence about unknown images. The value is None if most captions have known images."""
         if not self._strange or self._n_strange <= self.totals["scored"]:
             return None
         known, hint = self._truth.oracle, likely_ids(self._strange, self._truth.oracle.image_ids)
@@ -468,15 +475,16 @@ class Sums:
         """Returns the sums of a whole file.
 
         Args:
-            bad_files: omitted files.
+            bad_files: Errors of omitted files.
 
         Raises:
-            InputErrors, InputError: for invalid input, with the faults by file and line, or nothing is left to score.
+            InputErrors, InputError: If the input is invalid, or no caption remains to score. The error lists the faults
+                by file and line.
         """
         few = self.strangers
-        if few and self._n_strange == self.faults.total:  # nothing else is wrong
+        if few and self._n_strange == self.faults.total:  # there are no other faults
             first = self.faults.errors[0].line
-            raise InputError(f"{few}; --on-unknown-image skip leaves the others out", path=self._source, line=first)
+            raise InputError(f"{few}; --on-unknown-image skip omits the others", path=self._source, line=first)
         self.faults.raise_if_any(SKIP if self.totals["scored"] and self.faults.total > self._n_strange else "")
         self.checks.check()
         if not self.totals["scored"] or self.mentioned is None:
@@ -497,14 +505,14 @@ class Sums:
 
 
 SKIP = "to omit faulty records: --skip-bad (in Python: skip_bad=True)"
-"""Remedy for an input of which some records are faulty."""
+"""Remedy for an input with some faulty records."""
 
 
 _LISTS = re.compile(rb'"extracted"\s*:')
 
 
 def ignored_lists(given: Readable) -> list[str]:
-    """Returns a sentence where records carry a judge's lists of objects, for benchmarks that read the texts alone."""
+    """Returns a warning if records contain a judge's object lists, for benchmarks that read only the texts."""
     if not isinstance(given, Source) or given.is_folder or not _LISTS.search(given.head):
         return []
     return ["the judge's lists of objects ('extracted') are not read here, only the captions; objhal scores the lists"]
@@ -520,21 +528,21 @@ def tally(
     on_progress: Callable[[int], None] | None = None,
     given: Readable | None = None,
 ) -> Tally:
-    """Scores every block of a file, in memory that grows with images, and by 12 bytes a caption.
+    """Scores every block of a file. Memory grows with the number of images, and by 12 bytes per caption.
 
     Args:
-        read: opens the file.
-        scorer: what is counted.
-        options: what becomes of faulty records, and how many processes count.
-        source: the file's name in messages.
-        on_block: called with each scored block in the order of the file, while there is no fault.
-        on_progress: called with the raw bytes of each block that has been scored.
-        given: what is read, for the account.
+        read: Function that opens the file.
+        scorer: Scorer that defines the counts.
+        options: Treatment of faulty records, and number of processes.
+        source: Name of the file in messages.
+        on_block: Callback that receives each scored block in the order of the file, until a fault occurs.
+        on_progress: Callback that receives the number of raw bytes of each scored block.
+        given: Input, for the account.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line; captions of other images than
-            their ids say; with ``strict`` whatever is unusual in the account.
-        ScapoError: if a process was killed.
+        InputErrors, InputError: If the input is invalid, or captions belong to other images than their ids indicate.
+            With ``strict``, the error is also raised for unusual captions.
+        ScapoError: If a process was killed.
     """
     if isinstance(given, Source):
         given.hash()
@@ -556,7 +564,9 @@ def tally(
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
-    """Returns the hash of a text: Python's own hash where all processes have the same one, which forked ones do."""
+    """Returns the hash function for texts. It is Python's own ``hash`` if all processes share its seed, as forked
+    processes do.
+    """
     if (workers or 1) <= 1:
         return hash
     from multiprocessing import get_start_method
@@ -566,13 +576,13 @@ def _number(workers: int | None) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work on every block; picklable, for other processes and machines.
+    """Work on every block, picklable for other processes and machines.
 
     Attributes:
-        scorer: what is counted.
-        drop_unfinished: whether the last sentence goes if it has no end.
-        evidence: whether texts and mentions are wanted back from another process.
-        number: of a text, for the account; None: nobody wants one.
+        scorer: Scorer that defines the counts.
+        drop_unfinished: True to remove an unfinished last sentence.
+        evidence: True to return texts and mentions from other processes.
+        number: Hash function for texts, for the account. The value is None if no account is needed.
     """
 
     scorer: Scorer
@@ -581,7 +591,7 @@ class Work:
     number: Callable[[str], int] | None = None
 
     def __call__(self, block: ScorableBlock) -> BlockOutcome:
-        """Returns the counts of a block, and its faults by line."""
+        """Returns the counts of a block, and its faults sorted by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
         captions = block.parse(faults)
@@ -606,7 +616,7 @@ def _start_worker(work: Mapped[Work]) -> None:
 
     global _work
     _work = work.value
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C with a single message
 
 
 def _score_blocks(blocks: list[ScorableBlock]) -> list[BlockOutcome]:
@@ -617,11 +627,11 @@ def _score_blocks(blocks: list[ScorableBlock]) -> list[BlockOutcome]:
 
 
 _TOGETHER = 8
-"""Blocks of one task at most: a task costs this process two thirds of a millisecond, a block a worker 13."""
+"""Maximum number of blocks per task. A task costs this process 0.7 ms, and a block costs a worker 13 ms."""
 
 
 def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[ScorableBlock]]:
-    """Blocks in tasks: many where little travels, fewer towards the end of a file, so that workers end together."""
+    """Groups blocks into tasks. Tasks become smaller toward the end of a file, so that all workers finish together."""
     left = iter(blocks)
     for block in left:
         further = bytes_behind(block) // (4 * workers * max(1, block.size))
@@ -631,7 +641,7 @@ def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[Scora
 def _scored_blocks(
     work: Work, blocks: Iterable[ScorableBlock], workers: int
 ) -> Generator[tuple[int, BlockOutcome], None, None]:
-    """Yields ``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
+    """Yields ``(raw bytes, outcome)`` of every block, in order, using one or several processes."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)
@@ -646,21 +656,21 @@ def _scored_blocks(
     tasks = ([block] for block in blocks) if work.evidence else _tasks(blocks, workers)
     with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
         submitted = (([block.size for block in task], pool.submit(_score_blocks, task)) for task in tasks)
-        pending = deque(islice(submitted, 2 * workers))  # bounded: a fast reader must not fill the memory
+        pending = deque(islice(submitted, 2 * workers))  # bounded, so that a fast reader does not fill the memory
         while pending:
             sizes, future = pending.popleft()
             pending.extend(islice(submitted, 1))
             yield from zip(sizes, future.result(), strict=True)
-            for truth in work.scorer.truths:  # what the signature says of them, found once, while the workers work
+            for truth in work.scorer.truths:  # compute hashes for the signature while the workers run
                 _ = truth.identity, truth.vocabulary.identity
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
-    """Yields what a reader of values against this ground truth must know, one sentence each.
+    """Yields remarks for readers of values against this ground truth, one sentence each.
 
     Args:
-        truth: the truth.
-        mentioned: (labels,) how often the captions mention each label of its vocabulary.
+        truth: Ground truth.
+        mentioned: (labels,) number of mentions of each label of its vocabulary in the captions.
     """
     yield from truth.notes
     if truth.oracle.world != "open-axis":

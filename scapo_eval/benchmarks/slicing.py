@@ -1,4 +1,4 @@
-"""Decides to which slice a caption belongs: by a column of its record, or by the length of the caption."""
+"""Assignment of captions to slices, by a column of their records or by their length."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..results.parts import Parts
 from .scoring import ScoredBlock
 
 LENGTH = "length"
-"""The column that every caption has: its number of words (white-space chunks)."""
+"""Column that exists for every caption: its number of words (white-space chunks)."""
 
 
 class Slicer:
-    """Collects the counts of one file's captions by the values of a column.
+    """Collector of the counts of a file's captions by the values of a column.
 
     Args:
-        path: the caption file, whose records are read once more unless the column is ``length``
-            (:meth:`~scapo_eval.files.source.Source.keep`, where it is a pipe).
-        column: key of the records, or of their ``meta``.
+        path: Caption file. Its records are read a second time unless the column is ``length``, so a pipe requires
+            :meth:`~scapo_eval.files.source.Source.keep`.
+        column: Key of the records, or of their ``meta``.
 
     Raises:
-        InputError: if no record has the column.
+        InputError: If no record has the column.
     """
 
     def __init__(self, path: Readable, column: str) -> None:
@@ -35,7 +35,7 @@ class Slicer:
         self._rows: list[tuple[list[str], list[Any], Any]] = []
 
     def add(self, block: ScoredBlock) -> None:
-        """Takes one scored block."""
+        """Adds one scored block."""
         captions = block.captions
         if self._known is None:
             values: list[Any] = [len(text.split()) for text in captions.captions]
@@ -45,11 +45,11 @@ class Slicer:
 
     @property
     def values(self) -> list[Any]:
-        """Returns the value of every caption; None if its record has none."""
+        """Value of every caption. The value is None if the record has none."""
         return [value for _, values, _ in self._rows for value in values]
 
     def parts(self) -> Parts:
-        """Returns the counts by image and value, in the order in which they first occur."""
+        """Returns the counts by image and value, in order of first occurrence."""
         sums: dict[tuple[str, Any], Any] = {}
         for images, values, counts in self._rows:
             for key, row in zip(zip(images, values, strict=True), counts, strict=True):
@@ -70,7 +70,7 @@ def _column(path: Readable, column: str) -> Mapping[int, Any]:
         if value is not None:
             if isinstance(value, (dict, list)):
                 raise InputError(
-                    f"column '{column}' must hold a text or a number, got {short_repr(value)}", path=str(path)
+                    f"column '{column}' must contain texts or numbers, got {short_repr(value)}", path=str(path)
                 )
             values[number] = value
     if not values:

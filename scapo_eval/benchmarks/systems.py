@@ -1,4 +1,4 @@
-"""The systems to be scored: their files or records by name, and what scoring them needs of its surroundings."""
+"""Systems to score, with their files or records by name and the settings that scoring requires."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from .scoring import ScoringOptions
 from .slicing import Slicer
 
 Advance = Callable[[int], None]
-"""Takes how much more is done."""
+"""Callback that receives the additional amount of completed work."""
 
 ProgressContext = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
-"""Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
+"""Function from the name of a system, its file, and the total amount of work (None for the file's bytes) to a context
+for scoring it.
+"""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,15 +48,16 @@ def _unseen(name: str, source: Readable, total: int | None) -> AbstractContextMa
 
 @dataclass(frozen=True)
 class Systems:
-    """The systems to score; the first one is the baseline of the others.
+    """Systems to score. The first system is the baseline.
 
     Attributes:
-        given: name of each system, None if its file gives it, and its file or records.
-        resampling: how intervals are drawn.
-        warn: told of damage that does not prevent reading.
-        reading: context around the scoring of one system, which shows how far it is.
-        by: column of the captions' records (or their length) by whose values results are sliced; None: by none.
-        slicers: of the systems that were scored by :meth:`each`, if there is a column.
+        given: (name, file or records) of each system. The name is None if it is derived from the file.
+        resampling: Settings for the intervals.
+        warn: Callback for warnings about damage that does not prevent reading.
+        reading: Context for scoring one system, which displays the progress.
+        by: Column of the captions' records (or their length) whose values define slices. The value is None for no
+            slices.
+        slicers: Slicers of the systems that :meth:`each` has scored, if there is a column.
     """
 
     given: Sequence[tuple[str | None, Readable]]
@@ -68,16 +71,16 @@ class Systems:
 
     @classmethod
     def of(cls, given: Given, name: str | None, otherwise: str, resampling: Resampling) -> Systems:
-        """Returns one system, as a Python function is given it.
+        """Returns a single system, for the functions of the Python interface.
 
         Args:
-            given: a path, or records in memory.
-            name: of the system; None: the file's, or ``otherwise`` for records.
-            otherwise: what records are called.
-            resampling: of the intervals.
+            given: Path, or records in memory.
+            name: Name of the system. None selects the name of the file, or ``otherwise`` for records.
+            otherwise: Default name of records.
+            resampling: Settings for the intervals.
 
         Raises:
-            InputError: if it is neither a path nor records.
+            InputError: If ``given`` is neither a path nor records.
         """
         readable_input = readable(given)
         if isinstance(readable_input, Records):
@@ -88,10 +91,10 @@ class Systems:
         return cls([(source.system if name is None and isinstance(source, DataSet) else name, source)], resampling)
 
     def named(self) -> dict[str, Readable]:
-        """Returns the systems by name; without one of its own a system has its file's.
+        """Returns the systems by name. Systems without a name are named after their files.
 
         Raises:
-            OptionError: if two systems have one name.
+            OptionError: If two systems have the same name.
         """
         short = iter(system_names([str(source) for name, source in self.given if name is None]))
         names = [name if name is not None else next(short) for name, _ in self.given]
@@ -101,34 +104,34 @@ class Systems:
         return {name: source for name, (_, source) in zip(names, self.given, strict=True)}
 
     def count(self) -> None:
-        """Has the records of every file counted as they are read, for :meth:`accounted`."""
+        """Enables the counting of records in every file, for :meth:`accounted`."""
         for _, source in self.given:
             if isinstance(source, Source):
                 source.count()
 
     def accounted(self, runs: Sequence[R]) -> list[R]:
-        """Returns the runs with the accounts of their files, where each is of one file and has none yet."""
+        """Returns the runs with the accounts of their files, if each run belongs to one file and has no account."""
         if len(runs) != len(self.given):
             return list(runs)
         return [_accounted(run, source) for run, (_, source) in zip(runs, self.given, strict=True)]
 
     def alone(self, option: str, path: str | None, what: str) -> None:
-        """Refuses evidence of several systems in one file.
+        """Raises an error if evidence of several systems is requested for one file.
 
         Args:
-            option: by which it is asked for.
-            path: its file, None without.
-            what: what one file of a system is.
+            option: Name of the option.
+            path: Evidence file, or None.
+            what: Description of a system's file.
 
         Raises:
-            OptionError: if there are several systems.
+            OptionError: If there are several systems.
         """
         if path and len(self.given) > 1:
             raise OptionError(f"{option} takes one {what} at a time")
 
     @contextmanager
     def evidence(self, path: str | None) -> Iterator[Write | None]:
-        """Yields what writes records of evidence as JSON Lines, None without a path."""
+        """Yields a function that writes records of evidence as JSON Lines, or None without a path."""
         if path is None:
             yield None
             return
@@ -136,14 +139,15 @@ class Systems:
             yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
 
     def each(self, score: Callable[..., R], per_caption: str | None = None) -> list[R]:
-        """Scores files of captions one after another, and writes the evidence of the only one.
+        """Scores caption files one after another, and writes the evidence if there is only one file.
 
         Args:
-            score: makes a run of a file; takes ``name``, ``resampling``, ``on_block`` and ``on_progress``.
-            per_caption: file of the evidence.
+            score: Function that returns the run of a file. It accepts ``name``, ``resampling``, ``on_block`` and
+                ``on_progress``.
+            per_caption: File for the evidence.
 
         Raises:
-            OptionError: for evidence of several files.
+            OptionError: If evidence is requested for several files.
         """
         self.alone("--per-caption", per_caption, "caption file")
         runs: list[R] = []
@@ -159,12 +163,12 @@ class Systems:
         return runs
 
     def sliced(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the scored systems with their counts by the column's values, if there is a column."""
+        """Returns the runs with their counts by the column's values, if there is a column."""
         return [replace(run, parts=self.slicers[run.name].parts()) if run.name in self.slicers else run for run in runs]
 
 
 def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:
-    """Returns what is done with every scored block; None for nothing."""
+    """Returns the callback for scored blocks, or None if nothing is kept."""
     if write is None and slicer is None:
         return None
 
@@ -181,7 +185,7 @@ _inputs: ContextVar[list[Source] | None] = ContextVar("_inputs", default=None)
 
 
 def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
-    """Wraps a function of the Python interface: a fault in a folder or pattern is said to be in one of its files."""
+    """Wraps a function of the Python interface, so that faults in folders or patterns name the affected file."""
 
     @wraps(function)
     def named(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -197,7 +201,7 @@ def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
-    """Returns one source, or each path of a list of paths; none of None, or of a missing option."""
+    """Converts an argument to a list of sources: one source, one per path in a list, or none for a missing argument."""
     if given is None or (isinstance(given, tuple) and not given):
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):
@@ -206,10 +210,10 @@ def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[R
 
 
 def options_of(record: Benchmark) -> dict[str, Parameter]:
-    """Returns the parameters of a benchmark's ``score`` that its options say, in their order.
+    """Returns the parameters of a benchmark's ``score`` function that are declared as options, in order.
 
     Raises:
-        TypeError: if an option is not a parameter by name.
+        TypeError: If an option is not a parameter of the function.
     """
     assert record.score is not None
     known = {**signature(record.score).parameters}
@@ -221,11 +225,11 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
 
 
 def function_of(record: Benchmark) -> Callable[..., Any] | None:
-    """Returns a benchmark's function in Python, which scores one system: its own, or one made of its options.
+    """Returns a benchmark's Python function for scoring one system, which is its own or derived from its options.
 
     Returns:
-        The function, which returns a Run (a list of them where the benchmark reads one file in several ways); None for
-        a benchmark that only sets files side by side.
+        The function, which returns a Run, or a list of runs if the benchmark reads one file in several ways. The result
+        is None for benchmarks that only compare files.
     """
     if record.function is not None:
         return record.function
@@ -283,41 +287,41 @@ def _accounted(run: R, source: Readable) -> R:
 
 
 def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None = None) -> R:
-    """Returns a run of other records than captions with their account, and a note for whatever is unusual.
+    """Returns a run on records other than captions with its account, and with a note for each unusual property.
 
     Args:
-        run: of the records.
-        counts: of them.
-        size: bytes of their file; 0 if they were in memory or counted on a cluster.
-        crc32: of those bytes.
+        run: Run on the records.
+        counts: Counts of the records.
+        size: Size of the file in bytes. The value is 0 for records in memory or on a cluster.
+        crc32: CRC-32 of the file.
     """
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
     account = counts.account(size, crc32, skipped, unknown)
-    told = "duplicate" in run.other_counts  # the benchmark's own notes say so
+    told = "duplicate" in run.other_counts  # already in the benchmark's own notes
     notes = [note for note in counts.notes if not (told and "repeat" in note)]
     return replace(run, account=account, notes=(*run.notes, *notes))
 
 
 def _docstring(record: Benchmark, options: Iterable[str]) -> str:
-    told = [f"    {name}: {record.options[name].help[:1].lower()}{record.options[name].help[1:]}" for name in options]
-    scoring = ["    claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished: see"
+    told = [f"    {name}: {record.options[name].help}" for name in options]
+    scoring = ["    claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished: Same as in"
                " :func:`scapo_eval.score`."] if record.scoring else []  # fmt: skip
     lines = [
         record.summary,
         "",
         "Args:",
-        f"    {record.files}: a path, or records (a list of mappings, a DataFrame, a Dataset).",
+        f"    {record.files}: Path, or records (a list of mappings, a DataFrame, a Dataset).",
         *told,
         *scoring,
-        "    name: of the system; by default the file's.",
-        "    resamples, seed, bootstrap: see :func:`scapo_eval.score`.",
+        "    name: Name of the system. The default is the name of the file.",
+        "    resamples, seed, bootstrap: Same as in :func:`scapo_eval.score`.",
         "",
         "Raises:",
-        "    InputErrors, InputError: faults, by file and line or by row.",
+        "    InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.",
     ]
     return "\n".join(lines)
 
 
 def drawn(resamples: int, seed: int, bootstrap: Bootstrap | None) -> Resampling:
-    """Returns how intervals are made, from the arguments that every Python function has."""
+    """Returns the resampling settings for the arguments that are common to all Python functions."""
     return Resampling(resamples, seed, bootstrap=bootstrap)

@@ -1,8 +1,7 @@
-"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; other benchmarks build on them.
+"""Metrics of yes/no answers (accuracy, precision, recall, F1, yes ratio), which other benchmarks also use.
 
-The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
-denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
-nowhere here.
+The positive class is "yes". An answer that is neither yes nor no is wrong. It counts in ``n`` and in the denominators
+of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ from .questions import OWN_LABELS, Question, questions_of, read_questions
 from .systems import Systems, drawn, naming_inputs, sources_of
 
 Unparsed = Literal["wrong", "drop"]
-"""What becomes of an answer that says neither yes nor no: wrong, or omitted from every metric."""
+"""Treatment of answers that are neither yes nor no: counted as wrong, or omitted from every metric."""
 
 GroupOf = Callable[[Question], str]
-"""Question -> the group whose counts it adds to."""
+"""Function from a question to its group of counts."""
 
 _CELLS: Mapping[tuple[YesNo, YesNo | None], str] = {
     ("yes", "yes"): "tp",
@@ -59,12 +58,12 @@ _CELLS: Mapping[tuple[YesNo, YesNo | None], str] = {
     ("yes", "no"): "fn",
     ("yes", None): "yes_unparsed",
     ("no", None): "no_unparsed",
-}  # (truth, said) -> name of the count
+}  # (correct answer, parsed answer) -> name of the count
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Summed counts of some questions; every field has the shape of the sums."""
+    """Summed counts of questions. Every field has the shape of the sums."""
 
     tp: Floats
     fp: Floats
@@ -75,32 +74,32 @@ class Cells:
 
 
 def accuracy(c: Cells) -> Floats:
-    """Returns the share of right answers."""
+    """Returns the share of correct answers."""
     return divide(c.tp + c.tn, _n(c))
 
 
 def precision(c: Cells) -> Floats:
-    """Returns the share of right ones among the answers that say yes."""
+    """Returns the share of correct answers among the answers "yes"."""
     return divide(c.tp, c.tp + c.fp)
 
 
 def recall(c: Cells) -> Floats:
-    """Returns the share of the "yes" questions answered yes."""
+    """Returns the share of the "yes" questions that are answered yes."""
     return divide(c.tp, c.tp + c.fn + c.yes_unparsed)
 
 
 def no_recall(c: Cells) -> Floats:
-    """Returns the share of the "no" questions answered no."""
+    """Returns the share of the "no" questions that are answered no."""
     return divide(c.tn, c.tn + c.fp + c.no_unparsed)
 
 
 def f1(c: Cells) -> Floats:
-    """Harmonic mean of precision and recall, 0 if nothing is right."""
+    """Returns the harmonic mean of precision and recall, which is 0 if no "yes" is correct."""
     return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.yes_unparsed)
 
 
 def yes_ratio(c: Cells) -> Floats:
-    """Returns the share of the answers that say yes."""
+    """Returns the share of answers "yes"."""
     return divide(c.tp + c.fp, _n(c))
 
 
@@ -118,7 +117,7 @@ FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
 
 
 def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
-    """Returns a formula of several groups' counts, pooled; no value if there is no group."""
+    """Returns a formula applied to the pooled counts of several groups. The value is NaN if there are no groups."""
 
     def measure(sums: Sums) -> Floats:
         zero = np.zeros(np.shape(next(iter(sums.values()))))
@@ -130,7 +129,7 @@ def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
 
 
 def mean(formulas: Sequence[Formula]) -> Formula:
-    """Returns the unweighted mean of formulas; no value where one of them has none, or if there are none."""
+    """Returns the unweighted mean of formulas. The value is NaN if one of them has no value, or if there are none."""
 
     def measure(sums: Sums) -> Floats:
         if not formulas:
@@ -145,16 +144,16 @@ def _column(group: str, cell: str) -> str:
 
 
 def columns(groups: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of the counts of these groups; the group without a name has the bare ones."""
+    """Returns the names of the counts for the given groups. The group with an empty name has no prefix."""
     return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
 
 
 def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
-    """Returns ``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
+    """Returns ``accuracy precision recall f1 yes_ratio`` for all questions, then for each category.
 
     Args:
-        groups: the categories; ``""`` holds questions without one.
-        benchmark: its name.
+        groups: Categories. ``""`` contains the questions without a category.
+        benchmark: Name of the metric set.
     """
     groups = sorted(groups)
     formulas = {name: over(groups, formula) for name, formula in FORMULAS.items()}
@@ -165,18 +164,18 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
-    """Returns the groups that the names of counts belong to."""
+    """Returns the groups in the names of counts."""
     cell = _CELLS["yes", "yes"]
     return [name.removesuffix(cell).removesuffix("_") for name in columns if name == cell or name.endswith(f"_{cell}")]
 
 
 def part_of(question: Question) -> str:
-    """Returns the group of a question where its benchmark says nothing else: its category (or mode)."""
+    """Returns the default group of a question: its category, or its mode."""
     return question.part
 
 
 def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> CountTable:
-    """Returns the counts per image: every answer adds one to one column of ``metrics``."""
+    """Returns the counts per image. Every answer adds 1 to one column of ``metrics``."""
     images = [item.question.image_id for item in items]
     ids = sorted(set(images))
     row = {image: k for k, image in enumerate(ids)}
@@ -188,7 +187,7 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """Returns, for every accuracy among the metrics: question id -> answered right (the input of McNemar's test)."""
+    """Returns a mapping from each accuracy to question id -> answered correctly (the input of McNemar's test)."""
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
         right["accuracy"][item.question.id] = item.correct
@@ -205,17 +204,17 @@ def read_yesno(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """Returns one system's answers to any yes/no questions, joined by plain ids.
+    """Reads the answers of one system to any yes/no questions, joined by id.
 
     Args:
-        path: answers in any understood layout, or records in memory.
-        questions: as of :func:`read_questions`; None takes the answers' own labels.
-        parse: how answers are read.
-        model: the one to score where the file mixes several.
-        warn: told of damage that does not prevent reading.
+        path: Answers in any supported layout, or records in memory.
+        questions: Questions from :func:`read_questions`. None selects the labels in the answers.
+        parse: Parser for the answers.
+        model: Model to score if the file contains several models.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: see :func:`join` and :func:`questions_of`.
+        InputError, InputErrors: If the answers cannot be joined, see :func:`join` and :func:`questions_of`.
     """
     source, answers = answers_to(None, path, model=model, warn=warn)
     if questions is None:
@@ -225,7 +224,7 @@ def read_yesno(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers by plain ids, within their category where the questions' ids are."""
+    """Returns the answers keyed by id, with the category as a prefix if the questions' ids have it."""
 
     def key(answer: Answer) -> str:
         plain = plain_id(answer.id)
@@ -236,7 +235,7 @@ def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
 
 
 class ReadAnswers(Protocol):
-    """Reads and joins one file of answers."""
+    """Function that reads and joins one file of answers."""
 
     def __call__(  # noqa: D102
         self, path: Readable, questions: Sequence[Question] | None, parse: Parser, *, model: str | None, warn: Warn
@@ -245,13 +244,13 @@ class ReadAnswers(Protocol):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class YesNoBenchmark(AnsweredBenchmark):
-    """A benchmark of yes/no questions; its metric set follows from the groups of questions that a run has.
+    """Benchmark of yes/no questions whose metric set follows from the groups of questions in a run.
 
     Attributes:
-        metrics_of: groups -> metric set.
-        group_of: question -> its group.
-        read_answers: reads and joins one file of answers.
-        finished: adds notes to joined answers.
+        metrics_of: Function from groups to the metric set.
+        group_of: Function from a question to its group.
+        read_answers: Function that reads and joins one file of answers.
+        finished: Function that adds notes to joined answers.
     """
 
     metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
@@ -299,19 +298,19 @@ class YesNoBenchmark(AnsweredBenchmark):
         model: str | None = None,
         per_answer: str | None = None,
     ) -> list[Run]:
-        """Reads answers, joins them with their questions, and counts.
+        """Reads answers, joins them with their questions, and counts them.
 
         Args:
-            systems: files of answers.
-            questions: question files; none of them: the answers' own labels.
-            parser, yes, no: whose rule reads yes or no, and further words for them.
-            unparsed: what becomes of an answer that says neither.
-            model: the one to score where a file mixes several.
-            per_answer: file of the evidence.
+            systems: Files of answers.
+            questions: Question files. If empty, the labels in the answers are used.
+            parser, yes, no: Parsing rule, and additional words for yes and no.
+            unparsed: Treatment of answers that are neither yes nor no.
+            model: Model to score if a file contains several models.
+            per_answer: File for the evidence.
 
         Raises:
-            InputErrors, InputError: for invalid input, with the faults, by file and line or by row; evidence of several
-                files.
+            InputErrors, InputError: If the input is invalid, or evidence is requested for several files. The error
+                lists the faults by file and line, or by row.
         """
         systems.alone("--per-answer", per_answer, "file of answers")
         check_choice("parser", parser, list(PARSERS))
@@ -333,7 +332,7 @@ class YesNoBenchmark(AnsweredBenchmark):
     def _view(
         self, files: Mapping[str, Source], resampling: Resampling, warn: Warn
     ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-        """Returns the view of raw files in the report: a run of each, and its answers by their own labels."""
+        """Returns a run and the answers of each file, scored by the labels in the answers, for the report."""
         parse = parser_of("default")
         read = {name: self.read_answers(path, None, parse, model=None, warn=warn) for name, path in files.items()}
         views = []
@@ -346,7 +345,7 @@ class YesNoBenchmark(AnsweredBenchmark):
     def _augmented(
         self, answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
     ) -> list[Run]:
-        """Implements ``_augmented``: see :mod:`scapo_eval.benchmarks.augmented`."""
+        """Implements ``Benchmark.augmented``; see :mod:`scapo_eval.benchmarks.augmented`."""
         parser = parser or "default"
         if parser not in PARSERS:
             raise InputError(f"unknown parser {parser!r}; known: {', '.join(PARSERS)}")
@@ -366,13 +365,13 @@ class YesNoBenchmark(AnsweredBenchmark):
         unparsed: Unparsed = "wrong",
         resampling: Resampling | None = None,
     ) -> list[Run]:
-        """Returns the answers of several systems as runs.
+        """Converts the answers of several systems to runs.
 
         Args:
-            answers: system name -> its answers; all share one metric set, over the groups that any of them has.
-            parser: name of the rule that read the answers, for the signature.
-            unparsed: what becomes of answers that say neither.
-            resampling: of the intervals.
+            answers: System name -> answers. All systems share one metric set, which covers the groups of all systems.
+            parser: Name of the parser, for the signature.
+            unparsed: Treatment of answers that are neither yes nor no.
+            resampling: Settings for the intervals.
         """
         groups = list(
             dict.fromkeys(self.group_of(question) for answer in answers.values() for question in answer.questions)
@@ -401,7 +400,7 @@ def _answered(item: Graded, description: str) -> AnsweredQuestion:
 
 
 def paired(runs: Iterable[Run]) -> list[Run]:
-    """Returns the same runs; one that answers other questions than the first has a note on that."""
+    """Returns the runs, with a note on each run whose answered questions differ from those of the first run."""
     first, *others = runs
     return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 
@@ -434,7 +433,7 @@ def _run(
             f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
             f"'{parser}'; {fate}"
         )
-    own_labels = OWN_LABELS in answers.notes  # then the questions are those that were answered
+    own_labels = OWN_LABELS in answers.notes  # if True, the questions are the answered questions
     asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
     signature = Signature.of(
         metrics.name,
@@ -478,16 +477,16 @@ def yesno(
     """Computes the accuracy, precision, recall, F1 and yes ratio of any yes/no answers.
 
     Args:
-        answers: records of ``id`` and ``response`` (and ``label`` if there are no questions).
-        questions: records of ``id`` and ``label``, or files of them; None takes the answers' own labels.
-        parser: whose rule reads yes or no out of an answer, one of :data:`scapo_eval.readers.parsers.PARSERS`.
-        yes, no: further words for them (``oui``, ``non``...).
-        unparsed: an answer that says neither is ``wrong``, or omitted (``drop``).
-        model: the one to score where a file mixes several.
-        name, resamples, seed, bootstrap: see :func:`scapo_eval.score`.
+        answers: Records with ``id`` and ``response``, and with ``label`` if there are no questions.
+        questions: Records with ``id`` and ``label``, or files of them. None selects the labels in the answers.
+        parser: Rule for parsing yes or no, one of :data:`scapo_eval.readers.parsers.PARSERS`.
+        yes, no: Additional words for yes and no (``oui``, ``non``...).
+        unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
+        model: Model to score if a file contains several models.
+        name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.score`.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults, by file and line or by row.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -510,14 +509,15 @@ def yesno(
 
 UNPARSED = {
     "unparsed": Option(
-        choices=get_args(Unparsed), help="An answer that says neither is wrong, or omitted from every metric."
+        choices=get_args(Unparsed),
+        help="Answers that are neither yes nor no: count as wrong, or omit from all metrics.",
     )
 }
 
 BENCHMARK = YesNoBenchmark(
     name="yesno",
     title="Yes/no",
-    help="""Scores yes/no answers by the labels of their questions; several files are compared with the first.
+    help="""Scores yes/no answers by the labels of their questions. Several files are compared with the first.
 
     ANSWERS are own JSON Lines (id, response) or files of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
     """,
@@ -534,7 +534,7 @@ BENCHMARK = YesNoBenchmark(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="Ids and labels; without it the answers' own labels.",
+            help="File of ids and labels.  [default: labels in the answers]",
         ),
         **READING,
         **UNPARSED,

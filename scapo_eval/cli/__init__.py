@@ -1,1 +1,1 @@
-"""The command line: click commands and rich rendering, nothing else."""
+"""The command line, which contains only click commands and rich rendering."""

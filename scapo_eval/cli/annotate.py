@@ -1,4 +1,4 @@
-"""``scapo-eval annotate``: build a presence/absence matrix of one's own images with a judge (the DOPA pipeline)."""
+"""``scapo-eval annotate``: builds a presence/absence matrix of your own images with a judge (the DOPA pipeline)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .engine_options import EngineSettings, completion_progress, engine_options,
 from .files import INPUT, OUTPUT
 from .groups import Group
 
-_FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
+_FORECAST_EVERY = 60.0  # seconds between forecasts during a pass
 _MAX_TOKENS = 256
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ _ELSEWHERE = {
     "qc": ("annotate_qc", "command"),
     **{name: ("annotate_views", f"{name}_command") for name in ("mine", "lint", "compare", "status", "history")},
 }
-"""Command -> (module of this package, name in it); imported when the command is used."""
+"""Command -> (module of this package, attribute). The module is imported when the command is used."""
 
 
 class _Group(Group):
@@ -51,7 +51,7 @@ class _Group(Group):
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Returns the command, from its module."""
+        """Returns a command, importing its module if necessary."""
         if name not in _ELSEWHERE:
             return super().get_command(ctx, name)
         module, attribute = _ELSEWHERE[name]
@@ -61,10 +61,10 @@ class _Group(Group):
 
 @click.group("annotate", cls=_Group)
 def command() -> None:
-    """Builds a presence/absence matrix of your own images with a judge; a person checks it.
+    """Builds a presence/absence matrix of your own images with a judge, verified by a person.
 
-    The way: sample, coarse, mine, refine, qc, finalize; lint, compare, status and history look at it. RUN is the folder
-    of the run. A killed command resumes when it is run again.
+    The steps are sample, coarse, mine, refine, qc and finalize. The commands lint, compare, status and history inspect
+    a run. RUN is the folder of the run. If a command was killed, run it again to resume.
     """
 
 
@@ -74,9 +74,7 @@ def _prices(command: Command) -> Command:
         click.option(
             "--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million completion tokens."
         ),
-        click.option(
-            "--forecast", is_flag=True, help="Make only the first few calls, to say what all of them would cost."
-        ),
+        click.option("--forecast", is_flag=True, help="Make only the first few calls, and forecast the total cost."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -92,17 +90,21 @@ def _prices(command: Command) -> Command:
     type=OUTPUT,
     required=True,
     metavar="FILE.jsonl",
-    help="The list of images; FILE.card.json beside.",
+    help="List of images, with FILE.card.json.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
 @click.option(
-    "--exclude", type=INPUT, multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders."
+    "--exclude",
+    type=INPUT,
+    multiple=True,
+    metavar="EVAL",
+    help="Exclude its images: ground truth, captions, lists, folders.",
 )
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 def sample_command(
     pool: tuple[str, ...], n: int, output: str, seed: int, exclude: tuple[str, ...], images_root: str | None
 ) -> None:
-    """Draws images from POOL (folders, lists, COCO annotations), disjoint by id from what is evaluated on."""
+    """Draws images from POOL (folders, lists, COCO annotations), excluding the images of evaluation sets by id."""
     from ..annotate.sample import write_sample
 
     card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
@@ -116,22 +118,24 @@ _prompts = click.option(
     type=click.Choice(["own", "paper"]),
     default="own",
     show_default=True,
-    help="This project's texts, or the SCAPO paper's word by word (coarse; refine: book; chair,bench).",
+    help="The project's prompts, or those of the SCAPO paper (coarse; refine: book; chair,bench).",
 )
 
 
 @command.command("coarse")
 @click.argument("images", type=INPUT, nargs=-1, required=True)
-@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if need be.")
+@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if necessary.")
 @click.option("--vocabulary", type=INPUT, default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
-@click.option("--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Cheaper, less exact.")
-@click.option("--prompt", metavar="FILE", help="Your own text ({object} is the label).")
+@click.option(
+    "--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Higher: cheaper, less exact."
+)
+@click.option("--prompt", metavar="FILE", help="Custom prompt ({object} is the label).")
 @_prompts
 @shard_option
 @click.option(
-    "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers as fast as this one."
+    "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers with the same speed."
 )
 @click.option("--price-hour", type=click.FloatRange(0), metavar="X", help="Price of an hour of one server.")
 @_prices
@@ -153,17 +157,17 @@ def coarse_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks a judge about every label on every image of IMAGES (folders, globs, lists, COCO annotations)."""
+    """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations)."""
     from ..annotate.sample import card_of
 
     _no_restart(settings)
     labels = Vocabulary.load(vocabulary)
     pictures = find_images(images, images_root, limit)
     if texts == "paper" and (prompt or labels_per_call > 1):
-        raise click.UsageError("--prompts paper asks about one label a call, and takes no --prompt")
+        raise click.UsageError("--prompts paper asks about one label per call and excludes --prompt")
     template = Template.read(prompt, "coarse") if prompt else None
     template = Template.published("coarse") if texts == "paper" else template
-    coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
+    coarse_prompts(labels, labels_per_call, template)  # an invalid prompt must not create a run
     run = shard.path(run) if shard else run
     with open_or_create(run, pictures, labels) as store:
         keep_shard(store, shard)
@@ -194,25 +198,29 @@ def coarse_command(
 
 @command.command("refine")
 @click.argument("run")
-@click.option("--labels", metavar="A,B,...", default="", help="Ask these again, by the general label prompt.")
-@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Ask a label again, by your own prompt.")
+@click.option(
+    "--labels", metavar="A,B,...", default="", help="Ask about these labels again, with the general label prompt."
+)
+@click.option(
+    "--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Ask about a label again, with a custom prompt."
+)
 @click.option(
     "--joint",
     multiple=True,
     metavar="A,B[=FILE]",
-    help="Ask labels that get mixed up together, in one call: by the general joint prompt, or by your own.",
+    help="Ask about confused labels in one call, with the general joint prompt or a custom one.",
 )
 @click.option(
-    "--cells", type=INPUT, metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels."
+    "--cells", type=INPUT, metavar="FILE", help="Ask only about the cells in this list (from `annotate mine`)."
 )
 @click.option(
     "--vocabulary",
     type=INPUT,
     metavar="FILE",
-    help="Take definitions from this file (with the run's labels and aliases).",
+    help="Use definitions from this file (with the labels and aliases of the run).",
 )
-@click.option("--reason", default="", help="Why they are asked again, for the history.")
-@click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: the last one]")
+@click.option("--reason", default="", help="Reason for asking again, for the history.")
+@click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: last round]")
 @_prompts
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
@@ -231,7 +239,7 @@ def refine_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks the affected cells of RUN again; what people decided and every earlier verdict is kept."""
+    """Asks the affected cells of RUN again. Decisions of people and all earlier verdicts are kept."""
     from ..annotate.refine import Refinement, all_cells, listed_cells, needed_calls, prompts_for, refine
 
     _no_restart(settings)
@@ -269,7 +277,7 @@ def _pass(
     only_forecast: bool,
     work: Callable[[Session, Callable[[Forecast], None]], PassOutcome],
 ) -> int:
-    """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
+    """Runs one pass of an engine over cells, with forecasts. Returns the exit code."""
     told_at = 0.0
 
     def report(forecast: Forecast) -> None:
@@ -299,12 +307,12 @@ def _pass(
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The price of a pass, and how the calls share it.
+    """Prices for the cost forecast of a pass.
 
     Attributes:
-        tokens_in, tokens_out: price of a million prompt tokens, and of a million completion tokens.
-        hour: price of an hour of one server.
-        servers: number of servers that share the work.
+        tokens_in, tokens_out: Prices of a million prompt tokens and of a million completion tokens.
+        hour: Price of one server per hour.
+        servers: Number of servers that share the work.
     """
 
     tokens_in: float | None = None
@@ -397,7 +405,7 @@ def _names(text: str) -> list[str]:
 
 
 def own_prompts(options: Sequence[str]) -> dict[str, str]:
-    """Reads ``--prompt LABEL=FILE`` options: label -> file."""
+    """Parses ``--prompt LABEL=FILE`` options into a mapping from label to file."""
     paths: dict[str, str] = {}
     for option in options:
         label, equals, path = option.partition("=")
@@ -408,7 +416,9 @@ def own_prompts(options: Sequence[str]) -> dict[str, str]:
 
 
 def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
-    """Reads ``--joint A,B[=FILE]`` options: labels -> file, None for the project's own prompt."""
+    """Parses ``--joint A,B[=FILE]`` options into a mapping from labels to file, or None for the project's own
+    prompt.
+    """
     paths: dict[tuple[str, ...], str | None] = {}
     for option in options:
         names, _, path = option.partition("=")
@@ -420,7 +430,7 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 
 def _round(store: Store, given: int | None) -> int:
-    """Returns the number of the round of quality control that a refinement follows."""
+    """Returns the number of the quality-control round that precedes a refinement."""
     if given is not None or not summary_path(store).is_file():
         return given or 0
     return len(read_summary(store)["rounds"])
@@ -429,7 +439,7 @@ def _round(store: Store, given: int | None) -> int:
 @command.command("finalize")
 @click.argument("run")
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
-@click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of refusing.")
+@click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of raising an error.")
 @click.option(
     "--license", "--licence", "license_", default="", metavar="TEXT",
     help="License of the matrix, for the card, for example CC-BY-4.0.",
@@ -439,7 +449,7 @@ def _round(store: Store, given: int | None) -> int:
     "--prompts", metavar="FILE", help="Also write training prompts (JSON Lines) for the images of the matrix."
 )
 def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str, prompts: str | None) -> None:
-    """Writes the matrix of RUN for every scorer and reward, with FILE.card.json and FILE.card.md."""
+    """Writes the matrix of RUN for all scorers and rewards, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):

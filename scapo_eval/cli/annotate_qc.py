@@ -1,4 +1,4 @@
-"""``scapo-eval annotate qc``: a person checks random cells, and bounds say what is still wrong."""
+"""``scapo-eval annotate qc``: a person checks random cells, and confidence bounds limit the remaining errors."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ CONFIDENCE = click.option(
 )  # fmt: skip
 BY = click.option("--by", metavar="NAME", help="Name of the person who answers.  [default: your user name]")
 
-SECOND = click.option("--second", is_flag=True, help="The second person's share (draw --second).")
+SECOND = click.option("--second", is_flag=True, help="Use the second person's share (draw --second).")
 
 
 @click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Lets a person check random cells in a local web page; bounds state how much is still wrong.
+    """Lets a person check random cells in a local web page, and computes bounds on the remaining errors.
 
-    First `draw RUN`, then `serve RUN`: answer the pairs in the browser and finish the round. It names the labels with
-    errors; `annotate refine` them, and draw again until a round over all labels is free of errors.
+    First `draw RUN`, then `serve RUN`. Answer the pairs in the browser and finish the round, which lists the labels
+    with errors. `annotate refine` these labels and draw again, until a round over all labels contains no errors.
     """
 
 
@@ -51,20 +51,22 @@ def command() -> None:
 @click.option("--random", type=click.IntRange(1), default=DEFAULT_RANDOM, show_default=True, help="Pairs per label.")
 @click.option(
     "--present", type=click.IntRange(1), metavar="N",
-    help=f"Pairs among all that the judge calls present.  [default: {PRESENT_PER_LABEL} for each label]",
+    help=f"Number of pairs among all present cells.  [default: {PRESENT_PER_LABEL} for each label]",
 )  # fmt: skip
 @click.option(
     "--at-least", type=click.IntRange(0), default=DEFAULT_AT_LEAST, show_default=True,
-    help="Pairs of each label that the judge calls present; what the other draws lack is added.",
+    help="Minimum number of present pairs per label, including the other draws.",
 )  # fmt: skip
-@click.option("--labels", metavar="A,B", help="Only these: checks a refinement; the overall bounds need all labels.")
-@click.option("--failing", is_flag=True, help="Only the labels with errors in the last finished round.")
-@click.option("--undecided", is_flag=True, help="Ask instead for every cell without a readable verdict.")
+@click.option(
+    "--labels", metavar="A,B", help="Draw only these labels, to check a refinement. Overall bounds require all labels."
+)
+@click.option("--failing", is_flag=True, help="Draw only the labels with errors in the last finished round.")
+@click.option("--undecided", is_flag=True, help="Draw instead every cell without a readable verdict.")
 @click.option(
     "--second", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
-    help="Instead: a share of the last round's pairs, for a second person (serve --second).",
+    help="Draw instead a share of the last round's pairs, for a second person (serve --second).",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Recorded in the round.")
+@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of the draw.")
 def draw(
     run: str,
     random: int,
@@ -76,7 +78,7 @@ def draw(
     second: float | None,
     seed: int,
 ) -> None:
-    """Draws the next round, without pairs that a person has seen."""
+    """Draws the next round, excluding pairs that a person has already seen."""
     if sum(map(bool, (labels, failing, undecided, second))) > 1:
         raise click.UsageError("--labels, --failing, --undecided and --second exclude each other")
     store = Store.open(run)
@@ -115,7 +117,7 @@ def draw(
 def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confidence: float) -> None:
     """Serves the page for the open round.
 
-    On this machine only, until Ctrl-C; every answer is on disk at the key press.
+    The page is accessible only from this machine, until Ctrl-C. Every answer is saved immediately.
 
     From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000 here.
     """
@@ -150,13 +152,13 @@ def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confi
 
 @command.command()
 @click.argument("run")
-@click.option("--json", "as_json", is_flag=True, help="Print qc/summary.json as it would be written now.")
-@click.option("--errors", "list_errors", is_flag=True, help="List every cell found wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print the current content of qc/summary.json.")
+@click.option("--errors", "list_errors", is_flag=True, help="List all errors.")
 @CONFIDENCE
 def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> None:
-    """Rounds, errors found, bounds on what is left.
+    """Lists the rounds, the errors, and bounds on the remaining errors.
 
-    Per label and overall; a star marks labels that were changed after their last draw.
+    Bounds are listed per label and overall. A star marks labels that were changed after their last draw.
     """
     summary = summarize(Store.open(run), confidence=confidence)
     if as_json:
@@ -175,9 +177,9 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="CSV, or - for standard output.")
 @SECOND
 def export(run: str, output: str, second: bool) -> None:
-    """Writes the open round's pairs as CSV.
+    """Writes the pairs of the open round as CSV.
 
-    For answering them with another tool; the judge's verdicts stay hidden.
+    The pairs can then be answered with another tool. The judge's verdicts remain hidden.
     """
     store = Store.open(run)
     with atomic_write(output) as stream:
@@ -190,9 +192,9 @@ def export(run: str, output: str, second: bool) -> None:
 @BY
 @SECOND
 def import_(run: str, answers: str, by: str | None, second: bool) -> None:
-    """Takes answers from CSV or JSON Lines.
+    """Imports answers to the open round from CSV or JSON Lines.
 
-    Of the open round: image_id, label, verdict (yes, no, unsure, missing). Lines without a verdict are passed over.
+    The fields are image_id, label and verdict (yes, no, unsure, missing). Lines without a verdict are skipped.
     """
     store = Store.open(run)
     with open_round(store, write=True, second=second) as current:
@@ -207,13 +209,13 @@ def import_(run: str, answers: str, by: str | None, second: bool) -> None:
 
 @command.command()
 @click.argument("run")
-@click.option("--abandon", is_flag=True, help="End the round with pairs still open: answers are kept, no bounds.")
+@click.option("--abandon", is_flag=True, help="End the round with open pairs. Answers are kept, without bounds.")
 @SECOND
 @CONFIDENCE
 def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
     """Finishes the open round.
 
-    As the page's button does: writes people's verdicts into the run and lists the errors.
+    Like the button on the page, this command writes the verdicts into the run and lists the errors.
     """
     with Store.open(run, write=True) as store, open_round(store, write=True, second=second) as current:
         close_round(store, current, abandon=abandon)
@@ -222,7 +224,7 @@ def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
 
 
 def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
-    """Prints the summary for people: rounds, bounds, and what to do next."""
+    """Prints the summary: rounds, bounds, and the next step."""
     console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
@@ -243,7 +245,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
 
 
 def _table(console: SafeConsole, content: Content) -> None:
-    """Prints a table on a terminal, tab-separated values elsewhere."""
+    """Prints a table on a terminal, otherwise tab-separated values."""
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):

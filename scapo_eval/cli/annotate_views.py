@@ -1,4 +1,4 @@
-"""The commands of ``scapo-eval annotate`` that only read: ``mine``, ``lint``, ``compare``, ``status``, ``history``."""
+"""Read-only commands of ``scapo-eval annotate``: ``mine``, ``lint``, ``compare``, ``status``, ``history``."""
 
 from __future__ import annotations
 
@@ -42,15 +42,19 @@ from .screen import SafeConsole
     type=click.IntRange(1),
     default=2,
     show_default=True,
-    help="Least number of rollouts that must contradict.",
+    help="Minimum number of contradicting rollouts.",
 )
-@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Cells, labels, phrases to show.")
-@click.option("--words/--no-words", default=True, help="Look for mentions that the vocabulary does not have.")
+@click.option(
+    "--top", type=click.IntRange(0), default=15, show_default=True, help="Number of cells, labels and phrases to show."
+)
+@click.option("--words/--no-words", default=True, help="Search for mentions outside the vocabulary.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def mine_command(
     run: str, rollouts: tuple[str, ...], output: str | None, min_rollouts: int, top: int, words: bool, as_json: bool
 ) -> None:
-    """Finds where ROLLOUTS (captions, several per image) contradict the matrix, and what the vocabulary lacks."""
+    """Finds contradictions between ROLLOUTS (captions, several per image) and the matrix, and missing words of the
+    vocabulary.
+    """
     store = Store.open(run)
     mentions = read_rollouts(store, rollouts)
     if not mentions.rollouts.any():
@@ -108,7 +112,7 @@ def mine_command(
 
 
 def _worth_joining(vocabulary: Vocabulary, advised: Sequence[LabelConfusion]) -> list[tuple[str, ...]]:
-    """Returns the labels with what is seen beside them, and known groups that hold one of them."""
+    """Returns pairs of labels that are confused with each other, and known groups that contain a suggested label."""
     pairs = {tuple(sorted((confused.label, confused.with_label))) for confused in advised if confused.with_label}
     names = {confused.label for confused in advised}
     pairs |= {tuple(sorted(group)) for group in known_groups(vocabulary) if names & set(group)}
@@ -125,7 +129,7 @@ def _confusion_row(confused: LabelConfusion) -> dict[str, object]:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table on a terminal, tab-separated values elsewhere."""
+    """Prints a table on a terminal, otherwise tab-separated values."""
     console = SafeConsole(highlight=False)
     texts = [
         [f"{cell:,}" if isinstance(cell, int) and console.is_terminal else str(cell) for cell in row] for row in rows
@@ -145,17 +149,20 @@ def _percent(share: float | None) -> str:
 
 @click.command("lint")
 @click.argument("run", required=False)
-@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="The labels, without a RUN.  [default: dopa160]")
-@click.option("--coarse", "coarse_file", metavar="FILE", help="A coarse prompt of your own.")
-@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="A label-specific prompt.")
-@click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="A joint prompt.")
+@click.option(
+    "--vocabulary", type=INPUT, metavar="NAME|FILE", help="Vocabulary, if there is no RUN.  [default: dopa160]"
+)
+@click.option("--coarse", "coarse_file", metavar="FILE", help="Custom coarse prompt.")
+@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Label-specific prompt.")
+@click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="Joint prompt.")
 def lint_command(
     run: str | None, vocabulary: str | None, coarse_file: str | None, own: tuple[str, ...], joint: tuple[str, ...]
 ) -> int:
-    """Checks prompts against the alias map: what a caption may call the label, the judge must count.
+    """Checks prompts against the aliases: every word that counts as a label in captions must also count for the judge.
 
-    With a RUN it checks every prompt that was asked, else the files given; without any, the project's own prompts.
-    Exits with 2 if a prompt does not count what it should; what it names on both sides is a note only.
+    With a RUN, every prompt in the run is checked. Otherwise, the given files are checked, or the project's own prompts
+    if there are none. The exit code is 2 if a prompt fails to count an alias. An alias named both as counting and as
+    not counting is only a note.
     """
     if run and vocabulary:
         raise click.UsageError("--vocabulary cannot be given with a RUN, which has its own")
@@ -193,9 +200,9 @@ def lint_command(
 @click.argument("run")
 @click.argument("reference")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Labels to show.")
+@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Number of labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
-    """Compares RUN with REFERENCE on the cells that both judged (many labels per call against one, two judges)."""
+    """Compares RUN with REFERENCE on the cells judged in both (several labels per call and one, or two judges)."""
     comparison = compare(Store.open(run), Store.open(reference))
     if as_json:
         shares = {
@@ -221,7 +228,7 @@ def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(run: str, as_json: bool) -> None:
-    """Numbers of settled and open cells of RUN, by whom they were settled, and of excluded images."""
+    """Lists the numbers of settled and open cells in RUN by kind of verdict, and the number of excluded images."""
     store = Store.open(run)
     of_kind: dict[str, int] = {}
     for k, provenance in enumerate(store.provenances):
@@ -253,7 +260,7 @@ def status_command(run: str, as_json: bool) -> None:
 @click.argument("image")
 @click.argument("label")
 def history_command(run: str, image: str, label: str) -> None:
-    """Prints every verdict on a cell of RUN, oldest first: who gave it, with which prompt, and why."""
+    """Prints every verdict on a cell of RUN, oldest first, with its source, its prompt and its reason."""
     store = Store.open(run)
     image = canonical_image_id(image)
     if image not in store.image_ids:

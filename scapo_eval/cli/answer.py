@@ -1,4 +1,4 @@
-"""``scapo-eval answer QUESTIONS -o answers.jsonl``: have a model answer a benchmark's questions."""
+"""``scapo-eval answer QUESTIONS -o answers.jsonl``: has a model answer the questions of a benchmark."""
 
 from __future__ import annotations
 
@@ -32,9 +32,17 @@ compare them with those of --describe only.
 @click.argument("questions", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Answers as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
-@click.option("--describe", "self_describe", is_flag=True, help="Describe each image first, and answer with that.")
 @click.option(
-    "--descriptions", type=INPUT, metavar="FILE", help="Answer with these descriptions (captions JSON Lines)."
+    "--describe",
+    "self_describe",
+    is_flag=True,
+    help="Describe each image first, and include the description in the prompt.",
+)
+@click.option(
+    "--descriptions",
+    type=INPUT,
+    metavar="FILE",
+    help="Include these descriptions in the prompts (captions as JSON Lines).",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions.")
 @shard_option
@@ -49,11 +57,11 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Answers the questions of benchmarks; its help page is :data:`HELP`."""
+    """Answers the questions of benchmarks. The help page is :data:`HELP`."""
     if self_describe and descriptions:
         raise click.UsageError("--describe and --descriptions exclude each other")
     every = read_questions(questions, ImageFolder(images_root))[:limit]
-    # by image: its description is made once, and a server finds the image's prefix in its cache
+    # shared by image: each description is generated once, and servers can cache the prefix of an image
     output, asked, share = shared(shard, output, every, lambda question: question.image_id or str(question.id))
     known = read_descriptions(descriptions) if descriptions else None
     code = 0

@@ -1,4 +1,4 @@
-"""``--engine``: a verb's files counted on a cluster, one system after the other."""
+"""``--engine``: counts the files of a verb on a cluster, one system after another."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
-    """Lets a verb without ``--engine`` say why, in place of "no such option".
+    """Makes a verb without ``--engine`` report the reason, instead of "no such option".
 
     Args:
-        command: the verb.
-        counted: what is counted in one process, and "is" or "are".
+        command: Verb.
+        counted: Description of the work in one process, ending in "is" or "are".
     """
 
     def refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
@@ -36,12 +36,12 @@ def refuse_engine(command: click.Command, counted: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The place where records are counted.
+    """Location of the computation.
 
     Attributes:
-        engine: whose cluster it is; None: this process.
-        address: of the cluster.
-        on_bad_file: what becomes of files that cannot be read.
+        engine: Engine of the cluster. None selects this process.
+        address: Address of the cluster.
+        on_bad_file: Treatment of files that cannot be read.
     """
 
     engine: Literal["ray"] | None
@@ -56,9 +56,10 @@ class Cluster:
         """Returns the runs of all systems.
 
         Args:
-            systems: name, or None, and a file, a pattern or a URI each.
-            output: the verb's options.
-            score: counts one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=, bootstrap=)``.
+            systems: (name or None, path) of each system. A path is a file, a pattern or a URI.
+            output: Options of the verb.
+            score: Function that scores one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=,
+                bootstrap=)``.
         """
         from ..distributed import ray
 
@@ -69,8 +70,8 @@ class Cluster:
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:
-    """Returns which captions count, as an engine takes it: workers are an argument of their own, accounts are
-    not kept.
+    """Returns the scoring options that an engine accepts. Workers are a separate argument, and accounts are not
+    recorded.
     """
     arguments: Any = {
         field.name: getattr(scoring, field.name)
@@ -81,7 +82,7 @@ def skipping(scoring: ScoringOptions) -> Skipping:
 
 
 def cluster_options(command: Command) -> Command:
-    """Adds ``--engine`` and its options; the command receives them as ``cluster: Cluster``."""
+    """Adds ``--engine`` and its options. The command receives them as ``cluster: Cluster``."""
     options = [
         click.option(
             "--engine",
@@ -91,13 +92,12 @@ def cluster_options(command: Command) -> Command:
         click.option(
             "--address",
             metavar="ADDRESS",
-            help="With --engine: the cluster (auto, ray://HOST:10001).  [default: one here]",
+            help="With --engine: address of the cluster (auto, ray://HOST:10001).  [default: local cluster]",
         ),
         click.option(
             "--on-bad-file",
             type=click.Choice(["fail", "skip"]),
-            help="With --engine: files that cannot be read are an error, or are omitted, counted and named."
-            "  [default: fail]",
+            help="With --engine: unreadable files are an error, or are omitted and reported.  [default: fail]",
         ),
     ]
     return with_options(command, options, "cluster", Cluster)

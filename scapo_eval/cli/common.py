@@ -1,4 +1,4 @@
-"""The options of every verb: how much a file may hold, and whether cells of tables are guarded for spreadsheets."""
+"""Options of all verbs: the size limit for files, and the protection of table cells against spreadsheet formulas."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECAS
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A number of bytes: ``8GiB``, ``500M``, ``1000000``."""
+    """Parameter type for a number of bytes: ``8GiB``, ``500M``, ``1000000``."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the bytes."""
+        """Converts a size to bytes."""
         match = _SIZE.fullmatch(str(value).strip())
         if match is None or not float(match[1]):
             self.fail(f"expected a size such as 8GiB, got {value!r}", param, ctx)
@@ -29,7 +29,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def add_common_options(command: click.Command) -> None:
-    """Adds them, once, to a verb or to each verb of a group."""
+    """Adds the common options to a verb, or to each verb in a group, unless they are already present."""
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             add_common_options(inner)
@@ -38,18 +38,18 @@ def add_common_options(command: click.Command) -> None:
             click.Option(
                 ["--max-decoded"], type=_Size(), metavar="SIZE", expose_value=False, is_eager=True,
                 callback=_setting(limit_decoded),
-                help="What a file may hold when it is read whole, or unpacked.  [default: 4GiB; compressed files 50 "
-                "times their size, or 32MiB]",
+                help="Size limit for files that are read as a whole, after decompression.  [default: 4GiB; for "
+                "compressed files 50 times their size, or 32MiB]",
             ),
             click.Option(
                 ["--guard-cells/--plain-cells"], default=True, expose_value=False, is_eager=True,
                 callback=_setting(guard_cells),
-                help="In CSV and TSV, put ' before a text that a spreadsheet would take for a formula.  [default: "
+                help="In CSV and TSV, put ' before texts that a spreadsheet would treat as formulas.  [default: "
                 "guard]",
             ),
         ]  # fmt: skip
 
 
 def _setting(set_: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Returns a callback that sets something for this process, to what the command line says or to its default."""
+    """Returns a callback that applies the option's value, or its default, to this process."""
     return lambda ctx, param, value: None if ctx.resilient_parsing else set_(value)

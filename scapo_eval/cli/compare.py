@@ -1,4 +1,4 @@
-"""``scapo-eval compare``: systems side by side, from results files or (``--benchmark``) from what they were made of."""
+"""``scapo-eval compare``: compares systems, based on results files or (``--benchmark``) on raw files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from .show import runs_of
 from .verbs import command_of
 
 SETS = {benchmark.verb: benchmark for benchmark in benchmarks() if benchmark.several and benchmark.metric_set}
-"""Verbs that score several raw files and compare them with the first, and their benchmarks."""
+"""Verb -> benchmark, for verbs that score several raw files and compare them with the first."""
 
 VERBS = tuple(SETS)
 
 
 class Compare(click.Command):
-    """Becomes the verb that ``--benchmark`` names, wherever that option stands; the rest is that verb's to parse."""
+    """Command that delegates to the verb named by ``--benchmark``. That verb parses all other arguments."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Returns the verb's own context, with at least two files, or that of ``compare`` for results files."""
-        benchmark, rest = _take_benchmark(args)  # also while the shell completes: the options are that verb's
+        """Returns the context of the delegated verb, which requires at least two files, or the context of
+        ``compare``.
+        """
+        benchmark, rest = _take_benchmark(args)  # also for shell completion of that verb
         if benchmark is None:
             return super().make_context(info_name, args, parent, **extra)
         command = command_of(SETS[benchmark])
@@ -41,7 +43,7 @@ class Compare(click.Command):
 
 
 def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Returns the value of ``--benchmark``, and the arguments without it."""
+    """Returns the value of ``--benchmark``, and the remaining arguments."""
     for k, word in enumerate(args):
         if word == "--":
             break
@@ -49,7 +51,7 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
         if option == "--benchmark":
             value = value if equals else "".join(args[k + 1 : k + 2])
             if value not in VERBS:
-                raise click.UsageError(f"unknown benchmark '{value}'; --benchmark takes one of {', '.join(VERBS)}")
+                raise click.UsageError(f"unknown benchmark '{value}'; --benchmark accepts {', '.join(VERBS)}")
             return value, [*args[:k], *args[k + (1 if equals else 2) :]]
     return None, list(args)
 
@@ -64,11 +66,10 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
 )
 @output_options
 def command(results: tuple[str, ...], output: Output) -> int:
-    """Compares systems; the first is the baseline.
+    """Compares systems with the first system, the baseline.
 
-    RESULTS are results files (written by -o of a scoring verb); with --benchmark NAME they are the files that
-    the verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair
-    --truth truth.json
+    RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, they are the raw files that the
+    verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
     """
     runs = _runs_of(results, output)
     if len(runs) < 2:
@@ -80,7 +81,9 @@ def command(results: tuple[str, ...], output: Output) -> int:
 
 
 def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """Reads runs as :func:`~scapo_eval.cli.show.runs_of`; the error for another kind of file names its command."""
+    """Reads runs like :func:`~scapo_eval.cli.show.runs_of`. The error for other files suggests the appropriate
+    command.
+    """
     try:
         return runs_of(results, output)
     except NotResults as error:

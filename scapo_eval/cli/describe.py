@@ -1,4 +1,4 @@
-"""``scapo-eval describe IMAGES -o captions.jsonl``: have a model describe images."""
+"""``scapo-eval describe IMAGES -o captions.jsonl``: has a model describe images."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Describes images; the captions go straight into scapo-eval.
+    """Describes images. The output is a caption file for the scoring verbs.
 
-    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. A killed
-    command resumes when it is run again. Beside FILE: FILE.run.json (how it was made), FILE.journal (the completions),
-    FILE.failed.jsonl (images without one).
+    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. If the command was
+    killed, run it again to resume. It also writes FILE.run.json (the settings), FILE.journal (the completions) and
+    FILE.failed.jsonl (images without a completion).
     """
     if samples > 1 and settings.sampling.temperature == 0:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")

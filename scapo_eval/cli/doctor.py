@@ -1,4 +1,4 @@
-"""``scapo-eval doctor``: what of an installation is there, what is missing or too old, and how to mend it."""
+"""``scapo-eval doctor``: lists installed, missing and outdated packages, with the commands to install them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOR = {
     "trl": "the adapter for TRL",
     "verl": "the adapter for verl",
 }
-"""What each extra is for; those of contributors are omitted."""
+"""Extra -> purpose. Extras for contributors are omitted."""
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -45,7 +45,7 @@ _PYTHON = re.compile(r"python_version\s*(<|>=)\s*['\"]([\d.]+)['\"]")
 
 @dataclass
 class _Part:
-    """The packages of an extra, or of the base."""
+    """Packages of an extra, or of the base installation."""
 
     present: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class _Part:
 
 
 def fits(installed: str, wanted: str) -> bool:
-    """Returns whether a version is in a range such as ``>=2.9,<2.14``; only the numbers of a version count."""
+    """Returns True if a version is in a range such as ``>=2.9,<2.14``. Only the numeric parts are compared."""
     for bound in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*([\w.+]+)", bound)
         if match is None:
@@ -91,7 +91,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
-    """Yields extra (empty for the base), package and range of each requirement that holds for this Python."""
+    """Yields the extra (empty for the base), package and version range of each requirement for this Python version."""
     for line in distribution(DISTRIBUTION).requires or ():
         match = _REQUIREMENT.fullmatch(line.strip())
         if match is None or match[1] == DISTRIBUTION:
@@ -108,9 +108,9 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 @click.command("doctor")
 @click.argument("extras", nargs=-1)
 def command(extras: Sequence[str]) -> int:
-    """Checks the installation: the base, and each extra with what it is for.
+    """Checks the installation: the base packages, and each extra with its purpose.
 
-    EXTRAS are those that must be there: the exit code is 2 if one of them, or the base, is not complete.
+    EXTRAS are the required extras. The exit code is 2 if one of them, or the base, is incomplete.
     """
     if unknown := [extra for extra in extras if extra not in FOR]:
         raise click.UsageError(f"no extra '{unknown[0]}'; there are {', '.join(FOR)}")
@@ -118,7 +118,7 @@ def command(extras: Sequence[str]) -> int:
     try:
         wanted = list(_requirements())
     except PackageNotFoundError:
-        echo("not installed with pip (imported from its folder), so nothing says what it needs")
+        echo("not installed with pip (imported from its folder), so its requirements are unknown")
         return BAD_INPUT
     parts = {name: _Part() for name in ("", *FOR)}
     for extra, package, bounds in wanted:

@@ -1,4 +1,6 @@
-"""The one way in which plain text reaches the terminal: what captions, ids and file names hold cannot steer it."""
+"""Output of unformatted text to the terminal, in which control characters of captions, ids and file names are
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from ..base.text import printable
 
 
 def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints a text; control characters are shown as escapes, in a pipe, too, which often ends on a terminal.
+    """Prints a text with escaped control characters, also into a pipe, whose end is often a terminal.
 
     Args:
-        message: the text; bytes (JSON) go out as they are.
-        err: to standard error.
-        nl: with a line end.
+        message: Text to print. Bytes (JSON) are written unchanged.
+        err: True for standard error.
+        nl: True to append a line end.
     """
     if isinstance(message, str):
         message = printable(message)

@@ -1,4 +1,4 @@
-"""The one way in which the results of a scoring verb are shown."""
+"""Common output of the results of all scoring verbs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .screen import stage
 from .tables import show_table
 from .tsv import tsv
 
-_LONG = 5_000_000  # resamples of images from which on a terminal is told what is being computed (about a second)
+_LONG = 5_000_000  # number of resampled images from which a status is displayed (about a second)
 
 
 def emit(
@@ -39,16 +39,16 @@ def emit(
     allow_different: bool = False,
     files: Sequence[Input | None] = (),
 ) -> int:
-    """Computes intervals and differences, prints them, writes the results file, checks the gates.
+    """Computes intervals and differences, prints them, writes the results file, and checks the gates.
 
     Args:
-        runs: the first is the baseline.
-        output: the options.
-        allow_different: whether the verb itself sets different readings side by side.
-        files: what each run was scored from, where it may tell prompts.
+        runs: Runs of all systems. The first run is the baseline.
+        output: Output options.
+        allow_different: True if the verb itself compares different readings.
+        files: Source of each run, which may contain prompts.
 
     Returns:
-        The exit code: 0, or 3 where a gate is missed.
+        The exit code, which is 0, or 3 if a gate is missed.
     """
     metric_set = same_metrics(runs)[0].metric_set
     if output.by and not any(run.parts and run.parts.column == output.by for run in runs):
@@ -93,16 +93,16 @@ def emit(
 
 
 def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:
-    """Returns the format of results: the one asked for, a table on a terminal (or for a given width), TSV elsewhere.
+    """Returns the output format: the requested format, otherwise a table on a terminal (or for a given width), or TSV.
 
     Raises:
-        click.UsageError: if ``--json`` is given with another ``--format``.
+        click.UsageError: If ``--json`` is combined with another ``--format``.
     """
     if as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other")
     if as_json or form:
         return "json" if as_json else str(form)
-    return "table" if width or sys.stdout.isatty() else "tsv"  # not rich's view of it: FORCE_COLOR makes no terminal
+    return "table" if width or sys.stdout.isatty() else "tsv"  # instead of rich's detection, which FORCE_COLOR changes
 
 
 def _print(
@@ -166,7 +166,7 @@ def _print_beside(results: Results, protocol: Protocol, output: Output, form: st
 
 
 def _only(record: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
-    """Returns the results with these metrics only, in this order."""
+    """Returns the results restricted to the given metrics, in the given order."""
     place = {name: k for k, name in enumerate(metrics)}
     systems = [{**entry, "metrics": {name: entry["metrics"][name] for name in metrics}} for entry in record["systems"]]
     rows = [row for row in record["comparisons"] if row["metric"] in place]

@@ -1,4 +1,4 @@
-"""The options by which a verb chooses engine and sampling, and what it prints: progress, summary, exit code."""
+"""Options for the engine and the sampling, and their output: progress, summary, exit code."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .codes import SOME_FAILED
 from .echo import echo
 from .options import Command, with_options
 
-_LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
+_LINE_EVERY = 30.0  # seconds between progress lines without a terminal
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The values of the options of :func:`engine_options`, see there."""
+    """Values of the options from :func:`engine_options`."""
 
     engine: str
     model: str
@@ -64,13 +64,13 @@ class EngineSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """The sampling settings: what was not asked for is neutral, or left to the checkpoint."""
+        """Sampling settings. Missing settings are neutral, or come from the checkpoint."""
         asked = {name: value for name in CHOICES if (value := getattr(self, name)) is not None}
         left = dict.fromkeys(CHOICES) if self.generation_config == "model" else {}
         return Sampling(max_tokens=self.max_tokens, seed=self.seed, **{**left, **asked})
 
     def make(self) -> Engine:
-        """Creates the engine, whose library is imported only now."""
+        """Creates the engine. Its library is imported only at this point."""
         return make_engine(self, self.engine, self.model, self.base_url)
 
     def warn(self, text: str) -> None:
@@ -79,21 +79,21 @@ class EngineSettings:
             echo(f"scapo-eval: warning: {text}", err=True)
 
     def journal(self, output: str) -> Journal:
-        """Opens the journal beside an output file."""
+        """Opens the journal for an output file."""
         if output == "-":
             raise click.UsageError("-o needs a file: its journal is beside it, so that a killed command can resume")
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 
 def engine_options(max_tokens: int) -> Callable[[Command], Command]:
-    """Adds the options of engine and sampling; the command receives them as ``settings: EngineSettings``.
+    """Adds the options for engine and sampling. The command receives them as ``settings: EngineSettings``.
 
     Args:
-        max_tokens: default of ``--max-tokens``.
+        max_tokens: Default of ``--max-tokens``.
     """
     option = partial(click.option, show_default=True)
     options: list[Callable[[Any], Any]] = [
-        option("--engine", type=click.Choice(ENGINES), default="openai", help="What runs the model."),
+        option("--engine", type=click.Choice(ENGINES), default="openai", help="Engine that runs the model."),
         option(
             "--model", required=True, metavar="NAME", help="Name of the model on the server or the hub, or its folder."
         ),
@@ -107,23 +107,28 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             "--api-key-env",
             default="OPENAI_API_KEY",
             metavar="NAME",
-            help="openai: environment variable that holds the key.",
+            help="openai: environment variable with the key.",
         ),
-        option("--concurrency", type=click.IntRange(1), default=64, help="openai: requests in flight."),
-        option("--rate", type=click.FloatRange(0, min_open=True), help="openai: requests a second at most."),
+        option("--concurrency", type=click.IntRange(1), default=64, help="openai: number of concurrent requests."),
         option(
-            "--timeout", type=click.FloatRange(0, min_open=True), default=600.0, help="openai: seconds for one try."
+            "--rate", type=click.FloatRange(0, min_open=True), help="openai: maximum number of requests per second."
         ),
-        option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
+        option(
+            "--timeout",
+            type=click.FloatRange(0, min_open=True),
+            default=600.0,
+            help="openai: timeout of one attempt, in seconds.",
+        ),
+        option("--tries", type=click.IntRange(1), default=8, help="openai: number of attempts per request."),
         option(
             "--wait-server",
             type=click.FloatRange(0),
             metavar="SECONDS",
-            help="openai: wait so long for a server that is away, also at the start; else up to 300 once it answered.",
+            help="openai: maximum wait for an unavailable server.  [default: 300 after its first answer, 0 before]",
         ),
         option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
         option("--replicas", type=click.IntRange(1), default=1, help="ray: copies of the model on the cluster."),
-        option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a hub's model."),
+        option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a model on the hub."),
         option(
             "--dtype",
             type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
@@ -131,33 +136,45 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             help="vllm, ray, transformers: type of the weights.",
         ),
         option("--device", default="auto", help="transformers: cpu, cuda, cuda:1..."),
-        option("--max-pixels", type=click.IntRange(1), help="transformers: shrink larger pictures (Qwen)."),
+        option(
+            "--max-pixels",
+            type=click.IntRange(1),
+            help="transformers: maximum number of pixels; larger images are shrunk (Qwen).",
+        ),
         option(
             "--engine-option",
             multiple=True,
             metavar="KEY=JSON",
-            help="openai: a further field of every request (null removes one); vllm, ray: an argument of vLLM.",
+            help="openai: additional field of every request (null removes a field); vllm, ray: argument of vLLM.",
         ),
         option("--temperature", type=click.FloatRange(0), help="0, the default, is greedy."),
         option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Share of the mass to sample from; default 1."
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Probability mass to sample from; default 1."
         ),
         option("--top-k", type=click.IntRange(0), help="Number of tokens to sample from; default 0, all."),
-        option("--min-p", type=click.FloatRange(0, 1), help="Least share of the best token's probability; default 0."),
+        option(
+            "--min-p", type=click.FloatRange(0, 1), help="Minimum probability relative to the best token; default 0."
+        ),
         option(
             "--repetition-penalty",
             type=click.FloatRange(0, min_open=True),
-            help="Of tokens in prompt or completion; default 1, none.",
+            help="Penalty for tokens in prompt or completion; default 1, none.",
         ),
-        option("--presence-penalty", type=click.FloatRange(-2, 2), help="Of tokens in the completion; default 0."),
-        option("--frequency-penalty", type=click.FloatRange(-2, 2), help="The same, for each occurrence; default 0."),
+        option(
+            "--presence-penalty", type=click.FloatRange(-2, 2), help="Penalty for tokens in the completion; default 0."
+        ),
+        option(
+            "--frequency-penalty",
+            type=click.FloatRange(-2, 2),
+            help="Penalty for each occurrence in the completion; default 0.",
+        ),
         option(
             "--generation-config",
             type=click.Choice(["neutral", "model"]),
             default="neutral",
-            help="Settings not given: neutral ones, or the checkpoint's own (generation_config.json).",
+            help="Defaults of sampling: neutral, or from the checkpoint (generation_config.json).",
         ),
-        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Greatest length of a completion."),
+        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Maximum length of a completion."),
         option("--seed", type=click.IntRange(0), default=0, help="Seed of the sampling."),
         option("--restart", is_flag=True, help="Discard the completions of an earlier run for this output."),
         option("-q", "--quiet", is_flag=True, help="No progress, no warnings, no summary."),
@@ -173,7 +190,7 @@ class _ShardType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "shard"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        """Converts ``3/64``."""
+        """Converts a text such as ``3/64``."""
         try:
             return value if isinstance(value, Shard) else Shard.parse(value)
         except ValueError as error:
@@ -184,9 +201,9 @@ shard_option = click.option(
     "--shard",
     type=_ShardType(),
     metavar="I/N",
-    help="Only this part of the work, into FILE with .I-of-N in its name; scapo-eval merge puts the parts together.",
+    help="Process only this part, and insert .I-of-N into the output name. scapo-eval merge combines the parts.",
 )
-"""``--shard 3/64``; the command receives ``shard: Shard | None``."""
+"""Option such as ``--shard 3/64``. The command receives ``shard: Shard | None``."""
 
 Item = TypeVar("Item")
 
@@ -194,13 +211,13 @@ Item = TypeVar("Item")
 def shared(
     shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
 ) -> tuple[str, list[Item], Share[Item] | None]:
-    """Returns the output, items and share of a shard; without one, everything.
+    """Returns the output, items and share of a shard. Without a shard, returns the complete output and all items.
 
     Args:
-        shard: the shard.
-        output: name of the whole output.
-        items: all items.
-        key: content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
+        shard: Shard, or None.
+        output: Name of the complete output.
+        items: All items.
+        key: Content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
     """
     if shard is None:
         return output, items, None
@@ -212,14 +229,14 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
     """Creates an engine, importing its library.
 
     Args:
-        settings: the options.
-        engine: name of the engine.
-        model: name or folder of the model.
-        base_url: address of the server (engine openai).
+        settings: Engine options.
+        engine: Name of the engine.
+        model: Name or folder of the model.
+        base_url: Address of the server (engine openai).
 
     Raises:
-        MissingExtra: if the library is not installed.
-        ScapoError: if the model cannot be loaded.
+        MissingExtra: If the library is not installed.
+        ScapoError: If the model cannot be loaded.
     """
     extra = _extra(settings.engine_option)
     if engine == "openai":
@@ -256,8 +273,8 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key:
-            shown = key if equals else "an option without ="  # its value may be a secret
-            raise click.UsageError(f"--engine-option takes KEY=JSON, for example max_model_len=8192, got {shown!r}")
+            shown = key if equals else "an option without ="  # the value may be a secret
+            raise click.UsageError(f"expected --engine-option KEY=JSON, for example max_model_len=8192, got {shown!r}")
         try:
             arguments[key] = json.loads(value)
         except (ValueError, RecursionError):
@@ -270,7 +287,7 @@ ASKED_AGAIN = "the same command asks them again"
 
 @contextmanager
 def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
-    """Yields an input, and says on standard error what was unusual about the records that were read of it."""
+    """Yields an input, and finally prints notes on its unusual records on standard error."""
     source = Source(path)
     source.count()
     yield source
@@ -282,14 +299,14 @@ def finish(tally: RequestCounts, what: str, output: str, settings: EngineSetting
     """Prints the summary on standard error.
 
     Args:
-        tally: what came of the requests.
-        what: what the items of the output are.
-        output: path of the output.
-        settings: the options.
-        again: what becomes of the failed items.
+        tally: Counts of the requests.
+        what: Description of the items in the output.
+        output: Path of the output.
+        settings: Engine options.
+        again: Advice for failed items.
 
     Returns:
-        The exit code: 0, or 4 where items failed or stayed empty.
+        The exit code, which is 0, or 4 if items failed or are empty.
     """
     if not settings.quiet:
         echo(f"{output}: {tally.summary(what)}", err=True)
@@ -302,7 +319,10 @@ def finish(tally: RequestCounts, what: str, output: str, settings: EngineSetting
 def completion_progress(
     settings: EngineSettings, description: str, total: int | None
 ) -> Iterator[Callable[[int], None]]:
-    """Shows completions so far, rate and remaining time on standard error: a bar, or lines now and then in a log."""
+    """Displays the number of completions, the rate and the remaining time on standard error.
+
+    The display is a progress bar on a terminal, otherwise occasional lines for a log.
+    """
     if settings.quiet:
         yield lambda number: None
         return
@@ -328,7 +348,7 @@ def completion_progress(
 
 
 class _Lines:
-    """Progress for log files."""
+    """Progress display for log files."""
 
     def __init__(self, description: str, total: int | None) -> None:
         self._description = description
@@ -337,7 +357,7 @@ class _Lines:
         self._began = self._last = time.monotonic()
 
     def advance(self, number: int) -> None:
-        """Counts; prints a line every ``_LINE_EVERY`` seconds."""
+        """Counts completions and prints a line every ``_LINE_EVERY`` seconds."""
         self._done += number
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY:

@@ -1,4 +1,4 @@
-"""``scapo-eval example``: the shipped example as files, so that every command of the README runs anywhere."""
+"""``scapo-eval example``: writes the shipped example to files, so that every command in the README runs anywhere."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ RECIPES = (
     *("recipes/lmms_eval/scapo_captions.yaml", "recipes/lmms_eval/utils.py", "recipes/vlmevalkit_scapo.py"),
     *("trl_scapo.py", "verl_scapo.py", "verl_scapo.yaml"),
 )
-"""What docs/integrations.md names."""
+"""Files that docs/integrations.md refers to."""
 
 
 @click.command("example")
 @click.argument("folder", type=click.Path(path_type=Path), default="examples", metavar="[DIR]")
 @click.option("--recipes", is_flag=True, help="Also the plugins and scripts for training libraries.")
 def command(folder: Path, recipes: bool) -> None:
-    """Writes the shipped example into DIR (default: examples): two systems' captions of 40 images, and their truth.
+    """Writes the shipped example into DIR (default: examples): captions of 40 images from two systems, and the ground
+    truth.
 
-    Files of the same name are kept if they are the example's, and never replaced.
+    Existing files are never replaced. Files with other content are an error.
     """
     contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES + RECIPES * recipes}
     for path, content in contents.items():

@@ -1,4 +1,4 @@
-"""``scapo-eval export RESULTS --to eee``: results in other projects' schemas."""
+"""``scapo-eval export RESULTS --to eee``: converts results to the schemas of other projects."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from .options import bootstrap_option
 @click.command("export")
 @click.argument("results", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "--to", "form", type=click.Choice(["eee"]), required=True, help="The schema: eee is Every Eval Ever, 0.3."
+    "--to", "form", type=click.Choice(["eee"]), required=True, help="Target schema: eee is Every Eval Ever, 0.3."
 )
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE|DIR",
-    help="One system: the file. Several: FILE.SYSTEM.json each, or DIR/ as their datastore is laid out.",
+    help="Output file. With several systems, FILE.SYSTEM.json each, or DIR/ in the layout of the datastore.",
 )  # fmt: skip
 @click.option(
     "--model", "models", multiple=True, metavar="SYSTEM=ID",
     help="Id of a system's model, developer/name as on Hugging Face.  [default: unknown/SYSTEM]",
 )  # fmt: skip
-@click.option("--organization", default="unknown", show_default=True, metavar="NAME", help="Who evaluated.")
+@click.option("--organization", default="unknown", show_default=True, metavar="NAME", help="Evaluating organization.")
 @click.option(
     "--relationship", type=click.Choice(get_args(Relationship)), default="other", show_default=True,
-    help="Of the evaluator to the model's developer.",
+    help="Relationship of the evaluator to the model's developer.",
 )  # fmt: skip
-@click.option("--timestamp", type=float, metavar="SECONDS", help="When, in seconds since 1970.  [default: now]")
+@click.option(
+    "--timestamp", type=float, metavar="SECONDS", help="Time of the evaluation, in seconds since 1970.  [default: now]"
+)
 @click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True)
 @bootstrap_option
@@ -44,7 +46,7 @@ from .options import bootstrap_option
     "--instances", "evidence", type=INPUT, metavar="FILE",
     help="Also write a record per answer or caption, from the evidence of --per-answer or --per-caption (one system).",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Do not say what was written.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the written files.")
 def command(
     results: tuple[str, ...],
     form: str,
@@ -59,7 +61,7 @@ def command(
     evidence: str | None,
     quiet: bool,
 ) -> None:
-    """Writes results files for others to read: one document per system and benchmark, with intervals.
+    """Exports results files to another schema, with one document per system and benchmark, including intervals.
 
     RESULTS are results files (-o of a scoring verb, or of import).
     """
@@ -81,7 +83,7 @@ def command(
     records: bytes | None = None
     if evidence:
         if len(exported) != 1 or output == STDIN:
-            raise click.UsageError("--instances takes one system and a file to write")
+            raise click.UsageError("--instances requires one system and an output file")
         lines = [
             dump_json(record) + b"\n" for record in instances(exported[0], (row for _, row in iter_records(evidence)))
         ]

@@ -1,4 +1,4 @@
-"""Files on the command line: an output that is an input, or another output, is refused before anything is read."""
+"""Files on the command line. If an output is also an input or another output, an error is raised before reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A file name; every one of a command line is known to the others through the context."""
+    """Parameter type for a file name. The context records all file names on a command line."""
 
     name = "file"
 
@@ -37,17 +37,17 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class InputFile(_File):
-    """A file (or the name of something that is shipped) that is read.
+    """Parameter type for an input file, or for the name of a shipped file.
 
     Args:
-        named: whether the verb reads ``NAME=FILE`` itself; else the name is dropped, which changes nothing there.
+        named: True if the verb interprets ``NAME=FILE`` itself. Otherwise, the name is removed.
     """
 
     def __init__(self, *, named: bool) -> None:
         self.named = named
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns the names of what is shipped, and names of files."""
+        """Returns the names of shipped files, and file names."""
         names: Iterable[str] = ()
         if "vocabulary" in (param.name or ""):
             from ..matching.vocabulary import shipped_vocabularies
@@ -61,14 +61,14 @@ class InputFile(_File):
         return shipped + super().shell_complete(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the value as it is; with ``NAME=FILE`` it is FILE that is read."""
+        """Returns the value unchanged, or FILE for ``NAME=FILE`` if the verb does not use names."""
         path = split_name(str(value))[1]
         self._seen(ctx, _INPUTS, path)
         return value if self.named else path
 
 
 class OutputFile(_File):
-    """A file that is written."""
+    """Parameter type for an output file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the value unchanged."""
@@ -80,7 +80,7 @@ INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile
 
 
 def split_name(argument: str) -> tuple[str | None, str]:
-    """Splits ``NAME=FILE`` into name and file; an existing file of that very name is a file."""
+    """Splits ``NAME=FILE`` into name and file. If a file with the complete name exists, the argument is a file."""
     name, equals, path = argument.partition("=")
     if not equals or not name or not path or Path(argument).exists():
         return None, argument
@@ -88,10 +88,10 @@ def split_name(argument: str) -> tuple[str | None, str]:
 
 
 def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
-    """Returns the name of the system and input of each argument; without ``NAME=`` the file's name gives it.
+    """Returns the system name and the input of each argument. Without ``NAME=``, the name is derived from the file.
 
     Raises:
-        click.UsageError: if two systems have one name.
+        click.UsageError: If two systems have the same name.
     """
     given = sources_given(arguments)
     short = iter(system_names([source.path for name, source in given if name is None]))
@@ -104,25 +104,25 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
 
 
 def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
-    """Returns the name, where one is given, and input of each argument."""
+    """Returns the name (or None) and the input of each argument."""
     sources = [(name, source_of(path)) for name, path in map(split_name, arguments)]
     sources = [
         (source.system if name is None and isinstance(source, DataSet) else name, source) for name, source in sources
     ]
     for _, source in sources:
         if sum(source is other for _, other in sources) > 1:
-            source.keep()  # where it is given twice, it is read twice
+            source.keep()  # an input that is given twice is read twice
     return sources
 
 
 def source_of(path: str) -> Source:
-    """Returns the input at a path: one for everything that a command does with it."""
+    """Returns the input at a path, which is shared by all parts of a command."""
     context = click.get_current_context(silent=True)
     return input_at(path) if context is None else shared_source(path, context)
 
 
 def shared_source(path: str, context: click.Context) -> Source:
-    """Opens the input as :func:`source_of`, before the command's own context exists."""
+    """Opens an input like :func:`source_of`, before the command's own context exists."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     if path not in known:
         known[path] = input_at(path)
@@ -130,30 +130,30 @@ def shared_source(path: str, context: click.Context) -> Source:
 
 
 def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
-    """Wraps a command: a fault in a folder or pattern is said to be where it is, in one of its files."""
+    """Wraps a command, so that faults in folders or patterns name the affected file."""
     return naming_files(context.meta.setdefault(_SOURCES, {}).values())
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:
-    """Returns the first file among the words of a command line, and what it is; None if that cannot be told.
+    """Returns the first file on a command line and its recognized kind, or None if there is none.
 
     Args:
-        words: of the command line.
-        command: whose options they are.
-        context: above the command's own.
+        words: Words of the command line.
+        command: Command that defines the options.
+        context: Parent of the command's context.
     """
     if context.resilient_parsing or not (files := files_among(words, command)):
         return None
     source = shared_source(files[0], context)
     try:
         known = recognize_file(source)
-    except ScapoError:  # who reads it says what is wrong
+    except ScapoError:  # the error is reported when the file is read
         return None
     return (source, known) if known else None
 
 
 def files_among(words: Sequence[str], command: click.Command) -> list[str]:
-    """Returns the files among the words of a command line: neither options nor what follows those that take a value."""
+    """Returns the files on a command line, which are all words except options and their values."""
     flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
     files = []
     for before, word in zip(("", *words), words, strict=False):

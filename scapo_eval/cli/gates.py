@@ -1,4 +1,4 @@
-"""``--fail-under``, ``--fail-above`` and ``--fail-worse``: what a system's metrics must keep."""
+"""``--fail-under``, ``--fail-above`` and ``--fail-worse``: conditions that the metrics of all systems must meet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .echo import echo
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One bound of a metric: a lower one (``under``) or an upper one."""
+    """Bound of a metric, either a lower bound (``under``) or an upper bound."""
 
     metric: str
     bound: float
@@ -23,10 +23,10 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, *, under: bool) -> Gate:
-        """Converts ``METRIC=VALUE``.
+        """Parses ``METRIC=VALUE``.
 
         Raises:
-            click.UsageError: if it is something else.
+            click.UsageError: If the text has another format.
         """
         name, _, value = text.partition("=")
         try:
@@ -38,10 +38,10 @@ class Gate:
         return cls(name, bound, under)
 
     def check(self, metrics: MetricSet) -> None:
-        """Refuses a metric that there is not, and a bound that no fraction can reach.
+        """Validates the gate for a metric set.
 
         Raises:
-            click.UsageError: if the gate makes no sense for these metrics.
+            click.UsageError: If the metric is unknown, or the bound is unreachable or on the wrong side.
         """
         option = "--fail-under" if self.under else "--fail-above"
         _check_known(option, self.metric, metrics)
@@ -62,16 +62,16 @@ class Gate:
 
 
 def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, tested: bool) -> None:
-    """Refuses ``--fail-worse`` of a metric that there is not or that has no better side, or without a test.
+    """Validates the arguments of ``--fail-worse``.
 
     Args:
-        names: the metrics.
-        metrics: those there are.
-        systems: number of systems.
-        tested: whether p-values are made.
+        names: Requested metrics.
+        metrics: Metric set.
+        systems: Number of systems.
+        tested: True if p-values are computed.
 
     Raises:
-        click.UsageError: if the gate makes no sense here.
+        click.UsageError: If a metric is unknown or has no preferred direction, or if there is no test.
     """
     for name in names:
         _check_known("--fail-worse", name, metrics)
@@ -80,7 +80,7 @@ def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, teste
     if names and systems < 2:
         raise click.UsageError("--fail-worse compares with the first system; give the baseline before it")
     if names and not tested:
-        raise click.UsageError("--fail-worse needs a test; leave --resamples above 0")
+        raise click.UsageError("--fail-worse needs a test; --resamples must be above 0")
 
 
 def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
@@ -89,7 +89,7 @@ def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
 
 
 def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
-    """Yields the metrics that are significantly worse than the baseline, or cannot be tested."""
+    """Yields a message for each metric that is significantly worse than the baseline, or cannot be tested."""
     for row in comparison["comparisons"]:
         if row["metric"] not in names:
             continue
@@ -104,17 +104,17 @@ def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricS
 def check_gates(
     found: Mapping[str, Any], gates: Sequence[Gate], worse: Sequence[str], metrics: MetricSet, level: float
 ) -> int:
-    """Says on standard error which gates are missed.
+    """Prints the missed gates on standard error.
 
     Args:
-        found: the results object.
-        gates: bounds of metrics.
-        worse: metrics in which no system may be significantly worse than the first.
-        metrics: those there are.
+        found: Results object.
+        gates: Bounds of metrics.
+        worse: Metrics in which no system may be significantly worse than the first system.
+        metrics: Metric set.
         level: p-value (Holm-corrected) below which a difference is significant.
 
     Returns:
-        The exit code: 0, or 3 where a gate is missed.
+        The exit code, which is 0, or 3 if a gate is missed.
     """
     missed = 0
     for said in _worse(found, worse, metrics, level):

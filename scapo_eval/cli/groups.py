@@ -1,14 +1,14 @@
-"""Groups of verbs whose help pages say every line in full."""
+"""Groups of verbs with complete lines on their help pages."""
 
 from __future__ import annotations
 
 import click
 
-_WHOLE = 10_000  # characters of a line of help: no line is cut
+_WHOLE = 10_000  # maximum length of a help line, so that no line is cut
 
 
 class Group(click.Group):
-    """A group whose help page wraps the lines about its verbs instead of cutting them."""
+    """Group whose help page wraps the lines of its verbs instead of cutting them."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of verbs."""

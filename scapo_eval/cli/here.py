@@ -1,4 +1,4 @@
-"""``scapo-eval`` alone: what a folder contains, and what to do with it next."""
+"""``scapo-eval`` without arguments: lists the recognized files in a folder, and suggests the next commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..base.version import __version__
 from ..readers.formats import recognize_file
 
 _LOOKED_AT = 60
-"""Files of a folder that are opened at most, of each their beginning."""
+"""Maximum number of files in a folder that are opened for recognition."""
 
 _ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".yaml", ".npz", ".gz", ".zst")
 _SHOWN = 4
@@ -18,10 +18,10 @@ _TAKEN = ("captions", "truth", "results", "answers", "rollouts", "vocabulary", "
 
 
 def what_next(folder: Path) -> list[str]:
-    """Returns at most ten lines: files that are known here, and commands that take them.
+    """Returns at most ten lines with recognized files and suitable commands.
 
     Args:
-        folder: the one to look into; not what is inside its folders, but for ``examples``.
+        folder: Folder to inspect. Subfolders are ignored, except ``examples``.
     """
     known = _known_files(folder)
     lines = [f"scapo-eval {__version__}: how faithful and how informative image descriptions are", ""]

@@ -1,4 +1,4 @@
-"""``scapo-eval import FILE -o out.jsonl``: other tools' files into the project's own."""
+"""``scapo-eval import FILE -o out.jsonl``: converts files from other tools to the project's own formats."""
 
 from __future__ import annotations
 
@@ -30,17 +30,20 @@ from .files import INPUT, OUTPUT, source_of
     type=OUTPUT,
     default=STDIN,
     metavar="FILE",
-    help="Where to write; .gz and .zst compress. [default: stdout]",
+    help="Output file, compressed for .gz and .zst. [default: stdout]",
 )
 @click.option(
-    "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
+    "--as",
+    "kind",
+    type=click.Choice(["captions", "answers"]),
+    help="Kind of records to read, if the file is ambiguous.",
 )
-@click.option("--image-key", metavar="KEY", help="The key of the image ids, where none of the usual ones.")
-@click.option("--caption-key", metavar="KEY", help="The key of the captions, likewise.")
+@click.option("--image-key", metavar="KEY", help="Key of the image ids, if it is unusual.")
+@click.option("--caption-key", metavar="KEY", help="Key of the captions, if it is unusual.")
 @click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (a benchmark's files), joined by id.")
-@click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
-@click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")
+@click.option("--model", metavar="NAME", help="Model to import if a file contains several.")
+@click.option("--name", metavar="NAME", help="Name of the system whose final results are imported.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the recognized formats.")
 def command(
     files: tuple[str, ...],
     output: str,
@@ -52,11 +55,11 @@ def command(
     name: str | None,
     quiet: bool,
 ) -> int:
-    """Converts captions or answers from another tool to JSON Lines, or its finished results to a results file.
+    """Converts captions or answers from another tool to JSON Lines, or its final results to a results file.
 
-    FILES are recognized by content: COCO results, answers of LLaVA and of benchmarks, samples of lmms-eval,
-    VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,
-    VLMEvalKit's *_score.csv and *_acc.csv) several may be given.
+    FILES are recognized by content: COCO results, answers from LLaVA and from benchmarks, samples from lmms-eval, xlsx,
+    tsv and json files from VLMEvalKit, verl rollouts, and TRL completions. For results (results.json from lmms-eval,
+    *_score.csv and *_acc.csv from VLMEvalKit), several files are accepted.
     """
 
     def say(text: str) -> None:
@@ -85,7 +88,7 @@ def command(
         return 0
     if name:
         other = next(path for path, source in zip(files, sources, strict=True) if not is_results(source))
-        raise click.UsageError(f"--name is for finished results; {_shown(other)} holds captions or answers")
+        raise click.UsageError(f"--name is for finished results; {_shown(other)} contains captions or answers")
     if len(files) > 1:
         raise click.UsageError("one file of captions or answers at a time")
     source = sources[0]

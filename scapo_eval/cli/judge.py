@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: have a model judge another model's answers."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: has a model judge the answers of another model."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from .options import Command
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Has a model judge answers; score its verdicts with mmhal, faithscore, objhal, facts and claims."""
+    """Has a model judge answers. Score its verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
 
 retry_option = click.option(
-    "--retry", is_flag=True, help="Ask again for the verdicts that an earlier run for this output could not read."
+    "--retry", is_flag=True, help="Repeat requests whose verdicts could not be read in an earlier run."
 )
 
 _VERIFIER = (
-    click.option("--verifier-model", metavar="NAME", help="Model that says what is true.  [default: --model]"),
+    click.option("--verifier-model", metavar="NAME", help="Model that verifies.  [default: --model]"),
     click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]"),
     click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]"),
 )
 
 
 def verifier_options(command: Command) -> Command:
-    """Adds the options of a second model, which verifies."""
+    """Adds the options for a second model, the verifier."""
     for option in reversed(_VERIFIER):
         command = option(command)
     return command
@@ -67,7 +67,7 @@ def verifier_options(command: Command) -> Command:
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
-    """Yields the judge's engine and the verifier's, which is the same one unless an option says otherwise."""
+    """Yields the engines of the judge and the verifier, which are the same unless an option differs."""
     own = (settings.engine, settings.model, settings.base_url)
     other = (engine or settings.engine, model or settings.model, url or settings.base_url)
     judge = settings.make()
@@ -89,7 +89,7 @@ def two_engines(
 )
 @click.option(
     "--prompt-file", type=PLAIN, metavar="FILE",
-    help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
+    help="Custom instruction, or a complete prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
 @retry_option
 @shard_option
@@ -97,10 +97,10 @@ def two_engines(
 def mmhal(
     answers: str, output: str, prompt_file: str | None, retry: bool, shard: Shard | None, settings: EngineSettings
 ) -> int:
-    """Rates answers to MMHal-Bench from 0 to 6; the judge reads texts only.
+    """Rates answers to MMHal-Bench from 0 to 6. The judge reads only texts.
 
-    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
-    writes them for MMHal-Bench's file. --model is the judge.
+    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as written by scapo-eval
+    answer for MMHal-Bench's file. --model is the judge.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))
@@ -143,10 +143,10 @@ def faithscore(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Splits answers into atomic facts and has each checked against the image.
+    """Splits answers into atomic facts and checks each fact against the image.
 
-    ANSWERS are captions or answers with an image. --model labels sentences and splits them into facts; the verifier,
-    which must read images, says whether each fact holds.
+    ANSWERS are captions or answers with an image. --model labels sentences and splits them into facts. The verifier
+    must accept images, and decides if each fact is true.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source)
@@ -178,9 +178,11 @@ def faithscore(
 )
 @click.option(
     "--prompt-file", type=PLAIN, metavar="FILE",
-    help="Another instruction, or a whole prompt with {question} and {answer}.",
+    help="Custom instruction, or a complete prompt with {question} and {answer}.",
 )  # fmt: skip
-@click.option("--drop-unfinished", is_flag=True, help="Drop a caption's last sentence first where it has no end.")
+@click.option(
+    "--drop-unfinished", is_flag=True, help="First remove the last sentence of a caption if it is unfinished."
+)
 @retry_option
 @shard_option
 @engine_options(max_tokens=512)
@@ -193,7 +195,7 @@ def objhal(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Lists the objects that captions name; the judge reads texts only.
+    """Lists the objects in captions. The judge reads only texts.
 
     CAPTIONS are captions in any layout that scapo-eval import recognizes. --model is the judge, which answers with a
     JSON list.
@@ -227,11 +229,11 @@ def objhal(
 )
 @click.option(
     "--against", type=click.Choice(get_args(Against)),
-    help="What claims are verified against.  [default: whichever of --images-root and --references are given]",
+    help="Source of verification.  [default: all given sources of --images-root and --references]",
 )  # fmt: skip
 @click.option(
     "--prompts", metavar="DIR",
-    help="Prompts of your own: decompose.txt, verify.txt, match.txt, answer.txt, any of them.",
+    help="Folder of custom prompts: any of decompose.txt, verify.txt, match.txt, answer.txt.",
 )  # fmt: skip
 @verifier_options
 @retry_option
@@ -251,13 +253,14 @@ def facts(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Takes descriptions apart into claims, verifies them, and compares them with reference claims.
+    """Splits descriptions into claims, verifies them, and compares them with reference claims.
 
-    CAPTIONS are records with an image and a caption (or response). --model splits, matches and looks reference claims
-    up; the verifier says which claims are true, of the image, by the reference claims, or by both.
+    CAPTIONS are records with an image and a caption (or response). --model splits descriptions, matches claims, and
+    looks up reference claims. The verifier decides which claims are true, using the image, the reference claims, or
+    both.
     """
     if not images_root and not references:
-        raise click.UsageError("what is true? give --images-root, --references, or both")
+        raise click.UsageError("no source of verification: give --images-root, --references, or both")
     against = against or ("both" if images_root and references else "image" if images_root else "references")
     if against != "image" and not references:
         raise click.UsageError(f"--against {against} needs --references")
@@ -309,7 +312,7 @@ def facts(
 @click.option(
     "--claims", "reading", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count."
 )
-@click.option("--prompt-file", type=PLAIN, metavar="FILE", help="Another prompt, with {question}.")
+@click.option("--prompt-file", type=PLAIN, metavar="FILE", help="Custom prompt with {question}.")
 @retry_option
 @shard_option
 @engine_options(max_tokens=64)
@@ -325,10 +328,10 @@ def claims(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Asks about the claims of captions, each distinct claim of an image once: yes, no, absent or unsure.
+    """Asks about the claims in captions, once for each distinct claim of an image: yes, no, absent or unsure.
 
-    CAPTIONS are files in any layout that scapo-eval import recognizes; give those of all systems that are to be
-    compared. --model is the judge, which sees the image and one question.
+    CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems to compare.
+    --model is the judge, which receives the image and one question.
     """
     task = read_text(prompt_file) if prompt_file else CLAIM_TASK
     if "{question}" not in task:

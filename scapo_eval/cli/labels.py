@@ -1,4 +1,4 @@
-"""``scapo-eval labels``: what captions invent and what they miss, label by label."""
+"""``scapo-eval labels``: lists hallucinated and missed objects by label."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ TSV_COLUMNS = (
 
 @click.command("labels")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
-@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images; without it records need 'objects'.")
+@click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth. Without it, records need 'objects'.")
 @click.option(
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Labels and pairs of each table.")
+@click.option(
+    "--top", type=click.IntRange(1), default=10, show_default=True, help="Number of labels and pairs per table."
+)
 @scoring_options
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the tables in characters.")
@@ -54,10 +56,10 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Lists what captions invent and what they miss, label by label, and which inventions go together.
+    """Lists hallucinated and missed objects by label, and labels that are hallucinated together.
 
-    Rates are shares of captions, with Wilson's 95 % intervals. A table shows the first --top labels; tsv and json
-    hold all of them.
+    Rates are shares of captions, with Wilson's 95 % intervals. A table contains the first --top labels, and tsv and
+    json contain all labels.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)

@@ -1,4 +1,4 @@
-"""``scapo-eval``: the verbs, the default verb ``score``, and what becomes of errors."""
+"""``scapo-eval``: the verbs, the default verb ``score``, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DEFAULT_VERB = "score"
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Score captions": {verb: SUMMARIES[name] for name, verb in VERB_OF.items()}
     | {
-        "labels": "What the captions invent and what they miss, label by label, and what goes together.",
-        "power": "What a sample can show: smallest differences, power and images needed, from results files.",
-        "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
-        "validate": "Metrics against human judgements: correlations, intervals, which agrees better.",
-        "protocol": "Which images, prompt and limits a published number belongs to; check a file against them.",
-        "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
+        "labels": "List hallucinated and missed objects by label, and labels that are hallucinated together.",
+        "power": "Estimate detectable differences, power and required images from results files.",
+        "compare": "Compare results files, or raw files (--benchmark NAME), with paired tests.",
+        "validate": "Compare metrics with human judgments: correlations, intervals, tests.",
+        "protocol": "Show the images, prompt and limits of published numbers, and check files against them.",
+        "reward": "Compute SCAPO's reward of every response and subsentence in a rollout file.",
     },
     "Benchmarks": {
         **{name: line for name, line in SUMMARIES.items() if name not in VERB_OF},
@@ -40,41 +40,41 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "describe": "Have a model describe images (any server, vLLM, transformers).",
         "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
         "judge": "Have a model rate MMHal-Bench answers, verify facts and claims, list objects.",
-        "merge": "Put the shards of describe, answer, judge and annotate coarse (--shard 3/64) together.",
+        "merge": "Combine the shards of describe, answer, judge and annotate coarse (--shard 3/64).",
     },
     "Look": {
-        "doctor": "What of the installation is there, what is missing, and the command that adds it.",
-        "example": "Write the shipped example: two systems' captions and their truth.",
-        "show": "Captions with colored mentions, verdicts and missed objects: one image's, or the worst.",
-        "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
-        "plot": "Frontier, labels and training curves as PNG, SVG or PDF.",
+        "doctor": "Check the installation: installed and missing packages, with the commands to add them.",
+        "example": "Write the shipped example: captions of two systems and the ground truth.",
+        "show": "Show captions with colored mentions, verdicts and missed objects, by image or the worst.",
+        "report": "Create an HTML page, or the paper's tables in LaTeX, Markdown, CSV.",
+        "plot": "Draw frontier, labels and training curves as PNG, SVG or PDF.",
     },
     "Build": {
-        "import": "Other tools' captions, answers and results into the project's own files.",
-        "export": "Results for others: the Every Eval Ever schema, one file per system and benchmark.",
-        "pairs": "Preference pairs (DPO) from sampled responses, for TRL, LLaMA-Factory and ms-swift.",
-        "vocab": "Check, describe, compare, mine, draft and widen vocabularies.",
-        "oracle": "Convert, check, describe and compare truth files.",
+        "import": "Convert captions, answers and results from other tools.",
+        "export": "Export results to the Every Eval Ever schema, one file per system and benchmark.",
+        "pairs": "Create preference pairs (DPO) from sampled responses, for TRL, LLaMA-Factory and ms-swift.",
+        "vocab": "Check, describe, compare, mine, draft and expand vocabularies.",
+        "oracle": "Convert, check, describe and compare ground truth files.",
         "annotate": "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline).",
     },
 }
-"""Heading -> verb -> one line of help; a verb's module is imported when it is used."""
+"""Heading -> verb -> one line of help. The module of a verb is imported when the verb is used."""
 
 VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()}
 
 COMPLETE = "_SCAPO_EVAL_COMPLETE"
-"""Environment variable by which a shell asks for completions (click's protocol)."""
+"""Environment variable with which a shell requests completions (click's protocol)."""
 
 
 class Verbs(click.Group):
-    """Loads verbs lazily and takes a first word that is not a verb as the file to score."""
+    """Group that loads verbs lazily. If the first word is not a verb, it is treated as a file to score."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the verbs in the order of their table."""
         return [*VERBS, *other_benchmarks()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Makes a benchmark's verb of its record, imports another verb's module."""
+        """Returns a verb, created from a benchmark record or imported from its module."""
         from .common import add_common_options
 
         if (scored := _benchmark_of(name)) is not None:
@@ -96,7 +96,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the lists of verbs, without importing any but those from other packages."""
+        """Writes the lists of verbs, importing only those from other packages."""
         others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
         width = max(map(len, (*VERBS, *others)))
         for heading, verbs in ({**GROUPS, "Benchmarks from other packages": others} if others else GROUPS).items():
@@ -106,7 +106,7 @@ class Verbs(click.Group):
             formatter.write_text("python -m scapo_train CONFIG, and before it python -m scapo_train.plan CONFIG")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Verbs, without importing any; files, which the default verb scores, where no verb begins so."""
+        """Returns matching verbs without importing them, or files for the default verb if no verb matches."""
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
@@ -114,7 +114,7 @@ class Verbs(click.Group):
         return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts the default verb before a first word that is none."""
+        """Inserts the default verb if the first word is not a verb."""
         if args and args[0] == "help" and not Path("help").exists():
             args = [*args[1:], "--help"]
         if args and not _is_verb(args[0]) and args[0] not in ("--help", "-h", "--version"):
@@ -126,8 +126,8 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """Returns the verb for files that are given without one: the default verb, unless another takes the first
-        unchanged.
+        """Returns the verb for files without a verb: the verb for the kind of the first file, otherwise the default
+        verb.
         """
         from .files import first_file
 
@@ -150,9 +150,7 @@ class Verbs(click.Group):
 
 
 def _benchmark_of(verb: str) -> str | None:
-    """Returns the benchmark that a verb scores; only a word that could be one is looked for in the packages
-    installed.
-    """
+    """Returns the benchmark that a verb scores. Installed packages are searched only if the word can be a verb."""
     if verb in VERBS:
         return BENCHMARK_OF.get(verb, verb if verb in SUMMARIES else None)
     return verb if verb.replace("-", "_").isidentifier() and verb in other_benchmarks() else None
@@ -172,7 +170,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs the command line and turns every failure into one message and an exit code."""
+    """Runs the command line. Every failure results in one message and an exit code."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (lives as long as the process)
     if sys.stdout is None:
@@ -180,7 +178,7 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a narrow encoding, or a lone surrogate, costs a character only
+            stream.reconfigure(errors="replace")  # unencodable characters are replaced
     if instruction := os.environ.get(COMPLETE):
         sys.exit(shell_complete(cli, {}, "scapo-eval", COMPLETE, instruction))
     try:
@@ -188,7 +186,7 @@ def main() -> None:
             warnings.simplefilter("always", InputWarning)
             warnings.showwarning = _show_warning
             sys.exit(_run())
-    except BrokenPipeError:  # the reader of our output has left (| head): nothing to say, nothing to flush
+    except BrokenPipeError:  # the reader of the output has exited (| head): nothing to report or flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
@@ -197,7 +195,7 @@ _show = warnings.showwarning
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Prints the project's own warnings as every other of the command line."""
+    """Prints the project's own warnings like other messages of the command line."""
     if not issubclass(category, InputWarning):
         _show(message, category, *where, **more)
     elif not {"-q", "--quiet"} & set(sys.argv):
@@ -206,7 +204,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 
 def _run() -> int:
     try:
-        # not cli.main(): that turns a closed pipe into exit code 1
+        # not cli.main(), which converts a closed pipe to exit code 1
         with cli.make_context("scapo-eval", sys.argv[1:]) as context:
             result = cli.invoke(context)
         sys.stdout.flush()
@@ -235,7 +233,7 @@ def _run() -> int:
         return BAD_INPUT
     except BrokenPipeError:
         raise
-    except OSError as error:  # standard output cannot take the results (disk full)
+    except OSError as error:  # the results cannot be written (disk full)
         if error.filename is not None:
             echo(f"scapo-eval: {error.filename}: {error.strerror}", err=True)
             return BAD_INPUT

@@ -1,4 +1,4 @@
-"""``scapo-eval merge captions.*-of-64.jsonl -o captions.jsonl``: the shards of some work put together."""
+"""``scapo-eval merge captions.*-of-64.jsonl -o captions.jsonl``: combines the shards of a job."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .files import INPUT, OUTPUT
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE|RUN", help="The whole output, or run.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
-    """Puts the shards of some work together: what one machine would have written.
+    """Combines the shards of a job into the output that one machine would have written.
 
     SHARDS are all outputs of describe, answer or judge with --shard, or all folders of annotate coarse with --shard.
-    Journals and run cards are merged with them, so that the command without --shard asks failed requests again.
+    Journals and run cards are also merged, so the command without --shard repeats failed requests.
     """
     folders = [path for path in shards if Path(path).is_dir()]
     if folders and len(folders) < len(shards):

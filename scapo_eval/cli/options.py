@@ -1,4 +1,4 @@
-"""Contains what the scoring verbs share: their options, and the files of captions and evidence."""
+"""Shared options of the scoring verbs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OutputFormat = Literal["table", "tsv", "json", "markdown", "latex"]
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Screen):
-    """The options of :func:`output_options`."""
+    """Values of the options from :func:`output_options`."""
 
     form: OutputFormat | None
     as_json: bool
@@ -50,27 +50,27 @@ class Output(Screen):
 
     @property
     def resampling(self) -> Resampling:
-        """The settings of intervals."""
+        """Settings for the intervals."""
         return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap, interval=self.interval)
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """The bounds that metrics must keep."""
+        """Bounds that metrics must meet."""
         return self.fail_under + self.fail_above
 
 
 def format_options(command: Command) -> Command:
-    """Adds ``--format`` and ``--json``, without the formats that only tables of metrics have."""
+    """Adds ``--format`` and ``--json``, excluding the formats that are specific to tables of metrics."""
     options = [
         click.option("--format", "form", type=click.Choice(["table", "tsv", "json"]), help=_FORMAT_HELP),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+        click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-_FORMAT_HELP = "How results are printed.  [default: a table on a terminal, tsv elsewhere]"
+_FORMAT_HELP = "Output format.  [default: table on a terminal, otherwise tsv]"
 
 
 def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[str]], tuple[Gate, ...]]:
@@ -78,17 +78,19 @@ def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[st
 
 
 def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Converts the values of ``--metrics``."""
+    """Converts the value of ``--metrics``."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise click.UsageError("--metrics takes names separated by commas, for example hal_rate,chair_s")
+        raise click.UsageError("--metrics accepts names separated by commas, for example hal_rate,chair_s")
     return names
 
 
 def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Metrics of the verb's benchmark, after those that are given already; with a bound ``METRIC=``."""
+    """Completes metrics of the verb's benchmark, after a comma-separated list. Options with a bound complete to
+    ``METRIC=``.
+    """
     name = "capscore" if ctx.info_name == "score" else ctx.info_name or ""
     if not has_benchmark(name):
         return []
@@ -102,8 +104,8 @@ def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: st
 bootstrap_option = click.option(
     "--bootstrap",
     type=click.Choice([*get_args(Bootstrap), "streams"]),
-    help="How images are resampled for --interval percentile.  [default: multinomial, above 200,000 images and with"
-    " --engine poisson; streams, of 0.2.0, is now multinomial]",
+    help="Resampling method for --interval percentile. streams (0.2.0) means multinomial.  [default: multinomial,"
+    " poisson above 200,000 images and with --engine]",
 )
 
 interval_option = click.option(
@@ -111,23 +113,25 @@ interval_option = click.option(
     type=click.Choice(get_args(IntervalMethod)),
     default="wilson",
     show_default=True,
-    help="Intervals: Wilson's with effective sample sizes, or the bootstrap's percentiles (the only ones of 0.2.0).",
+    help="Intervals: Wilson with effective sample sizes, or bootstrap percentiles (as in 0.2.0).",
 )
 
 
 def output_options(command: Command) -> Command:
-    """Adds the options that every scoring verb has; the command receives them as ``output: Output``."""
+    """Adds the options of all scoring verbs. The command receives them as ``output: Output``."""
     options = [
         click.option("--format", "form", type=click.Choice(get_args(OutputFormat)), help=_FORMAT_HELP),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json: one object, unrounded."),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Same as --format json: one object with unrounded values."
+        ),
         click.option(
             "--metrics",
             metavar="A,B",
             callback=metric_names,
             shell_complete=_complete_metrics,
-            help="Show these metrics only, in this order.",
+            help="Show only these metrics, in this order.",
         ),
-        click.option("--intervals", is_flag=True, help="With markdown and latex: intervals beside the values."),
+        click.option("--intervals", is_flag=True, help="With markdown and latex: include intervals."),
         click.option(
             "-o",
             "--output",
@@ -140,7 +144,7 @@ def output_options(command: Command) -> Command:
             type=click.IntRange(0, 1_000_000),
             default=DEFAULT_RESAMPLES,
             show_default=True,
-            help="Resamples of tests and percentiles; 0 for no tests and no intervals.",
+            help="Number of resamples for tests and percentiles. 0 disables tests and intervals.",
         ),
         click.option(
             "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
@@ -152,33 +156,35 @@ def output_options(command: Command) -> Command:
             type=click.Choice(get_args(Test)),
             default="studentized_permutation",
             show_default=True,
-            help="Test of differences to the first system (approximate_randomization: the one of 0.2.0).",
+            help="Test of differences to the first system (approximate_randomization: as in 0.2.0).",
         ),
         click.option(
             "--equivalence",
             type=click.FloatRange(0, min_open=True),
             metavar="POINTS",
-            help="Also test that a system is equal to the first within so many points (two one-sided tests).",
+            help="Also test equivalence with the first system within this margin (two one-sided tests).",
         ),
         click.option(
             "--by",
             metavar="COLUMN",
-            help="Also by the values of a column of the records (prompt, scene...), or by length; captions only.",
+            help="Also report results by a column of the records (prompt, scene...), or by length. Captions only.",
         ),
         click.option(
             "--allow-different",
             is_flag=True,
-            help="Compare systems that were scored differently (truth, vocabulary, claims...), and mark it.",
+            help="Compare systems that were scored differently (ground truth, vocabulary, claims...), and mark them.",
         ),
         click.option(
             "--protocol",
             type=INPUT,
             metavar="NAME|FILE",
-            help="Check images, prompt and limit against a protocol, name it, and take its truth and its reading where"
-            " none is given (scapo-eval protocol list).",
+            help="Check images, prompt and limit against a protocol, and use its ground truth and reading by default"
+            " (scapo-eval protocol list).",
         ),
-        click.option("--beside", is_flag=True, help="Also print published rows of --protocol, yours among them."),
-        click.option("--off-protocol", is_flag=True, help="Go on where a run differs from --protocol, and mark it."),
+        click.option(
+            "--beside", is_flag=True, help="Also print the published rows of --protocol together with your rows."
+        ),
+        click.option("--off-protocol", is_flag=True, help="Continue if a run deviates from --protocol, and mark it."),
         click.option(
             "--fail-under",
             multiple=True,
@@ -209,20 +215,20 @@ def output_options(command: Command) -> Command:
 
 
 def scoring_options(command: Command) -> Command:
-    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``."""
+    """Adds the options for scoring captions or responses. The command receives them as ``scoring: ScoringOptions``."""
     options = [
         click.option(
             "--claims",
             type=click.Choice(READINGS),
             default="all",
             show_default=True,
-            help="Mentions that count: all (the paper); asserted: none negated; certain: nor hedged; visual: none"
-            " that claims nothing of the image (negated, quoted, a purpose, generic, likened, a modifier).",
+            help="Mentions that count: all (the paper); asserted: not negated; certain: neither negated nor hedged;"
+            " visual: only claims about the image (not negated, quoted, generic, a purpose, comparison or modifier).",
         ),
         click.option(
             "--on-bad-record",
             type=click.Choice(["fail", "skip"]),
-            is_eager=True,  # --skip-bad takes it
+            is_eager=True,  # read by --skip-bad
             hidden=True,
         ),
         click.option(
@@ -236,28 +242,28 @@ def scoring_options(command: Command) -> Command:
             type=click.Choice(["error", "skip"]),
             default="error",
             show_default=True,
-            help="Captions of images that the truth does not have.",
+            help="Treatment of captions whose image has no ground truth.",
         ),
         click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary."),
         click.option(
             "--workers",
             type=click.IntRange(1),
-            help="Processes that parse and match.  [default: 1; CHAIR's 'opera' one each]",
+            help="Number of parsing and matching processes.  [default: 1; one per processor with --profile opera]",
         ),
         click.option(
             "--drop-unfinished",
             is_flag=True,
-            help="Drop the last sentence of a text where it has no end (cut off by a token limit).",
+            help="Remove the last sentence of a text if it is unfinished (cut off by a token limit).",
         ),
         click.option(
             "--strict",
             is_flag=True,
-            help="Refuse files with repeated, empty or cut off captions, or more of some images than of others.",
+            help="Reject files with repeated, empty or cut off captions, or unequal numbers of captions per image.",
         ),
         click.option(
             "--any-ids",
             is_flag=True,
-            help="Score captions that seem to belong to other images than their ids say.",
+            help="Score captions even if they seem to belong to other images.",
         ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)
@@ -266,13 +272,13 @@ def scoring_options(command: Command) -> Command:
 def with_options(
     command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: type[Any]
 ) -> Command:
-    """Adds options to a command, which receives them together as one dataclass.
+    """Adds options to a command, which receives them as one dataclass.
 
     Args:
-        command: the function to decorate, with its own options already on it.
-        options: click options, one per field of the record, in the order of the help text.
-        argument: name under which the command takes the record.
-        record: the dataclass.
+        command: Function to decorate, already decorated with its own options.
+        options: Click options, one per field of the dataclass, in the order of the help text.
+        argument: Name of the command's parameter for the dataclass.
+        record: Dataclass.
     """
 
     def wrapper(**kwargs: Any) -> Any:
@@ -289,7 +295,7 @@ def with_options(
 
 
 def reference_options(command: Command) -> Command:
-    """Adds the options of ``score`` beside a ground truth: ``references, leave_out_self, unnamed, weights``."""
+    """Adds further options of ``score`` for ground truth: ``references, leave_out_self, unnamed, weights``."""
     told = benchmark("capscore").options
     options = [
         click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),

@@ -1,4 +1,4 @@
-"""``scapo-eval oracle``: convert, describe, check and compare truth files."""
+"""``scapo-eval oracle``: converts, describes, checks and compares ground truth files."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ from .screen import SafeConsole
 from .tables import aligned
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
-"""Classes of the paper's label-distribution table: least number of positive images, end (exclusive), name."""
+"""Classes in the paper's table of label frequencies: minimum number of positive images, exclusive upper limit, name."""
 
 
 @click.group("oracle", cls=Group)
 def command() -> None:
-    """Make, convert, describe and check truth files (COCO, LVIS, Visual Genome, Open Images, matrices, maps, AMBER)."""
+    """Create, convert, describe and check ground truth files (COCO, LVIS, Visual Genome, Open Images, matrices, maps,
+    AMBER).
+    """
 
 
 @command.command()
@@ -53,9 +55,11 @@ def command() -> None:
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
 )
-@click.option("--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+@click.option(
+    "--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep only the labels of this vocabulary, in its order."
+)
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
-    """Writes TRUTH in another format; the content, and so its fingerprint, stays the same."""
+    """Writes TRUTH in another format. The content, and therefore its fingerprint, is unchanged."""
     oracle = PresenceOracle.load(truth)
     if vocabulary:
         oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
@@ -84,7 +88,7 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
     type=click.Choice(PROFILES),
     default="reference",
     show_default=True,
-    help="How captions are read, as in scapo-eval chair.",
+    help="Method of reading captions, as in scapo-eval chair.",
 )
 @click.option("--synonyms", type=PLAIN, metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
 @click.option(
@@ -101,7 +105,7 @@ def chair_truth(
     vocabulary: str | None,
     output: str,
 ) -> None:
-    """Joins COCO's instances and captions to CHAIR's truth: per image, objects that are marked or mentioned."""
+    """Joins COCO's instances and captions into CHAIR's ground truth: per image, all annotated or mentioned objects."""
     reader = chosen_profile(profile, vocabulary=vocabulary, synonyms=synonyms)
     joined = joined_truth(instances, captions, reader, warn=_warn)
     _save(PresenceOracle.of_columns(joined), output)
@@ -115,7 +119,7 @@ def chair_truth(
     default=REFERENCE_VOCABULARY,
     show_default=True,
     metavar="NAME|FILE",
-    help="Its labels.",
+    help="Labels of the ground truth.",
 )
 @click.option("--claims", type=click.Choice(READINGS), default="visual", show_default=True, help="Mentions that count.")
 @click.option(
@@ -123,16 +127,18 @@ def chair_truth(
     type=click.Choice(UNNAMED),
     default="unknown",
     show_default=True,
-    help="What a label is that no reference names.",
+    help="State of labels that no reference names.",
 )
 @click.option(
-    "--weights", type=OUTPUT, metavar="FILE", help="Also write the weights: the shares of references (JSONL)."
+    "--weights", type=OUTPUT, metavar="FILE", help="Also write the weights, the shares of references (JSONL)."
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def reference_matrix(
     references: str, vocabulary: str, claims: Reading, unnamed: Unnamed, weights: str | None, output: str
 ) -> None:
-    """Makes a truth of REFERENCES: named labels are present, denied ones absent, all others unknown."""
+    """Creates a ground truth from REFERENCES: named labels are present, denied labels are absent, all others are
+    unknown.
+    """
     labels = Vocabulary.load(vocabulary)
     truth = reference_truth(References.load(references), labels, claims=claims, unnamed=unnamed)
     _save(truth.oracle, output)
@@ -145,12 +151,14 @@ def reference_matrix(
 
 @command.command("open-images")
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
-@click.option("--classes", type=PLAIN, required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
+@click.option(
+    "--classes", type=PLAIN, required=True, metavar="FILE", help="Class descriptions with rows of code and name."
+)
 @click.option(
     "--vocabulary",
     type=PLAIN,
     metavar="NAME|FILE",
-    help="Keep this vocabulary's labels only, found by their aliases.",
+    help="Keep only the labels of this vocabulary, found by their aliases.",
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, output: str) -> None:
@@ -175,25 +183,25 @@ def _warn(text: str) -> None:
 @command.command()
 @click.argument("truth", type=PLAIN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
+@click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Number of labels to list.")
 @click.option(
     "--vocabulary",
     type=PLAIN,
     metavar="NAME|FILE",
-    help="Count its aliases, find it in --captions.  [default: the one a matrix was made for; captions: coco80]",
+    help="Vocabulary for counting aliases and for --captions.  [default: that of the matrix; for captions coco80]",
 )
 @click.option(
     "--captions",
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="Captions of a system; may be repeated. Lists the labels that they claim where TRUTH says absent.",
+    help="Captions of a system; may be repeated. Lists claimed labels that TRUTH marks as absent.",
 )
 def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions: tuple[str, ...]) -> None:
-    """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6).
+    """Lists images, labels, aliases, positives per image, and label frequencies (the paper's Tables 5 and 6).
 
-    With --captions also which labels may be under-annotated: what captions claim where TRUTH says that it is absent,
-    by label, those first that several systems agree on. They are hints for a person who looks at the images named.
+    With --captions, it also lists labels that may be under-annotated: labels that captions claim although TRUTH marks
+    them as absent, sorted by agreement between systems. A person must check the listed images.
     """
     oracle = PresenceOracle.load(truth)
     names = _made_for(oracle, vocabulary)
@@ -267,7 +275,7 @@ def _show_claims(console: SafeConsole, claims: list[dict[str, Any]], top: int) -
 
 
 def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
-    """Returns the vocabulary of a matrix: the one named, or the shipped one of its fingerprint."""
+    """Returns the vocabulary of a matrix: the named vocabulary, or the shipped vocabulary with its fingerprint."""
     if name:
         return Vocabulary.load(name)
     shipped = map(Vocabulary.load, shipped_vocabularies() if oracle.vocabulary_fingerprint else ())
@@ -279,11 +287,11 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 @click.argument("evaluation", type=PLAIN, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
-    """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
+    """Checks that TRAIN shares no image with any EVAL. Exits with 2 if there are shared images.
 
-    Both are truth files, captions, answers, questions, lists, COCO annotations or folders of images. Images are the
-    same if their COCO ids are: val2014 and train2017 have many images in common (COCO_val2014_000000000042.jpg,
-    000000000042.jpg). Data sets with numbers of their own (AMBER) cannot be told from COCO by id.
+    Both are ground truth files, captions, answers, questions, lists, COCO annotations or folders of images. Images are
+    identical if their COCO ids are equal: val2014 and train2017 share many images (COCO_val2014_000000000042.jpg,
+    000000000042.jpg). Data sets with their own numbering (AMBER) cannot be distinguished from COCO by id.
     """
     ours = image_ids(train)
     rows: list[dict[str, Any]] = []
@@ -315,15 +323,15 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
-    help="The labels to be scored.",
+    help="Labels to score.",
 )
 @click.option(
-    "--captions", type=PLAIN, multiple=True, metavar="FILE", help="Caption files whose images the truth must have."
+    "--captions", type=PLAIN, multiple=True, metavar="FILE", help="Caption files whose images must have ground truth."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option("--any-ids", is_flag=True, help="Accept captions that seem to belong to other images than their ids say.")
+@click.option("--any-ids", is_flag=True, help="Accept captions even if they seem to belong to other images.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
-    """Says whether TRUTH fits a vocabulary and caption files: their images and what they say; exits with 2 if not."""
+    """Checks if TRUTH fits a vocabulary and the images and claims of caption files. Exits with 2 if it does not."""
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth)
     fitted = Truth.of(oracle, labels, any_fingerprint=any_fingerprint)
@@ -350,6 +358,6 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
 
 
 def _some(names: list[str], shown: int = 12) -> str:
-    """Returns the first names, and the number of the others."""
+    """Returns the first names, and the number of the remaining names."""
     more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

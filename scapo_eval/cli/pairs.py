@@ -1,4 +1,4 @@
-"""``scapo-eval pairs``: preference pairs from sampled responses."""
+"""``scapo-eval pairs``: creates preference pairs from sampled responses."""
 
 from __future__ import annotations
 
@@ -24,50 +24,55 @@ _DEFAULT = PairSettings()
 
 @click.command("pairs")
 @click.argument("rollouts", type=PLAIN, required=True)
-@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="What is in the images.")
+@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="Ground truth.")
 @click.option(
     "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
 )
 @click.option(
-    "--format", "layout", type=click.Choice(get_args(PairFormat)), required=True, help="Whose data format is written."
+    "--format", "layout", type=click.Choice(get_args(PairFormat)), required=True, help="Data format to write."
 )
 @click.option(
     "--by",
     type=click.Choice(get_args(By)),
     default=_DEFAULT.by,
     show_default=True,
-    help="What is compared: Cap. Score, Hal. Rate, SCAPO's reward; or the next sentence after the same text.",
+    help="Score for the comparison: Cap. Score, Hal. Rate, SCAPO's reward, or the next sentence after equal text.",
 )
 @click.option(
     "--min-gap",
     type=float,
-    help="Smallest gap of the two scores.  [default: 10 points of a rate, 1 of a reward]",
+    help="Minimum gap between the scores.  [default: 10 points for rates, 1 for rewards]",
 )
 @click.option(
     "--length-ratio",
     type=float,
     default=_DEFAULT.length_ratio,
     show_default=True,
-    help="The longer text has at most so many times the words of the shorter.",
+    help="Maximum ratio of the numbers of words in the longer and the shorter text.",
 )
 @click.option(
     "--max-pairs",
     type=int,
     default=_DEFAULT.max_pairs,
     show_default=True,
-    help="Pairs per prompt, those with the largest gap.",
+    help="Maximum number of pairs per prompt, those with the largest gaps.",
 )
-@click.option("--images", required=True, metavar="FOLDER", help="Where the images are: their paths are written.")
-@click.option("--prompt", metavar="TEXT", help="What was asked, where the records do not say.")
+@click.option("--images", required=True, metavar="FOLDER", help="Folder of the images, for the paths in the output.")
+@click.option("--prompt", metavar="TEXT", help="Prompt of records that contain none.")
 @click.option(
     "--on-unknown-image",
     type=click.Choice(["error", "skip"]),
     default="error",
     show_default=True,
-    help="Responses to images that the truth does not have.",
+    help="Treatment of responses whose image has no ground truth.",
 )
 @click.option(
-    "-o", "--output", default="-", type=OUTPUT, metavar="FILE", help="Where the pairs go; standard output by default."
+    "-o",
+    "--output",
+    default="-",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Output file of the pairs; standard output by default.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 def command(
@@ -85,10 +90,10 @@ def command(
     output: str,
     quiet: bool,
 ) -> int:
-    """Writes preference pairs (DPO) from several sampled responses per prompt, one JSON line a pair.
+    """Writes preference pairs (DPO) from several sampled responses per prompt, one pair per JSON line.
 
-    ROLLOUTS are what scapo-eval reward reads. Responses of one image and prompt are compared; equal scores make no
-    pair, and no text is in two pairs.
+    ROLLOUTS are files that scapo-eval reward reads. Responses to the same image and prompt are compared. Equal scores
+    form no pair, and no text is in two pairs.
     """
     settings = PairSettings(by, min_gap, length_ratio, max_pairs)
     folder = ImageFolder(images)

@@ -1,4 +1,4 @@
-"""``scapo-eval plot``: the report's pictures as PNG, SVG or PDF for papers."""
+"""``scapo-eval plot``: draws the report's figures as PNG, SVG or PDF for papers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,31 @@ from .report import Inputs, input_options
 @click.command("plot")
 @click.argument("kind", type=click.Choice(["frontier", "differences", "labels", "faithscore", "training"]))
 @input_options
-@click.option("-o", "--output", type=OUTPUT, metavar="FILE", required=True, help="A name in .png, .svg or .pdf.")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="How many labels.")
+@click.option(
+    "-o",
+    "--output",
+    type=OUTPUT,
+    metavar="FILE",
+    required=True,
+    help="Output file with the extension .png, .svg or .pdf.",
+)
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of labels.")
 @click.option(
     "--smooth",
     type=click.IntRange(1),
     metavar="STEPS",
-    help="Training: a line is the mean of so many logged steps.  [default: a 30th of the run]",
+    help="With training: number of logged steps to average.  [default: a 30th of the run]",
 )
 @click.option(
     "--width",
     default="text",
     show_default=True,
     metavar="column|text|INCHES",
-    help="Of one column (3.35) or the text (6.9) of a paper of two columns, or inches: 5.5 for NeurIPS and ICLR.",
+    help="Width of one column (3.35) or of the text (6.9) in a two-column paper, or inches (5.5 for NeurIPS and ICLR).",
 )
 @click.option("--font", metavar="NAME", help="An installed font.  [default: matplotlib's]")
-@click.option("--style", "sheet", metavar="NAME|FILE", help="A style sheet of matplotlib, applied last.")
-@click.option("--dark", is_flag=True, help="For a dark page.")
+@click.option("--style", "sheet", metavar="NAME|FILE", help="Style sheet of matplotlib, applied last.")
+@click.option("--dark", is_flag=True, help="Colors for a dark background.")
 def command(
     kind: str,
     inputs: tuple[str, ...],
@@ -47,11 +54,11 @@ def command(
     sheet: str | None,
     dark: bool,
 ) -> None:
-    """Draws a picture of INPUTS, which are as in `report`.
+    """Draws a figure of INPUTS, which are the same as for `report`.
 
-    frontier: Hal. Rate against Cover Rate with curves of equal Cap. Score. differences: to the baseline, ranked, with
-    intervals and tests. labels: what is hallucinated most. faithscore: FaithScore against Avg. Facts by setting.
-    training: curves of training runs.
+    frontier: Hal. Rate against Cover Rate, with curves of equal Cap. Score. differences: differences to the baseline,
+    ranked, with intervals and tests. labels: the most frequently hallucinated labels. faithscore: FaithScore against
+    Avg. Facts by setting. training: curves of training runs.
     """
     if smooth and kind != "training":
         raise click.UsageError("--smooth is for plot training")

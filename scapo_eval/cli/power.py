@@ -1,4 +1,4 @@
-"""``scapo-eval power``: what a sample can show, from the results of a pilot."""
+"""``scapo-eval power``: estimates the differences that a sample can detect, based on the results of a pilot."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ COLUMNS = (
 @click.command("power")
 @click.argument("results", type=PLAIN, nargs=-1, required=True)
 @click.option(
-    "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="A true difference, in points."
+    "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="True difference, in points."
 )
-@click.option("--images", type=click.IntRange(1), metavar="N", help="Images planned for.  [default: the pilot's]")
-@click.option("--metrics", metavar="A,B", callback=metric_names, help="Show these metrics only.")
+@click.option(
+    "--images", type=click.IntRange(1), metavar="N", help="Planned number of images.  [default: as in the pilot]"
+)
+@click.option("--metrics", metavar="A,B", callback=metric_names, help="Show only these metrics.")
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the table in characters.")
 @click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")
@@ -52,11 +54,11 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Says what a sample can show.
+    """Estimates the differences that a sample can detect.
 
-    RESULTS are results files (-o of a scoring verb) of a pilot. Several systems are taken with the first; one alone as
-    if a second one like it failed on other images, which is the worst case. Differences are in points (percent), those
-    of plain numbers in their own unit.
+    RESULTS are results files of a pilot (-o of a scoring verb). Further systems are compared with the first system. A
+    single system is compared with a hypothetical similar system that fails on other images, which is the worst case.
+    Differences are in percentage points, or in the metric's own unit if the metric is not a fraction.
     """
     shape = output_format(form, as_json=as_json, width=width)
     runs = unique_names([run for path in results for run in load_results(path)])

@@ -1,4 +1,4 @@
-"""``scapo-eval protocol list|show|check``: which images, prompt and limits published numbers belong to."""
+"""``scapo-eval protocol list|show|check``: the images, prompts and limits of published numbers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ HEADINGS = ("protocol", "verbs", "images", "hash", "needs", "title")
 
 @click.group("protocol", cls=Group)
 def command() -> None:
-    """Protocols of published numbers: images, prompt, limits, truth, profile; scoring verbs check them (--protocol)."""
+    """Protocols of published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check them
+    (--protocol).
+    """
 
 
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(as_json: bool) -> None:
-    """Lists the protocols that are shipped."""
+    """Lists the shipped protocols."""
     protocols = [Protocol.load(name) for name in shipped_protocols()]
     if as_json:
         rows = [
@@ -64,10 +66,10 @@ def list_(as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", type=PLAIN, metavar="NAME|FILE")
-@click.option("--ids", is_flag=True, help="Print the image ids only, one a line.")
+@click.option("--ids", is_flag=True, help="Print only the image ids, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which is also a protocol file.")
 def show(name: str, ids: bool, as_json: bool) -> None:
-    """Shows everything that a protocol fixes."""
+    """Shows all conditions of a protocol."""
     protocol = Protocol.load(name)
     if ids:
         if protocol.image_ids is None:
@@ -98,9 +100,9 @@ def _shown(value: Any) -> str:
 
 @command.command()
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
-@click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="What they should follow.")
+@click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="Protocol to check against.")
 def check(files: tuple[str, ...], name: str) -> int:
-    """Says whether captions or answers follow a protocol, without scoring them; exits with 2 if one does not."""
+    """Checks if captions or answers follow a protocol, without scoring them. Exits with 2 if a file deviates."""
     protocol = Protocol.load(name)
     code = 0
     for path in files:

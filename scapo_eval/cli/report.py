@@ -1,4 +1,4 @@
-"""``scapo-eval report``: an HTML page to look at, or a table for a paper."""
+"""``scapo-eval report``: creates an HTML page, or a table for a paper."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALL_KINDS = ",".join(KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The options of :func:`input_options`."""
+    """Values of the options from :func:`input_options`."""
 
     truth: str | None
     scenes: tuple[str, ...]
@@ -48,9 +48,9 @@ class Inputs:
     quiet: bool
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
-        """Reads every input, ``NAME=FILE`` or not, with progress and warnings on standard error."""
+        """Reads all inputs, ``NAME=FILE`` or FILE, with progress and warnings on standard error."""
         if not self.scenes and self.kinds != _ALL_KINDS:
-            raise click.UsageError("--kinds are of the claims that --scenes check: give --scenes FILE")
+            raise click.UsageError("--kinds requires --scenes FILE")
         split = [split_name(argument) for argument in inputs]
         settings = Settings(
             truth=self.truth,
@@ -78,50 +78,48 @@ class Inputs:
 
 
 def input_options(command: Command) -> Command:
-    """Adds what ``report`` and ``plot`` share: inputs and how captions are judged."""
+    """Adds the common arguments of ``report`` and ``plot``: the inputs, and the settings for scoring captions."""
     options = [
         click.argument("inputs", type=INPUT, nargs=-1, required=True),
-        click.option(
-            "--truth", type=INPUT, metavar="FILE", help="What is in the images, to judge captions and samples by."
-        ),
+        click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth for captions and samples."),
         click.option(
             "--scenes",
             type=INPUT,
             multiple=True,
             metavar="FILE",
-            help="What is in the images beyond presence (docs/claims.md): claims of every kind are checked, too.",
+            help="Ground truth beyond presence (docs/claims.md). Adds claims of all kinds.",
         ),
-        click.option("--kinds", default=_ALL_KINDS, show_default=True, metavar="KIND,...", help="Of these claims."),
+        click.option(
+            "--kinds", default=_ALL_KINDS, show_default=True, metavar="KIND,...", help="Kinds of claims for --scenes."
+        ),
         click.option(
             "--vocabulary",
             type=INPUT,
             default="coco80",
             show_default=True,
             metavar="NAME|FILE",
-            help="Labels, aliases.",
+            help="Labels and aliases.",
         ),
-        click.option(
-            "--dopa", type=INPUT, metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."
-        ),
+        click.option("--dopa", type=INPUT, metavar="MATRIX", help="DOPA matrix, which adds the *_dagger metrics."),
         click.option(
             "--dopa-vocabulary",
             type=INPUT,
             default=DOPA_VOCABULARY,
             show_default=True,
             metavar="NAME|FILE",
-            help="Its.",
+            help="Vocabulary of --dopa.",
         ),
         click.option(
             "--trail",
             multiple=True,
             metavar="PREFIX",
-            help="Systems whose names begin so are checkpoints of one run, in the order given.",
+            help="Treat systems with this name prefix as checkpoints of one run, in the given order.",
         ),
         click.option(
             "--name",
             multiple=True,
             metavar="OLD=NEW",
-            help="Rename a system; one name joins a system's metrics of several benchmarks in a table.",
+            help="Rename a system. Equal names join the metrics of several benchmarks in a table.",
         ),
         click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True),
         click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True),
@@ -129,7 +127,7 @@ def input_options(command: Command) -> Command:
         click.option(
             "--by",
             metavar="COLUMN",
-            help="Captions also by the values of a column of their records (prompt, scene...), or by length.",
+            help="Also report captions by a column of their records (prompt, scene...), or by length.",
         ),
         click.option("--allow-different", is_flag=True, help="Compare systems that were scored differently."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
@@ -149,23 +147,21 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
 
 @click.command("report")
 @input_options
-@click.option(
-    "-o", "--output", metavar="FILE", default="-", type=OUTPUT, show_default=True, help="Where the report goes."
-)
+@click.option("-o", "--output", metavar="FILE", default="-", type=OUTPUT, show_default=True, help="Output file.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["html", *get_args(TableFormat)]),
     default="html",
     show_default=True,
-    help="A page to look at, or a table for a paper.",
+    help="HTML page, or a table for a paper.",
 )
 @click.option(
     "--table",
     type=click.Choice(TABLES),
     default="scores",
     show_default=True,
-    help="With latex, markdown, csv: every metric, or the layout of the paper's table of that number or name.",
+    help="With latex, markdown, csv: all metrics, or the layout of the paper's table with this number or name.",
 )
 @click.option(
     "--metrics",
@@ -173,11 +169,11 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
     callback=metric_names,
     help="With --table scores: these metrics.  [default: all; the headline metrics of several benchmarks]",
 )
-@click.option("--intervals", is_flag=True, help="With latex, markdown: intervals beside the values.")
-@click.option("--title", default="scapo report", show_default=True, help="Of the page.")
-@click.option("--images", metavar="DIR", help="Show the pictures of this folder, from where they lie.")
-@click.option("--thumbnails", is_flag=True, help="Put small copies of --images into the page itself.")
-@click.option("--watch", is_flag=True, help="Serve the page to this computer, with new steps as they come.")
+@click.option("--intervals", is_flag=True, help="With latex and markdown: include intervals.")
+@click.option("--title", default="scapo report", show_default=True, help="Title of the page.")
+@click.option("--images", metavar="DIR", help="Show the images in this folder, by reference.")
+@click.option("--thumbnails", is_flag=True, help="Embed small copies of --images in the page.")
+@click.option("--watch", is_flag=True, help="Serve the page on this computer and update it continuously.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --watch.  [default: a free one]")
 def command(
     inputs: tuple[str, ...],
@@ -194,12 +190,12 @@ def command(
     watch: bool,
     port: int,
 ) -> None:
-    """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
+    """Creates one HTML page (or a table) from INPUTS, each of the form FILE or NAME=FILE.
 
-    INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects'), verdicts on claims (judge facts), objects that a judge listed (judge objhal), ratings (judge mmhal),
-    yes/no answers with labels (answer, plain or --describe) and folders of training runs, in any mixture, recognized
-    by content. The first system of each benchmark is its baseline.
+    INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or against their own
+    'objects'), verdicts on claims (judge facts), objects listed by a judge (judge objhal), ratings (judge mmhal),
+    yes/no answers with labels (answer, plain or --describe) and folders of training runs. They can be combined, and are
+    recognized by content. The first system of each benchmark is its baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
@@ -209,11 +205,11 @@ def command(
         if form != "html" or output != STDIN or images:
             raise click.UsageError("--watch serves a page: without -o, --format and --images")
         if any(path == STDIN for _, path in map(split_name, inputs)):
-            raise click.UsageError("--watch reads its inputs again: give files and folders")
+            raise click.UsageError("--watch reads its inputs repeatedly: give files and folders")
         _watch(inputs, how, scoring, title, port)
         return
     if form == "html" and output == STDIN and sys.stdout.isatty():
-        raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
+        raise click.UsageError("a page cannot be shown on a terminal: write it with -o report.html")
     folders = [path for _, path in map(split_name, inputs)]
     refuse_replacing([output], [Path(folder, name) for folder in folders for name in (METRICS_FILE, SAMPLES_FILE)])
     report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)
@@ -238,7 +234,7 @@ def command(
 
 
 def _watch(inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, title: str, port: int) -> None:
-    """Serves the page until the user ends it."""
+    """Serves the page until interrupted."""
     from ..report import html
     from ..report.watch import ReportServer, state_of
 

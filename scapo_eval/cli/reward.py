@@ -1,4 +1,4 @@
-"""``scapo-eval reward``: SCAPO's reward of every response and subsentence of a rollout file."""
+"""``scapo-eval reward``: computes SCAPO's reward of every response and subsentence in a rollout file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULT = RewardConfig()
 
 @click.command("reward")
 @click.argument("rollouts", type=PLAIN, required=True)
-@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="What is in the images.")
+@click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="Ground truth.")
 @click.option(
     "--vocabulary",
     type=PLAIN,
@@ -33,7 +33,11 @@ _DEFAULT = RewardConfig()
     help="Labels and their aliases.",
 )
 @click.option(
-    "--rule", type=click.Choice(RULES), default=_DEFAULT.rule, show_default=True, help="How responses are cut."
+    "--rule",
+    type=click.Choice(RULES),
+    default=_DEFAULT.rule,
+    show_default=True,
+    help="Segmentation rule for responses.",
 )
 @click.option(
     "--level",
@@ -44,19 +48,21 @@ _DEFAULT = RewardConfig()
 )
 @click.option("--r-g", type=float, default=_DEFAULT.r_g, show_default=True, help="Gain for new supported objects.")
 @click.option(
-    "--r-rep", type=float, default=_DEFAULT.r_rep, show_default=True, help="Gain for repeated ones; negative: a cost."
+    "--r-rep",
+    type=float,
+    default=_DEFAULT.r_rep,
+    show_default=True,
+    help="Gain for repeated objects. Negative values are penalties.",
 )
-@click.option("--r-h", type=float, default=_DEFAULT.r_h, show_default=True, help="Penalty for hallucinated ones.")
+@click.option("--r-h", type=float, default=_DEFAULT.r_h, show_default=True, help="Penalty for hallucinated objects.")
 @click.option(
-    "--r-reg", type=float, default=_DEFAULT.r_reg, show_default=True, help="Penalty of a piece without objects."
+    "--r-reg", type=float, default=_DEFAULT.r_reg, show_default=True, help="Penalty for pieces without objects."
 )
 @click.option("--lam-g", type=click.Choice(tuple(LAMBDAS)), default="min1", show_default=True, help="Scaling of gains.")
 @click.option(
     "--lam-h", type=click.Choice(tuple(LAMBDAS)), default="min1", show_default=True, help="Scaling of penalties."
 )
-@click.option(
-    "--answer-only", is_flag=True, help="Reasoning and tool text (<think>, <tool_call>) neither earns nor costs."
-)
+@click.option("--answer-only", is_flag=True, help="Ignore reasoning and tool text (<think>, <tool_call>).")
 @click.option(
     "--kinds",
     default="presence",
@@ -69,9 +75,9 @@ _DEFAULT = RewardConfig()
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="For kinds beyond presence: COCO's instances, Visual Genome, a scene graph; the first that knows decides.",
+    help="For kinds beyond presence: COCO's instances, Visual Genome, or scene graphs, in the order of lookup.",
 )
-@click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
+@click.option("--additive", is_flag=True, help="Add gain and penalty of a piece (ablation).")
 @scoring_options
 @click.option(
     "-o",
@@ -79,7 +85,7 @@ _DEFAULT = RewardConfig()
     default="-",
     type=OUTPUT,
     metavar="FILE",
-    help="Where the JSON Lines go; standard output by default.",
+    help="Output file of JSON Lines; standard output by default.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No summary and no warnings.")
 def command(
@@ -93,8 +99,8 @@ def command(
 ) -> int:
     """Writes one JSON line per response: its reward, its counts and its pieces.
 
-    ROLLOUTS are JSON Lines with image_id and response, verl's rollout dumps, TRL's completions (parquet) or
-    captions of any tool; - is standard input.
+    ROLLOUTS are JSON Lines with image_id and response, rollout dumps from verl, completions from TRL (parquet), or
+    captions from any tool. - selects standard input.
     """
     reward = SubsentenceReward(
         Vocabulary.load(vocabulary),

@@ -1,4 +1,4 @@
-"""Writes what people read: consoles, warnings, the progress bar."""
+"""Terminal output: consoles, warnings, and the progress bar."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from .echo import echo
 
 
 class SafeConsole(Console):
-    """A console on which captions, ids and labels cannot steer the terminal: their control characters are shown."""
+    """Console that escapes the control characters of captions, ids and labels, so that they cannot affect the
+    terminal.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yields the segments, with escapes in place of control characters."""
+        """Yields the segments with escaped control characters."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """Consoles for results and for everything else."""
+    """Consoles for results and for all other output."""
 
     width: int | None = None
     no_color: bool = False
     quiet: bool = False
 
     def console(self, *, stderr: bool = False) -> Console:
-        """Returns a console for results (or, with ``stderr``, for everything else)."""
+        """Returns a console for results, or with ``stderr`` for all other output."""
         return SafeConsole(
             stderr=stderr,
             width=self.width,
@@ -54,7 +56,7 @@ class Screen:
 
 @contextmanager
 def progress(screen: Screen, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Yields ``advance(bytes)`` of a progress bar on standard error, which appears after a second."""
+    """Yields ``advance(bytes)`` for a progress bar on standard error, which appears after one second."""
     console = screen.console(stderr=True)
     if screen.quiet or not console.is_terminal:
         yield lambda _: None
@@ -91,7 +93,7 @@ def progress(screen: Screen, description: str, total: int | None) -> Iterator[Ca
 
 @contextmanager
 def stage(screen: Screen, description: str) -> Iterator[None]:
-    """Says on standard error what a command is doing, while it does it; only on a terminal."""
+    """Displays a status on standard error during an operation, only on a terminal."""
     console = screen.console(stderr=True)
     if screen.quiet or not console.is_terminal:
         yield

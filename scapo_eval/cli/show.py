@@ -1,4 +1,6 @@
-"""``scapo-eval show``: captions with colored mentions, verdicts and missed objects: one image's, or the worst."""
+"""``scapo-eval show``: displays captions with colored mentions, verdicts and missed objects, by image or the worst
+ones.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,19 @@ STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unkn
 @click.argument("results", type=INPUT, nargs=-1, required=True)
 @output_options
 def table(results: tuple[str, ...], output: Output) -> int:
-    """Shows results files; several systems are compared with the first.
+    """Shows results files. Several systems are compared with the first.
 
-    RESULTS are results files, written by -o of a scoring verb. Caption files are shown in another way: see
-    scapo-eval show --help.
+    RESULTS are results files, written by -o of a scoring verb. Caption files are displayed differently, see scapo-eval
+    show --help.
     """
     return emit(runs_of(results, output), output)
 
 
 def runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """Returns the runs of results files, under the names given to them.
+    """Returns the runs in results files, with the given system names.
 
     Raises:
-        NotResults: for a file of another kind.
+        NotResults: If a file is not a results file.
     """
     runs = [run for argument in results for run in _load_runs(*split_name(argument))]
     return unique_names([run.redrawn(output.resampling) for run in runs])
@@ -66,7 +68,7 @@ def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
 
 
 class Show(click.Command):
-    """Becomes the table of results files where the first file is one."""
+    """Command that displays the table of results files if the first file is a results file."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -81,9 +83,9 @@ class Show(click.Command):
 
 @click.command("show", cls=Show)
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
-@click.option("--image", metavar="ID", help="One image, in any spelling of its id, in place of the worst captions.")
-@click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="How many captions of each file.")
-@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images; without it records need 'objects'.")
+@click.option("--image", metavar="ID", help="Show one image, in any spelling of its id, instead of the worst captions.")
+@click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="Number of captions per file.")
+@click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth. Without it, records need 'objects'.")
 @click.option(
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
@@ -91,7 +93,7 @@ class Show(click.Command):
 @click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
-@click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")
+@click.option("--no-color", is_flag=True, help="No colors; verdicts are still marked.")
 def command(
     captions: tuple[str, ...],
     image: str | None,
@@ -104,10 +106,10 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Shows what was matched in captions, and what was missed; of results files, their table.
+    """Shows the matched and missed objects of captions. For results files, shows their table.
 
-    With --image ID the captions of one image; without it the worst of every file: most hallucinated labels first,
-    then lowest Cap. Score. Marks: + supported, ! hallucinated, ? unknown to the truth, ~ an ignore phrase.
+    With --image ID, the captions of one image are shown. Otherwise, the worst captions of each file are shown: most
+    hallucinated labels first, then lowest Cap. Score. Marks: + supported, ! hallucinated, ? unknown, ~ ignore phrase.
     """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
@@ -126,7 +128,7 @@ def command(
 
 
 ShownCaption = tuple[str, dict[str, Any], CaptionScorer]
-"""System, evidence of a caption, what found it."""
+"""System name, evidence of a caption, and its scorer."""
 
 
 def _of_image(
@@ -168,7 +170,7 @@ def _worst_of(
 
 
 def _captions_of(path: Input, image: str) -> Captions:
-    """Returns the captions of one image; faults elsewhere in the file do not matter here."""
+    """Returns the captions of one image. Faults in other records are ignored."""
     mine = Captions()
     blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)
     for part in parsed(blocks, FaultList(lambda _: None)):

@@ -1,4 +1,4 @@
-"""The console script: what Ctrl-C does while modules are still being imported."""
+"""Console script, which handles Ctrl-C while modules are still being imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def run() -> None:
-    """Runs ``scapo-eval``; an interrupt in its first moments ends it as quietly as one later."""
+    """Runs ``scapo-eval``. An early interrupt ends the program with the same message as a later one."""
     before = signal.signal(signal.SIGINT, _leave)
     from .main import main
 

@@ -1,4 +1,4 @@
-"""Results as a table on a terminal, in the layout that fits its width, with a legend."""
+"""Results as a table on a terminal, in a layout that fits its width, with a legend."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from ..results.render import MANY_METRICS, is_better, number, on_shared_images, 
 
 GAP = 2
 LONG_NAME = 12
-"""Characters; longer names of systems are shortened where a table would not fit otherwise."""
+"""Maximum length of system names, in characters. Longer names are abbreviated if the table does not fit."""
 
 DIFFERENT = "≠"
 COUNTS = ("unknown", "skipped", "unknown_images", "unparsed", "missing", "duplicate", "dropped")
-"""Counts that a reader of the values should see, if there are any."""
+"""Counts that are displayed with the values if they are not 0."""
 
 
 def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet, *, resamples: int) -> None:
-    """Prints systems side by side: values, intervals, differences to the first, then what a reader must know.
+    """Prints the values, intervals and differences of all systems, followed by the legend and the signatures.
 
     Args:
-        console: its width decides about the layout: systems as rows, as columns, or one block per metric.
-        found: ``systems`` and ``comparisons``.
-        metric_set: of the systems.
-        resamples: number of resamples, for the legend.
+        console: Console whose width determines the layout: systems as rows, systems as columns, or one block per
+            metric.
+        found: Results object with ``systems`` and ``comparisons``.
+        metric_set: Metric set of the systems.
+        resamples: Number of resamples, for the legend.
     """
     table = _Table(found, metric_set)
     for lines in table.layouts():
@@ -42,7 +43,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
         if width <= console.width:
             break
     readings = {reading_of(system["signature"]) for system in found["systems"]}
-    if len(readings) == 1 and (reading := readings.pop()):  # where systems differ, their signatures tell
+    if len(readings) == 1 and (reading := readings.pop()):  # otherwise, the signatures state the readings
         for part in wrap(reading, console.width):
             console.print(Text(part, style="dim"))
         console.print()
@@ -63,7 +64,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
 
 
 def _first(names: Sequence[str], most: int = 4) -> str:
-    """Returns a list that is cut short."""
+    """Returns the first names of a list, and the number of the remaining names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -87,21 +88,21 @@ class _Table:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Those that have a value."""
+        """Metrics with a value in at least one system."""
         every = list(self.found["systems"][0]["metrics"])
         named = [m for m in every if any(s["metrics"][m]["value"] is not None for s in self.systems.values())]
         return named or every
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Long names of systems -> the letters that stand for them if there is no room."""
+        """System name -> abbreviation in letters, for narrow layouts."""
         letters = [*ascii_uppercase, *(f"{a}{b}" for a in ascii_uppercase for b in ascii_uppercase)]
         if all(cell_len(name) <= LONG_NAME for name in self.systems) or len(self.systems) > len(letters):
             return {name: name for name in self.systems}
         return dict(zip(self.systems, letters, strict=False))
 
     def layouts(self) -> Iterator[list[Text]]:
-        """Yields the table in all its layouts, the one to prefer first; the last is the narrowest."""
+        """Yields the table in all its layouts, from the preferred to the narrowest."""
         full = {name: name for name in self.systems}
         apart = any(on_shared_images(row, self.sizes, str) for row in self.rows.values())
         if not apart:
@@ -152,7 +153,7 @@ class _Table:
         return [*lines, Text(), *told] if told else lines
 
     def _wide(self, names: Mapping[str, str]) -> list[Text]:
-        """Systems as rows, of three lines each: value, interval, difference."""
+        """Returns the layout with systems as rows of three lines: value, interval, difference."""
         cells = [[Text("system", style="bold"), *(Text(self._heading(m), style="bold") for m in self.metrics)]]
         for name, short in names.items():
             cells.append([Text(short), *(self._value(name, m) for m in self.metrics)])
@@ -163,7 +164,7 @@ class _Table:
         return self._with_names(names, aligned(cells, right=range(1, len(self.metrics) + 1)))
 
     def _tall(self, names: Mapping[str, str]) -> list[Text]:
-        """Metrics as rows, systems as columns."""
+        """Returns the layout with metrics as rows and systems as columns."""
         makers = (self._value, self._interval, self._difference)
         columns = [aligned([[make(n, m) for make in makers] for m in self.metrics], right=range(3)) for n in names]
         cells = [[Text("metric", style="bold"), *(Text(short, style="bold") for short in names.values())]]
@@ -172,7 +173,9 @@ class _Table:
         return self._with_names(names, aligned(cells))
 
     def _blocks(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns one block per metric, systems as rows: room for both values on the shared images."""
+        """Returns the layout with one block per metric and systems as rows, which has space for values on shared
+        images.
+        """
         makers = (self._value, self._interval, self._difference)
         cells: list[list[Text]] = []
         for metric in self.metrics:
@@ -181,7 +184,7 @@ class _Table:
         return self._with_names(names, aligned(cells, right=(1, 2)))
 
     def legend(self, resamples: int) -> Iterator[str]:
-        """Yields the meaning of the columns and marks, one or two sentences each."""
+        """Yields explanations of the columns and marks."""
         known = meanings_of(self.metric_set.name)
         meanings = [
             f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
@@ -242,16 +245,14 @@ class _Table:
                 "several systems get several chances, so the bound is stricter."
             )
         elif resamples and not apart:
-            yield "No test: it takes 30 shared images."
+            yield "No test: at least 30 shared images are required."
         yield from self._power(rows)
         differing = {row["system"]: ", ".join(row["differing"]) for row in rows if row.get("differing")}
         for system, fields in differing.items():
             yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
 
     def _power(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yields which differences the sample would have shown, if two systems are compared, and the answer on
-        equivalence.
-        """
+        """Yields the smallest detectable differences for two systems, and the result of the equivalence test."""
         if len(self.systems) == 2:
             shown = {
                 row["metric"]: self._number(row["metric"])(row["detectable"])
@@ -269,7 +270,7 @@ class _Table:
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
     def slices(self) -> Iterator[Text]:
-        """Yields the systems by the values of a column, and the tests of interaction."""
+        """Yields the results by the values of a column, and the tests of interaction."""
         sliced = self.found.get("sliced")
         if not sliced:
             return
@@ -296,7 +297,7 @@ class _Table:
                 yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
-        """Yields ``(systems, sizes, signature)``, once for neighbors that share both."""
+        """Yields ``(systems, sizes, signature)``, with systems grouped if both are equal."""
 
         def key(system: Mapping[str, Any]) -> tuple[str, str]:
             counts = system["counts"]
@@ -316,13 +317,13 @@ def _width(line: Text) -> int:
 
 
 def _widths(cells: Sequence[Sequence[Text]]) -> list[int]:
-    """Returns the widths of the columns; the only cell of its line does not count in them."""
+    """Returns the widths of the columns. Lines with only a first cell are ignored."""
     counted = [line for line in cells if any(line[1:])] or cells
     return [max(_width(line[k]) for line in counted) for k in range(len(cells[0]))]
 
 
 def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> list[Text]:
-    """Returns the lines of cells in columns; those of ``right`` are flush right."""
+    """Returns the lines of a table with aligned columns. The columns in ``right`` are right-aligned."""
     widths = _widths(cells)
     lines = []
     for row in cells:
@@ -342,7 +343,7 @@ def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> li
 
 
 def folded(signature: str, width: int) -> Iterator[str]:
-    """Yields a signature in lines that end after a ``|``."""
+    """Yields the lines of a signature, broken after ``|``."""
     line = ""
     for part in signature.replace("|", "|\n").split("\n"):
         if line and len(line) + len(part) > width:

@@ -1,4 +1,4 @@
-"""Results as tab-separated values: one row per system and metric, for scripts and spreadsheets."""
+"""Results as tab-separated values with one row per system and metric, for scripts and spreadsheets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COLUMNS = (
     "test",
     "differing",
 )
-"""``n_images`` are the system's; the values of a difference, and it, are on ``shared_images``."""
+"""Columns of the table. ``n_images`` is the system's number of images. ``system_value``, ``baseline_value`` and the
+difference refer to ``shared_images``.
+"""
 
 
 def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
-    """Returns the table as text; a baseline's columns of a difference are empty, ``n/a`` says that there is no
-    value.
-    """
+    """Returns the table as text. Difference columns are empty for the baseline, and ``n/a`` marks missing values."""
     rows = {(row["system"], row["metric"]): row for row in results["comparisons"]}
     lines: list[tuple[str, ...]] = [COLUMNS]
     for system in results["systems"]:
@@ -62,7 +62,7 @@ def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
 
 
 def p_text(p: float | None) -> str:
-    """Returns a p-value with four digits; ``n/a`` if there is no test."""
+    """Formats a p-value with four digits, or ``n/a`` if there is no test."""
     return "n/a" if p is None else f"{p:.4f}"
 
 

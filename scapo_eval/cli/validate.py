@@ -1,4 +1,4 @@
-"""``scapo-eval validate``: metrics against human judgements."""
+"""``scapo-eval validate``: compares metrics with human judgments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 
 @click.command("validate")
 @click.argument("judgements", type=PLAIN)
-@click.option("--set", "set_name", metavar="NAME", help="Which set, where a file holds several: faithscore-answers.")
+@click.option(
+    "--set", "set_name", metavar="NAME", help="Name of the set, if a file contains several: faithscore-answers."
+)
 @click.option(
     "--metric",
     "metrics",
@@ -57,26 +59,32 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     type=INPUT,
     multiple=True,
     metavar="NAME=FILE",
-    help="Scores from elsewhere (JSON Lines of id and score); may be repeated.",
+    help="Scores from another source (JSON Lines with id and score); may be repeated.",
 )
-@click.option("--rating", "ratings", multiple=True, metavar="NAME", help="A dimension to agree with.  [default: all]")
-@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images.")
+@click.option(
+    "--rating", "ratings", multiple=True, metavar="NAME", help="Rating dimension to compare with.  [default: all]"
+)
+@click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth.")
 @click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Labels and aliases, as for score.")
 @reference_options
 @click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
-@click.option("--without", multiple=True, metavar="SYSTEM", help="Leave a system's texts out of the agreements.")
+@click.option("--without", multiple=True, metavar="SYSTEM", help="Omit the texts of a system.")
 @click.option(
     "--half",
     type=click.Choice(["fit", "report"]),
-    help="Only the images of one half: cap_people was fitted on 'fit' of THumB.",
+    help="Use only the images of one half. cap_people was fitted on 'fit' of THumB.",
 )
 @click.option(
-    "--range", "ranges", multiple=True, callback=_range, metavar="NAME=LOW:HIGH", help="Bounds of an own rating."
+    "--range", "ranges", multiple=True, callback=_range, metavar="NAME=LOW:HIGH", help="Bounds of your own rating."
 )
 @click.option(
-    "--resamples", type=click.IntRange(0, 100_000), default=DEFAULT_RESAMPLES, show_default=True, help="Of images."
+    "--resamples",
+    type=click.IntRange(0, 100_000),
+    default=DEFAULT_RESAMPLES,
+    show_default=True,
+    help="Number of resamples.",
 )
-@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Of the resampling.")
+@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of the resampling.")
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the tables in characters.")
 @click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")
@@ -105,10 +113,11 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Measures how well metrics agree with people: JUDGEMENTS are ratings, pairs or marked parts of captions.
+    """Measures the agreement of metrics with people. JUDGEMENTS are ratings, pairs or marked parts of captions.
 
-    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields; your own are JSON Lines of image_id,
-    caption and rating (docs/validity.md). Intervals are by image; every metric is compared with the first.
+    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments are JSON Lines
+    with image_id, caption and rating (docs/validity.md). Intervals are by image, and every metric is compared with the
+    first.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)
@@ -145,7 +154,7 @@ def command(
 def _named(argument: str) -> tuple[str, str]:
     name, path = split_name(argument)
     if name is None:
-        raise InputError(f"--scores takes NAME=FILE, got {argument!r}")
+        raise InputError(f"expected --scores NAME=FILE, got {argument!r}")
     return name, path
 
 

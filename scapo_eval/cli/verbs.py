@@ -1,4 +1,4 @@
-"""The verbs of benchmarks, made of their records: what a file is called, the options, the scoring, the results."""
+"""Verbs of benchmarks, created from their records: argument, options, scoring, and output of results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command_of(record: Benchmark) -> click.Command:
     """Returns the verb of a benchmark.
 
     Args:
-        record: the benchmark; its ``score`` says the options' defaults.
+        record: Benchmark record, whose ``score`` function defines the defaults of the options.
     """
 
     def run(
@@ -77,7 +77,7 @@ def command_of(record: Benchmark) -> click.Command:
     if record.scoring:
         decorated = scoring_options(decorated)
     elif "strict" not in record.options:
-        strict = click.option("--strict", is_flag=True, help="Refuse files of which there is anything to warn.")
+        strict = click.option("--strict", is_flag=True, help="Reject files with any warning.")
         decorated = strict(decorated)
     if record.engine is not None:
         decorated = cluster_options(decorated)
@@ -96,7 +96,7 @@ def command_of(record: Benchmark) -> click.Command:
 
 
 def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
-    """Refuses a ground truth among the captions if none is given as such."""
+    """Raises an error if a ground truth is among the caption files although the option for it is missing."""
     for _, source in given[1:]:
         try:
             known = recognize_file(source)
@@ -107,7 +107,7 @@ def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options, with the protocol's where none are given; a switch that is off was not given."""
+    """Fills missing options with those of the protocol. A switch that is off counts as missing."""
     switches = {name for name, value in values.items() if value is False}
     filled = protocol.filled({name: None if name in switches else value for name, value in values.items()})
     return {name: bool(value) if name in switches else value for name, value in filled.items()}
@@ -124,7 +124,7 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
     elif kind is None and not required and default is not None and not option.repeated:
         kind = type(default)
     more: dict[str, Any] = {} if default is False else {"type": kind}
-    if not required and not option.repeated:  # a required one must not have any, not even None
+    if not required and not option.repeated:  # a required option must not have a default, not even None
         more |= {"default": default, "show_default": default is not None and default is not False}
     return click.option(
         *(option.flags or ("--" + name.replace("_", "-"),)),
@@ -141,9 +141,7 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
 def _sorted_out(
     given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
 ) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
-    """Separates answers from question files, for ``--questions a.json b.json``: the shell's list ends up among the
-    answers.
-    """
+    """Separates answers from question files, because ``--questions a.json b.json`` passes b.json as an answer file."""
     moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
     rest = [file for file in given if file not in moved]
     if not rest:
@@ -158,7 +156,7 @@ def _here(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """Yields the runs of all systems, scored in this process, and by the values of a column where one is asked for."""
+    """Returns the runs of all systems, scored in this process, with slices by a column if requested."""
     assert record.score is not None
     if record.own_files is not None:
         written = [values[name] for name, option in record.options.items() if option.file == "written"]
@@ -187,10 +185,10 @@ def _on_engine(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """Returns the runs of all systems, counted on a cluster.
+    """Returns the runs of all systems, scored on a cluster.
 
     Raises:
-        OptionError: if an option is missing that the engine needs, or one is given that it does not take.
+        OptionError: If an option that the engine requires is missing, or an unsupported option is given.
     """
     missing = [_flag(name) for name in engine.needs if not values[name]]
     refused = [_flag(name) for name in engine.refuses if values[name]]
@@ -211,10 +209,10 @@ def _on_engine(
 
 
 def _refuse_unusual(runs: Sequence[Run]) -> None:
-    """Refuses runs of which there is anything to warn (``--strict``).
+    """Raises an error for runs with notes (``--strict``).
 
     Raises:
-        InputError: for the first such system, with the available names.
+        InputError: For the first run with notes. The message contains its notes.
     """
     if noted := next((run for run in runs if run.notes), None):
         raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)

@@ -1,4 +1,4 @@
-"""``scapo-eval vocab``: check, describe, compare, mine, draft and widen vocabularies."""
+"""``scapo-eval vocab``: checks, describes, compares, mines, drafts and expands vocabularies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .groups import Group
 
 @click.group("vocab", cls=Group)
 def command() -> None:
-    """Check, describe, compare, mine, draft and widen vocabularies (format: docs/vocabulary.md)."""
+    """Check, describe, compare, mine, draft and expand vocabularies (format: docs/vocabulary.md)."""
 
 
 @command.command()
@@ -35,11 +35,11 @@ def command() -> None:
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="Show what each ignore rule matched in these captions (may be repeated).",
+    help="Show the matches of each ignore rule in these captions (may be repeated).",
 )
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, ...]) -> int:
-    """Lists what deserves a check; exits with 2 if there is anything. Without a name it checks the shipped ones."""
+    """Lists potential problems of vocabularies (default: all shipped ones). Exits with 2 if there are any."""
     total = 0
     texts = [text for path in captions for text in _texts(path)]
     for name in vocabulary or tuple(shipped_vocabularies()):
@@ -57,7 +57,7 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, 
 
 
 def _show_rules(name: str, vocabulary: Vocabulary, texts: list[str]) -> None:
-    """Prints each rule with its templates, how often they matched and what."""
+    """Prints each rule with its templates and their matches."""
     shown = None
     uses = uses_of_rules(vocabulary, texts)
     for use in uses:
@@ -75,7 +75,7 @@ def _show_rules(name: str, vocabulary: Vocabulary, texts: list[str]) -> None:
 @click.argument("vocabulary", type=PLAIN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(vocabulary: str, as_json: bool) -> None:
-    """Numbers of labels, aliases and groups, and the fingerprint."""
+    """Lists the numbers of labels, aliases and groups, and the fingerprint."""
     loaded = Vocabulary.load(vocabulary)
     per_label = Counter(loaded.aliases.values())
     groups = Counter(info.group for info in loaded.info.values() if info.group)
@@ -108,7 +108,7 @@ def stats(vocabulary: str, as_json: bool) -> None:
 @click.argument("old", type=PLAIN)
 @click.argument("new", type=PLAIN)
 def diff(old: str, new: str) -> None:
-    """Prints what changed from OLD to NEW."""
+    """Prints the changes from OLD to NEW."""
     changed = difference(Vocabulary.load(old), Vocabulary.load(new))
     for label in changed.labels_removed:
         echo(f"- label {label}")
@@ -140,15 +140,17 @@ def diff(old: str, new: str) -> None:
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
-    help="The vocabulary whose labels are covered already.",
+    help="Vocabulary of the labels that are already covered.",
 )
-@click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Leave rarer phrases out.")
-@click.option("--spacy", "spacy_model", metavar="MODEL", help="Use this spaCy pipeline's noun chunks, not the rules.")
+@click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Omit rarer phrases.")
+@click.option(
+    "--spacy", "spacy_model", metavar="MODEL", help="Use the noun chunks of this spaCy pipeline instead of the rules."
+)
 @click.option("-o", "--output", metavar="FILE", default="-", type=OUTPUT, help="JSON Lines that `vocab build` reads.")
 def mine_command(
     rollouts: tuple[str, ...], vocabulary: str, min_captions: int, spacy_model: str | None, output: str
 ) -> None:
-    """Noun phrases of ROLLOUTS (captions or responses) that the vocabulary does not cover, with examples."""
+    """Finds noun phrases in ROLLOUTS (captions or responses) that the vocabulary does not cover, with examples."""
     texts = (text for path in rollouts for text in _texts(path))
     candidates = mine(texts, Vocabulary.load(vocabulary), min_captions=min_captions, spacy_model=spacy_model)
     with atomic_write(output) as stream:
@@ -177,7 +179,7 @@ _Phrase = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class _Candidate(msgspec.Struct):
-    """A line of ``vocab mine``."""
+    """Line of ``vocab mine``."""
 
     phrase: _Phrase
     captions: int
@@ -185,7 +187,7 @@ class _Candidate(msgspec.Struct):
     examples: list[str] = []
 
     def candidate(self) -> CandidatePhrase:
-        """Returns the candidate; ValueError where a phrase is not a possible alias."""
+        """Converts the line to a candidate. Raises ValueError if a phrase cannot be an alias."""
         for phrase in (self.phrase, *self.forms):
             try:
                 tokenize_alias(phrase)
@@ -197,17 +199,17 @@ class _Candidate(msgspec.Struct):
 @command.command()
 @click.argument("candidates", type=PLAIN)
 @click.option("--name", default="draft", show_default=True, help="Name of the new vocabulary.")
-@click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Leave rarer labels out.")
+@click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Omit rarer labels.")
 @click.option(
     "-o",
     "--output",
     type=OUTPUT,
     required=True,
     metavar="FILE.yaml",
-    help="A vocabulary to be read and cut by a person.",
+    help="Draft vocabulary for review by a person.",
 )
 def build(candidates: str, name: str, min_captions: int, output: str) -> None:
-    """Clusters mined CANDIDATES into a draft vocabulary; each label says where it comes from."""
+    """Clusters mined CANDIDATES into a draft vocabulary, in which each label lists example captions."""
     read = []
     for line, record in iter_records(candidates):
         try:
@@ -233,7 +235,7 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
         lines.append('    definition: ""')
     lines.append("ignore: []")
     data = ("\n".join(lines) + "\n").encode("utf-8", "replace")
-    Vocabulary.parse(data, candidates)  # what it writes it can read
+    Vocabulary.parse(data, candidates)  # the written file must be readable
     with atomic_write(output) as stream:
         stream.write(data)
     echo(f"{output}: {len(drafts)} draft labels", err=True)
@@ -242,15 +244,13 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 @command.command()
 @click.argument("vocabulary", type=PLAIN)
 def expand(vocabulary: str) -> None:
-    """Plural and spelling variants that VOCABULARY lacks, as YAML to be read and pasted."""
+    """Lists plural and spelling variants that are missing from VOCABULARY, as YAML for review."""
     for label, forms in variants(Vocabulary.load(vocabulary)).items():
         echo(f"{_quoted(label)}: [{', '.join(map(_quoted, forms))}]")
 
 
 def _quoted(text: str) -> str:
-    """Returns a YAML scalar that is always text; JSON's quoting is YAML's, too, but for characters that end a line
-    there.
-    """
+    """Returns a YAML scalar that is always a text. JSON's quoting is valid YAML except for line-end characters."""
     if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}:
         return text
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in dump_json(text).decode())

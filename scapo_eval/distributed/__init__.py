@@ -1,1 +1,1 @@
-"""Scores and rewards on engines that run on many machines: Ray Data and Spark (docs/scale.md)."""
+"""Scores and rewards on distributed engines: Ray Data and Spark (docs/scale.md)."""

@@ -1,4 +1,4 @@
-"""AMBER's responses in Arrow to counts per image and to what is said of which question, in rows that add up."""
+"""Conversion of AMBER responses in Arrow tables to additive counts per image and to answers per question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOTALS = ("duplicate", "unknown", "skipped", "unfinished")
 
 
 class AmberReading(TypedDict, total=False):
-    """Settings that decide how responses are read, as in :func:`scapo_eval.amber`."""
+    """Settings for the reading of responses, as in :func:`scapo_eval.amber`."""
 
     mode: Mode
     parser: str | None
@@ -37,11 +37,11 @@ class AmberReading(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class AmberCounter(Replies):
-    """Turns responses into tables of counts.
+    """Converter from responses to tables of counts.
 
     Attributes:
-        data: the benchmark.
-        mode, similarity, parser, skip_bad, drop_unfinished: as for :func:`scapo_eval.amber`.
+        data: Data of the benchmark.
+        mode, similarity, parser, skip_bad, drop_unfinished: As for :func:`scapo_eval.amber`.
     """
 
     data: AmberData
@@ -63,11 +63,11 @@ class AmberCounter(Replies):
         similarity: Similarity | str = "none",
         **reading: Unpack[AmberReading],
     ) -> AmberCounter:
-        """Returns a counter of responses; the arguments are those of :func:`scapo_eval.amber`.
+        """Returns a counter of responses. The arguments are those of :func:`scapo_eval.amber`.
 
         Raises:
-            InputError: for data that cannot be read, an unknown mode, relation or rule.
-            MissingExtra: if parity mode is requested without NLTK.
+            InputError: If the data cannot be read, or the mode, relation or rule is unknown.
+            MissingExtra: If parity mode is requested without NLTK.
         """
         if (rule := reading.get("parser")) is not None:
             check_choice("parser", rule, list(ANSWERS))
@@ -75,7 +75,7 @@ class AmberCounter(Replies):
         if not isinstance(similarity, Similarity):
             similarity = Similarity.load(similarity, benchmark.words)
         counter = cls(source, benchmark, similarity=similarity, **reading)
-        assert counter._amber  # made here, so that what is missing is said here
+        assert counter._amber  # created here, so that missing packages are reported here
         return counter
 
     @cached_property
@@ -88,11 +88,11 @@ class AmberCounter(Replies):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`Counted`."""
+        """Names of the count columns; see :class:`Counted`."""
         return METRICS.columns
 
     def part(self, source: Readable, kind: str) -> Any:
-        """Implements ``part``: see :class:`Replies`."""
+        """Implements ``part`` of :class:`Replies`."""
         read = read_responses(source, self.data, official=self.mode == "parity", skip_bad=self.skip_bad)
         read = read.without_unfinished() if self.drop_unfinished else read
         amber_counts = self._amber.counted(read, self._amber.verdicts(read.scored))
@@ -105,7 +105,7 @@ class AmberCounter(Replies):
         return pa.concat_tables([self.images(amber_counts.table), self.table(rows)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
-        """Implements ``run``: see :class:`Counted`."""
+        """Implements ``run`` of :class:`Counted`."""
         bad_files = self.bad_files(counts, on_bad_file)
         totals = of_kind(counts, "total")
         answers = self.answers(counts, refuse_twice=self.mode != "parity")

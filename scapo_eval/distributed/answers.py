@@ -1,8 +1,7 @@
-"""Yes/no answers in Arrow to what they say of which question, in rows that add up.
+"""Conversion of yes/no answers in Arrow to additive rows with the result and the question of each answer.
 
-A worker reads answers, finds their questions and reads yes or no out of them
-(:func:`scapo_eval.benchmarks.join.match`); five bytes an answer travel to the process that asked, which joins them as
-it joins those of one file.
+A worker reads answers, finds their questions and extracts yes or no (:func:`scapo_eval.benchmarks.join.match`). Five
+bytes per answer are sent to the calling process, which joins them like the answers in a single file.
 """
 
 from __future__ import annotations
@@ -41,24 +40,26 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _ANSWER = np.dtype([("question", "<i4"), ("flags", "u1")])
-"""An answer to a question: its position, or AMBER's id; two bits of SAYS, decided, relabeled."""
+"""Answer to a question: the position of the question (or its id in AMBER), and flags with two bits for the index in
+SAYS, and one bit each for decided and relabeled.
+"""
 
 _SHOWN = 20
-"""Answers to no question that a worker keeps of a part, to be named."""
+"""Maximum number of unmatched answers that a worker keeps per part, for messages."""
 
 OF_A_FILE, OF_A_BATCH = "answers", "answers of a batch"
-"""Kinds of rows that hold answers: in the order of their file, or in no order."""
+"""Kinds of rows with answers, in the order of their file or without an order."""
 
 
 class Replies(Counted[Run]):
-    """Turns answers into tables of what they say; a file, or a batch, is read as one process reads a file."""
+    """Converter from answers to tables of results. Each file or batch is read as a single process would read a file."""
 
     records = "answers"
     needed = ("id", "response")
     row_groups = False
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Implements ``of_batches``: see :class:`Counted`; a question that another batch answers, too, is refused
+        """Implements ``of_batches`` of :class:`Counted`. Questions with answers in several batches are rejected
         later.
         """
         tables = [self.schema.empty_table()]
@@ -70,7 +71,7 @@ class Replies(Counted[Run]):
         return pa.concat_tables(tables)
 
     def of_parts(self, parts: Any) -> Any:
-        """Implements ``of_parts``: see :class:`Counted`; a file is read whole."""
+        """Implements ``of_parts`` of :class:`Counted`. Files are not split."""
         paths = parts.column("path").to_pylist()
         return pa.concat_tables([self.schema.empty_table(), *(self._of(Source(path), OF_A_FILE) for path in paths)])
 
@@ -80,7 +81,7 @@ class Replies(Counted[Run]):
         try:
             return pa.concat_tables([self.part(source, kind), self.table(_count_rows(source))])
         except InputErrors as error:
-            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may stand for several
+            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may represent several
             faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
             return self.table([("total", b"faults", error.total), *faults])
         except InputError as error:
@@ -94,15 +95,16 @@ class Replies(Counted[Run]):
         """Returns the table of a file or a batch.
 
         Args:
-            source: what is read.
+            source: Records or file to read.
             kind: OF_A_FILE or OF_A_BATCH.
 
         Raises:
-            InputErrors: for faulty records; InputError: if it cannot be read.
+            InputErrors: If records are invalid.
+            InputError: If the source cannot be read.
         """
 
     def accounted(self, counts: Any, run: Run) -> Run:
-        """Returns the run with the account of its records, as one process keeps it, without bytes and lines."""
+        """Adds the account of the records to a run, as a single process would compute it, without bytes and lines."""
         totals = of_kind(counts, "total")
         count = RecordCount()
         count.lines = count.records = totals.get(b"records", 0)
@@ -111,17 +113,21 @@ class Replies(Counted[Run]):
         return with_account(run, count) if count.records else run
 
     def answers(self, counts: Any, *, refuse_twice: bool = True) -> NDArray[Any]:
-        """Returns all answers, those of a file in its order.
+        """Returns all answers. The answers of a file are in the order of the file.
+
+        Args:
+            counts: Summed counts.
+            refuse_twice: False to accept several answers to a question.
 
         Raises:
-            InputError: if a question is answered in two files, or twice in a data set (unless it may be).
+            InputError: If a question has answers in two files, or two answers in a data set.
         """
         every, within = [np.zeros(0, dtype=_ANSWER)], 0
         kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))
         for kind, key, n in zip(kinds, keys, times, strict=True):
             if kind in (OF_A_FILE, OF_A_BATCH):
                 part = np.frombuffer(key, dtype=_ANSWER)
-                every += [part] * n  # of a part that came twice, twice
+                every += [part] * n  # n times for a part that was read n times
                 within += n * (len(part) - len(np.unique(part["question"]))) * (kind == OF_A_FILE)
         answers = np.concatenate(every)
         twice = len(answers) - len(np.unique(answers["question"])) - within
@@ -143,16 +149,16 @@ def _count_rows(source: Records | Source) -> list[tuple[str, bytes, int]]:
 
 
 def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
-    """Returns the answers as the key of a row."""
+    """Returns the answers in the form of a row key."""
     rows = np.zeros(len(questions), dtype=_ANSWER)
     rows["question"], rows["flags"] = questions, flags
     return rows.tobytes()
 
 
 class AnswerReading(TypedDict, total=False):
-    """Settings that decide how answers are read, as in :func:`scapo_eval.yesno`.
+    """Settings for the reading of answers, as in :func:`scapo_eval.yesno`.
 
-    ``text_only`` is an option of HallusionBench, ``unparsed`` of the others.
+    ``text_only`` is an option of HallusionBench, and ``unparsed`` is an option of all other benchmarks.
     """
 
     parser: str
@@ -165,15 +171,15 @@ class AnswerReading(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class AnswerCounter(Replies):
-    """Turns answers into tables of what they say.
+    """Converter from answers to tables of results.
 
     Attributes:
-        benchmark: name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
-        questions: with their truth.
-        parser: name of the rule that reads answers; see :func:`scapo_eval.yesno`.
-        yes, no: further words for it.
-        model: the one to score where files mix several.
-        options: the benchmark's own.
+        benchmark: Name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
+        questions: Questions with their ground truth.
+        parser: Name of the rule that parses answers; see :func:`scapo_eval.yesno`.
+        yes, no: Additional words for the parser.
+        model: Model to score in files with answers from several models.
+        options: Options of the benchmark.
     """
 
     benchmark: str
@@ -197,7 +203,7 @@ class AnswerCounter(Replies):
         for name, value in self.options.items():
             check_choice(f"option of {self.benchmark}", name, list(self._record.decides))
             check_choice(name, value, self._record.options[name].choices)
-        parser_of(self.parser, yes=self.yes, no=self.no)  # words that do not fit are found here, not on a worker
+        parser_of(self.parser, yes=self.yes, no=self.no)  # invalid words are reported here, not on a worker
 
     @classmethod
     def of(
@@ -207,10 +213,10 @@ class AnswerCounter(Replies):
         questions: Given | Sequence[str | os.PathLike[str]],
         **reading: Unpack[AnswerReading],
     ) -> AnswerCounter:
-        """Returns a counter of answers; the arguments are those of :func:`scapo_eval.yesno`.
+        """Returns a counter of answers. The arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
-            InputError: for questions that cannot be read, another benchmark, parser or word.
+            InputError: If the questions cannot be read, or the benchmark, the parser or a word is invalid.
         """
         options = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
         general: dict[str, Any] = {name: value for name, value in reading.items() if name not in options}
@@ -239,7 +245,7 @@ class AnswerCounter(Replies):
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def part(self, source: Readable, kind: str) -> Any:
-        """Implements ``part``: see :class:`Replies`."""
+        """Implements ``part`` of :class:`Replies`."""
         notes: list[str] = []
         answers = list(read_answers(source, model=self.model, warn=notes.append))
         name = str(source)
@@ -260,7 +266,7 @@ class AnswerCounter(Replies):
         return self.table([*rows, (kind, packed_answers(matches.question, flags), 1)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
-        """Implements ``run``: see :class:`Counted`."""
+        """Implements ``run`` of :class:`Counted`."""
         bad_files = self.bad_files(counts, on_bad_file)
         if len(ways := of_kind(counts, "numbering")) > 1:
             listed = " and ".join(sorted(way.decode() for way in ways))

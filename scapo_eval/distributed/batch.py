@@ -1,9 +1,9 @@
-"""Captions in Arrow to counts in Arrow that add up: the one scoring loop, for any engine.
+"""Conversion of captions in Arrow to additive counts in Arrow, shared by all engines.
 
-A :class:`Counter` travels to every worker once. What a worker reads becomes one table of counts; tables of any number
-of workers are summed by ``kind`` and ``key`` (:func:`merged`, or the engine's own group-by), and of the sums
-:meth:`Counter.scores` makes what one process would have made. A block that is read again, because its worker was
-killed, gives the same table again.
+A :class:`Counter` is sent to every worker once. Each worker converts its input to a table of counts. The tables of all
+workers are summed by ``kind`` and ``key`` (by :func:`merged`, or by the engine's own group-by). :meth:`Counter.run`
+computes the same scores from the sums as a single process. If a block is read again because its worker was killed, its
+table is the same.
 """
 
 from __future__ import annotations
@@ -62,26 +62,29 @@ __all__ = [
 ]  # fmt: skip
 
 OnBadFile = Literal["fail", "skip"]
-"""What becomes of a file that cannot be read: an error that names it, or it is omitted, counted and named."""
+"""Treatment of an unreadable file: an error with its name, or omission, with the number and names of omitted files."""
 
 KIND, KEY, N = "kind", "key", "n"
-"""What a row counts (an ``image``, or one of KINDS), which one (in UTF-8), and how often. Images have columns
-of their own."""
+"""Columns of a table of counts: the kind of a row (``image``, or one of KINDS), its key (in UTF-8), and its count. Rows
+of images have additional columns.
+"""
 
 KINDS = ("total", "said", "label", "model", "prompt", "ids", "prints", "note", "fault", "bad_file")
 
 MERGE_ROWS = 1_000_000
-"""Rows of counts that are kept before they are summed."""
+"""Number of count rows that are kept before they are summed."""
 
 TASKS_PER_CPU = 32
-"""Tasks that files are spread over, for each processor of a cluster; of more parts a task reads several."""
+"""Number of tasks per processor of a cluster, over which files are distributed. If there are more parts, a task reads
+several parts.
+"""
 
 WHOLE_FILE = -1
-"""The row group of a part that is a whole file."""
+"""Row group that represents a whole file."""
 
 
 class Skipping(TypedDict, total=False):
-    """Settings that decide which captions count, as in :func:`scapo_eval.score`."""
+    """Settings that determine which captions count, as in :func:`scapo_eval.score`."""
 
     claims: Reading
     skip_bad: bool
@@ -91,7 +94,7 @@ class Skipping(TypedDict, total=False):
 
 
 class ReadingOptions(Skipping, total=False):
-    """Settings that decide how captions are scored, as in :func:`scapo_eval.score`."""
+    """Settings for the scoring of captions, as in :func:`scapo_eval.score`."""
 
     vocabulary: Vocabulary | str | Path
     dopa: TruthGiven | None
@@ -101,50 +104,53 @@ class ReadingOptions(Skipping, total=False):
 Result = TypeVar("Result", bound=Run, covariant=True)
 
 Finish = Callable[[Tally, Any, str, Resampling | None, Sequence[str]], Result]
-"""Sums, what counted them, name of the system, how intervals are drawn, notes of the readers -> the run."""
+"""Function that makes a run from the sums, their counter, the name of the system, the settings of intervals, and the
+notes of the readers.
+"""
 
 
 @dataclass(frozen=True)
 class Counted(ABC, Generic[Result]):
-    """Turns records into tables of counts, and their sum into a run; picklable, made once and sent to every worker.
+    """Converter from records to tables of counts, and from their sum to a run. It is picklable, and is sent to every
+    worker once.
 
     Attributes:
-        source: name of the records in messages.
+        source: Name of the records in messages.
     """
 
     source: str
 
     records: ClassVar[str]
-    """What they are."""
+    """Kind of the records, as a plural noun."""
 
     needed: ClassVar[tuple[str, ...]]
-    """Columns that a data set must have."""
+    """Required columns of a data set."""
 
     read: ClassVar[tuple[str, ...]]
-    """Columns of a data set that are read."""
+    """Columns of a data set to read."""
 
     row_groups: ClassVar[bool]
-    """Whether a file in parquet may be split."""
+    """True if Parquet files may be split."""
 
     remedy: ClassVar[str] = ""
-    """How to omit faulty records, if that is possible."""
+    """Advice on how to omit faulty records, if possible."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the counts of images."""
+        """Names of the counts in rows of images."""
         return ()
 
     @abstractmethod
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Returns the counts of record batches or tables, each read once: a pyarrow Table."""
+        """Returns the counts of record batches or tables as a pyarrow Table. Each batch is read once."""
 
     @abstractmethod
     def of_parts(self, parts: Any) -> Any:
-        """Returns the counts of files and of row groups of files; what cannot be read is a row of its own, without
-        counts.
+        """Returns the counts of files and row groups. An unreadable file is represented by a row without counts.
 
         Args:
-            parts: a pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE: all of it), see :func:`~.files.parts_of`.
+            parts: A pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE for a whole file), from
+                :func:`~.files.parts_of`.
 
         Returns:
             A pyarrow Table.
@@ -152,39 +158,39 @@ class Counted(ABC, Generic[Result]):
 
     @abstractmethod
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Result:
-        """Returns the metrics of the summed counts, as one process would have found them.
+        """Computes the metrics from the summed counts, with the same result as a single process.
 
         Args:
-            counts: all tables, summed: a pyarrow Table.
-            name: of the system.
-            on_bad_file: what becomes of files that could not be read.
-            resampling: of the intervals.
+            counts: Sum of all tables, as a pyarrow Table.
+            name: Name of the system.
+            on_bad_file: Treatment of unreadable files.
+            resampling: Settings of the intervals.
 
         Raises:
-            InputErrors, InputError: for invalid input, with the faults by file and line; files that could not be read;
-                nothing left to score.
+            InputErrors: If the input is invalid. The error lists the faults by file and line.
+            InputError: If files could not be read, or nothing is left to score.
         """
 
     @property
     def schema(self) -> Any:
-        """Of every table of counts."""
+        """Schema of every table of counts."""
         counts = [(name, pa.int64()) for name in (N, *self.columns)]
         return pa.schema([(KIND, pa.string()), (KEY, pa.binary()), *counts])
 
     def table(self, rows: Sequence[tuple[str, bytes, int]]) -> Any:
-        """Returns the rows that are not images."""
+        """Returns a table of rows that are not images."""
         kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
         zeros = dict.fromkeys(self.columns, np.zeros(len(rows), dtype=np.int64))
         return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
 
     def images(self, table: CountTable) -> Any:
-        """Returns the rows of images."""
+        """Returns a table of image rows."""
         ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
         images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
         return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
 
     def summed_images(self, counts: Any) -> CountTable:
-        """Returns the images of summed counts."""
+        """Returns the rows of images in summed counts."""
         images = _rows_of_kind(counts, "image")
         builder = CountBuilder(self.columns)
         rows = np.array([images.column(name).to_numpy() for name in self.columns], dtype=np.int64).T
@@ -192,11 +198,11 @@ class Counted(ABC, Generic[Result]):
         return builder.table()
 
     def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
-        """Returns the files that could not be read and may be omitted.
+        """Returns the faults of unreadable files that may be omitted.
 
         Raises:
-            InputErrors: if they may not, or for faulty records.
-            InputError: for several models.
+            InputErrors: If unreadable files must not be omitted, or records are invalid.
+            InputError: If the records are from several models.
         """
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
         if bad_files and on_bad_file == "fail":
@@ -214,12 +220,12 @@ class Counted(ABC, Generic[Result]):
 
 @dataclass(frozen=True)
 class Counter(Counted[Result]):
-    """Turns captions into tables of counts.
+    """Converter from captions to tables of counts.
 
     Attributes:
-        scorer: what is counted.
-        options: what becomes of faulty records.
-        finish: makes the run of the sums; a function of a module, which travels by its name.
+        scorer: Scorer that counts.
+        options: Treatment of faulty records.
+        finish: Module-level function that makes the run from the sums. It is pickled by name.
     """
 
     scorer: Scorer
@@ -244,10 +250,10 @@ class Counter(Counted[Result]):
         dopa_vocabulary: Vocabulary | str | Path = "dopa160",
         **skipping: Unpack[Skipping],
     ) -> Counter[CaptionScores]:
-        """Returns a counter of captions; the arguments are those of :func:`scapo_eval.score`.
+        """Returns a counter of captions. The arguments are those of :func:`scapo_eval.score`.
 
         Raises:
-            InputError: if the ground truth or the vocabulary cannot be read, or they do not fit together.
+            InputError: If the ground truth or the vocabulary cannot be read, or they do not match.
         """
         options = ScoringOptions(**skipping)
 
@@ -267,11 +273,11 @@ class Counter(Counted[Result]):
         vocabulary: Vocabulary | str | Path | None = None,
         **skipping: Unpack[Skipping],
     ) -> Counter[Run]:
-        """Returns a counter of CHAIR's objects; the arguments are those of :func:`scapo_eval.chair`.
+        """Returns a counter of CHAIR's objects. The arguments are those of :func:`scapo_eval.chair`.
 
         Raises:
-            InputError: as for :meth:`of`; an option of another profile.
-            MissingExtra: if ``opera`` is requested without NLTK.
+            InputError: If the input of :meth:`of` is invalid, or an option belongs to another profile.
+            MissingExtra: If ``opera`` is requested without NLTK.
         """
         options = ScoringOptions(**skipping)
         reader = chair_profile(profile, vocabulary=vocabulary, synonyms=synonyms, claims=options.claims, workers=1)
@@ -279,16 +285,16 @@ class Counter(Counted[Result]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`Counted`."""
+        """Names of the count columns; see :class:`Counted`."""
         return self.scorer.columns
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Yields the counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
+        """Returns the counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
 
-        A faulty row is named by its number in its batch, and the batch by its first image.
+        Messages identify a faulty row by its number in the batch, and the batch by its first image.
 
         Args:
-            batches: read once.
+            batches: Batches, each of which is read once.
 
         Returns:
             A pyarrow Table.
@@ -303,7 +309,7 @@ class Counter(Counted[Result]):
         return self._counts(self.source, lambda on_error: blocks())
 
     def of_parts(self, parts: Any) -> Any:
-        """Implements ``of_parts``: see :class:`Counted`."""
+        """Implements ``of_parts`` of :class:`Counted`."""
         tables = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
         return summed([self.schema.empty_table()], tables)
 
@@ -322,7 +328,7 @@ class Counter(Counted[Result]):
             try:
                 block = next(blocks, None)
                 outcome = None if block is None else work(block)
-            except (InputError, InputErrors) as error:  # of a file that breaks off nothing counts
+            except (InputError, InputErrors) as error:  # no part of a file with an error counts
                 return self.table([("bad_file", packed(first_of(error, source)), 1)])
             if outcome is None:
                 return self._of_sums(sums)
@@ -347,7 +353,7 @@ class Counter(Counted[Result]):
     def run(
         self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
     ) -> Result:
-        """Implements ``run``: see :class:`Counted`."""
+        """Implements ``run`` of :class:`Counted`."""
         notes = [note.decode() for note in of_kind(counts, "note")]
         return self.finish(self._tally(counts, on_bad_file), self.scorer, name, resampling, notes)
 
@@ -370,7 +376,7 @@ class Counter(Counted[Result]):
         return replace(tally := sums.tally(bad_files), account=self._account(counts, sums, tally))
 
     def _account(self, counts: Any, sums: Sums, tally: Tally) -> Account:
-        """Returns the account of every record; the number of bytes and the order are unknown."""
+        """Returns the account of all records, without the number of bytes and the order, which are unknown."""
         sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
         sums.prints.append(numbers(of_kind(counts, "prints")))
         sums.per_image = tally.table.rows[:, tally.table.columns.index("captions")]
@@ -381,10 +387,10 @@ class Counter(Counted[Result]):
 
 
 def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
-    """Refuses a data set without a column that is needed.
+    """Checks that a data set has the required columns.
 
     Raises:
-        InputError: with its name.
+        InputError: If a column is missing. The error names it.
     """
     for name in needed:
         if name not in names:
@@ -393,10 +399,10 @@ def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
 
 @contextmanager
 def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turns an engine's failure into one line, which names what went wrong first.
+    """Converts a failure of an engine to a one-line error with the original cause.
 
     Raises:
-        ScapoError: one of ``errors``.
+        ScapoError: If one of ``errors`` is raised.
     """
     try:
         yield
@@ -413,7 +419,7 @@ _OTHER_PYTHON = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Python in w
 
 
 def merged(tables: Sequence[Any]) -> Any:
-    """Tables of counts summed by ``kind`` and ``key``: a pyarrow Table."""
+    """Returns the sum of count tables by ``kind`` and ``key``, as a pyarrow Table."""
     table = pa.concat_tables(tables)
     columns = table.schema.names[2:]
     summed = table.group_by([KIND, KEY], use_threads=False).aggregate([(name, "sum") for name in columns])
@@ -421,7 +427,7 @@ def merged(tables: Sequence[Any]) -> Any:
 
 
 def summed(kept: list[Any], tables: Iterable[Any]) -> Any:
-    """Tables of counts summed while they arrive; ``kept``: those that are there already."""
+    """Returns the sum of count tables, computed while they arrive. ``kept`` contains initial tables."""
     rows = 0
     for table in tables:
         kept.append(table)
@@ -438,34 +444,34 @@ def _rows_of_kind(counts: Any, kind: str) -> Any:
 
 
 def of_kind(counts: Any, kind: str) -> dict[bytes, int]:
-    """Returns a mapping: key -> how often, of the rows of a kind."""
+    """Returns key -> count for the rows of a kind."""
     rows = _rows_of_kind(counts, kind)
     return dict(zip(rows.column(KEY).to_pylist(), rows.column(N).to_pylist(), strict=True))
 
 
 def first_of(error: InputError | InputErrors, source: str) -> InputError:
-    """Returns the faults of a file as one error."""
+    """Combines the faults of a file into one error."""
     first = error if isinstance(error, InputError) else error.errors[0]
     return InputError(first.reason, path=source, line=first.line)
 
 
 def packed(error: InputError) -> bytes:
-    """Returns an error as the key of a row."""
+    """Returns an error in the form of a row key."""
     return dump_json([error.path, error.line, error.reason])
 
 
 def unpacked(key: bytes) -> InputError:
-    """Returns the error."""
+    """Returns the error in a row key."""
     path, line, reason = parse_json(key)
     return InputError(reason, path=path, line=line)
 
 
 def _twice(packed: dict[bytes, int]) -> int:
-    """Returns the number of ids that occur in more than one table, or in a table that came twice."""
+    """Returns the number of ids that occur in more than one table, or in a table that was read twice."""
     hashes = numbers(packed)
     return len(hashes) - len(np.unique(hashes))
 
 
 def numbers(packed: dict[bytes, int]) -> NDArray[np.int64]:
-    """Returns the numbers of all tables, in any order."""
+    """Returns the numbers in all tables, in any order."""
     return np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Contains what every engine offers: the functions of :mod:`.ray` and :mod:`.spark`."""
+"""Common interface of all engines, with the functions of :mod:`.ray` and :mod:`.spark`."""
 
 from __future__ import annotations
 
@@ -28,21 +28,25 @@ if TYPE_CHECKING:
 Data = TypeVar("Data")
 
 Paths = Union[str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
-"""Files: a path, a pattern, a URI, or several."""
+"""Files: a path, a pattern, a URI, or a list of these."""
 
 
 class CountingEngine(ABC, Generic[Data]):
-    """An engine that counts records, in a data set of its own or in files that its workers open.
+    """Engine that counts records, in its own data sets or in files that its workers open.
 
-    Of every function: ``name`` of the system is by default the file's, the pattern's folder, or what the records are.
-    ``workers`` are the tasks at a time; None: as many as there are processors for. A file that cannot be read is an
-    error that names it, or with ``on_bad_file="skip"`` omitted, counted and named. ``resamples``, ``seed`` and
-    ``bootstrap`` say how intervals are drawn: by default by the Poisson bootstrap, at any number of images; the results
-    are those of one process with the same ``bootstrap``.
+    All functions share some arguments:
+
+    - ``name``: name of the system. The default is the name of the file, the folder of the pattern, or the kind of the
+      records.
+    - ``workers``: number of parallel tasks. None selects the number of processors.
+    - ``on_bad_file``: with ``fail``, an unreadable file raises an error that names it. With ``skip``, it is omitted,
+      counted and named.
+    - ``resamples``, ``seed``, ``bootstrap``: settings of the intervals. The default is the Poisson bootstrap, for any
+      number of images. Results equal those of a single process with the same ``bootstrap``.
     """
 
     kind: ClassVar[type[Any]]
-    """Class of its data sets."""
+    """Class of the engine's data sets."""
 
     def score(
         self,
@@ -57,22 +61,24 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
-        """Computes Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+        """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of captions.
 
-        The run is that of :func:`scapo_eval.score` over the same captions, whatever the blocks, workers and retries.
+        The run equals that of :func:`scapo_eval.score` for the same captions, independent of blocks, workers and
+        retries.
 
         Args:
-            captions: a data set with the columns ``image_id`` and ``caption`` (``id`` and ``model`` are read, too); or
-                files of any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a
-                URI (``s3://bucket/captions/*.jsonl``), or several. Workers open the files, so every node must see them.
-            truth: what is in the images.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
+            captions: A data set with the columns ``image_id`` and ``caption`` (and optionally ``id`` and ``model``), or
+                files in any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a
+                URI (``s3://bucket/captions/*.jsonl``), or a list of these. Workers open the files, which must therefore
+                be available on every node.
+            truth: Ground truth of the images.
+            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
             reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
                 ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
 
         Raises:
-            InputErrors, InputError: for invalid input, with the faults by file and line.
-            ScapoError: if the engine gave up (workers killed again and again, the cluster lost).
+            InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
+            ScapoError: If the engine fails (repeatedly killed workers, a lost cluster).
         """
         counter = Counter.of(self._source(captions), truth, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap)
@@ -94,17 +100,17 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[Skipping],
     ) -> Run:
-        """Computes CHAIR_s, CHAIR_i, Recall and Len of captions; the run is that of :func:`scapo_eval.chair`.
+        """Computes CHAIR_s, CHAIR_i, Recall and Len of captions. The run equals that of :func:`scapo_eval.chair`.
 
         Args:
-            captions, truth: as for :meth:`score`.
-            profile, synonyms, vocabulary: how captions are read, as for :func:`scapo_eval.chair`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
+            captions, truth: As for :meth:`score`.
+            profile, synonyms, vocabulary: Settings for the reading of captions, as for :func:`scapo_eval.chair`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
             reading: ``claims``, ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
 
         Raises:
-            InputErrors, InputError, ScapoError: as for :meth:`score`.
-            MissingExtra: if ``opera`` is requested without NLTK (which every worker needs).
+            InputErrors, InputError, ScapoError: As for :meth:`score`.
+            MissingExtra: If ``opera`` is requested without NLTK (which every worker needs).
         """
         counter = Counter.of_chair(self._source(captions), truth, profile, synonyms, vocabulary, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap)
@@ -124,22 +130,22 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[AnswerReading],
     ) -> Run:
-        """Returns the answers to yes/no questions, of a benchmark or any others.
+        """Scores the answers to yes/no questions of a benchmark or any other questions.
 
-        The run is that of the benchmark's verb over the same answers. A question that is answered in two files, or
-        twice in a data set, is refused: nobody can tell which answer is the first.
+        The run equals that of the benchmark's own command for the same answers. A question with answers in two files,
+        or with two answers in a data set, is rejected because their order is undefined.
 
         Args:
-            answers: a data set with the columns ``id`` and ``response`` (and others of own answers, docs/data.md); or
-                files of any layout that the verb reads, as for :meth:`score`. A file is read by one worker.
-            benchmark: name of the benchmark whose questions they answer, or ``yesno``.
-            questions: question files, or records, as for :func:`scapo_eval.yesno`.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
-            reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and what its verb has
-                beside them: ``unparsed``, or HallusionBench's ``text_only``.
+            answers: A data set with the columns ``id`` and ``response`` (and optional columns, see docs/data.md), or
+                files in any layout that the command reads, as for :meth:`score`. Each file is read by one worker.
+            benchmark: Name of the benchmark of the questions, or ``yesno``.
+            questions: Question files, or records, as for :func:`scapo_eval.yesno`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
+            reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and options of the
+                benchmark: ``unparsed``, or ``text_only`` for HallusionBench.
 
         Raises:
-            InputErrors, InputError, ScapoError: as for :meth:`score`.
+            InputErrors, InputError, ScapoError: As for :meth:`score`.
         """
         counter = AnswerCounter.of(self._source(answers), benchmark, questions, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap)
@@ -159,17 +165,17 @@ class CountingEngine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[AmberReading],
     ) -> Run:
-        """Computes AMBER's metrics; the run is that of :func:`scapo_eval.amber`.
+        """Computes AMBER's metrics. The run equals that of :func:`scapo_eval.amber`.
 
         Args:
-            responses: a data set with the columns ``id`` and ``response``; or files, as for :meth:`answers`.
-            data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
-            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`CountingEngine`.
-            similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for
-                :func:`scapo_eval.amber`.
+            responses: A data set with the columns ``id`` and ``response``, or files, as for :meth:`answers`.
+            data: Path of AMBER's repository, or of its ``data`` folder, on the calling machine.
+            similarity: Relation of words, as for :func:`scapo_eval.amber`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: See :class:`CountingEngine`.
+            reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for :func:`scapo_eval.amber`.
 
         Raises:
-            InputErrors, InputError, ScapoError: as for :meth:`score`; an item that is answered twice (as for
+            InputErrors, InputError, ScapoError: As for :meth:`score`, and if an item has two answers (as for
                 :meth:`answers`).
         """
         counter = AmberCounter.of(self._source(responses), data, similarity, **reading)
@@ -178,19 +184,21 @@ class CountingEngine(ABC, Generic[Data]):
 
     @abstractmethod
     def columns(self, data: Data) -> list[str]:
-        """Returns the names of a data set's columns."""
+        """Returns the column names of a data set."""
 
     @abstractmethod
     def select(self, data: Data, names: Sequence[str]) -> Data:
-        """Returns these columns of a data set."""
+        """Returns a data set with only the given columns."""
 
     @abstractmethod
     def spread(self, parts: Any) -> Data:
-        """Spreads files and parts of files as a data set over the engine's processors; see :func:`~.files.parts_of`."""
+        """Distributes files and parts of files over the engine's processors as a data set; see
+        :func:`~.files.parts_of`.
+        """
 
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Returns the summed counts of a data set of records, or of parts of files: a pyarrow Table."""
+        """Returns the summed counts of a data set of records, or of parts of files, as a pyarrow Table."""
 
     def _source(self, records: Data | Paths) -> str:
         return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Files of one system, here or on an object store, and the parts of them that workers read by themselves."""
+"""Files of one system, local or on an object store, and their parts for separate workers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from ..results.results import system_names
 from .batch import WHOLE_FILE
 
 _THREADS = 16
-"""Files that are looked into at a time: a footer on an object store takes 50 ms, nearly all of it waiting."""
+"""Number of files that are inspected at the same time. The footer of a file on an object store takes 50 ms, mostly for
+waiting.
+"""
 
 
 def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
     """Returns the files of one system, sorted.
 
     Args:
-        given: a path, a pattern (``captions/*.parquet``; ``**`` for folders inside folders), a URI of either, or
-            several of them.
+        given: A path, a pattern (``captions/*.parquet``, or ``**`` for nested folders), a URI of either, or a list of
+            these.
 
     Raises:
-        InputError: if no file matches, or one is given twice.
+        InputError: If no file matches, or a file is given twice.
     """
     several = [given] if isinstance(given, (str, os.PathLike)) else given
     paths = [path for pattern in several for path in _matching(os.fspath(pattern))]
@@ -66,14 +68,14 @@ def _matching_uris(pattern: str) -> list[str]:
 
 
 def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
-    """Returns the parts that workers read by themselves: row groups of own captions in parquet, otherwise whole files.
+    """Returns the parts for separate workers: row groups of native captions in Parquet, and otherwise whole files.
 
     Args:
-        paths: the files.
-        row_groups: whether a file may be split.
+        paths: Files of the system.
+        row_groups: True if files may be split.
 
     Returns:
-        A pyarrow Table of ``path`` and ``row_group``.
+        A pyarrow Table with the columns ``path`` and ``row_group``.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         groups = list(pool.map(_row_groups, paths)) if row_groups else [[WHOLE_FILE]] * len(paths)
@@ -89,13 +91,13 @@ def _row_groups(path: str) -> Sequence[int]:
         if is_own_parquet(open_layout(source, warn=lambda _: None)):
             with open_parquet(source) as file:
                 return range(file.metadata.num_row_groups)
-    except ScapoError:  # whoever reads it says what is wrong
+    except ScapoError:  # the reader of the file reports the error
         pass
     return [WHOLE_FILE]
 
 
 def name_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
-    """Returns the name of the system in these files: the file's, or for a pattern its folder's."""
+    """Returns the name of the system in these files: the name of the file or, for a pattern, of its folder."""
     first = os.fspath(given if isinstance(given, (str, os.PathLike)) else given[0])
     while has_magic(os.path.basename(first)):
         first = os.path.dirname(first)

@@ -1,7 +1,8 @@
-"""Captions and responses on Ray Data: any number of machines, Ray's retries, Ray's progress (extra ``ray``).
+"""Scores and rewards on Ray Data, with any number of machines and with Ray's retries and progress (extra ``ray``).
 
-Work is in tasks, not in actors: nodes may come and go, and a task whose worker was killed runs again. Vocabulary and
-truth are put into the object store once, and each worker process makes its matcher once.
+The work is divided into tasks instead of actors, so that nodes may join and leave, and a task runs again if its worker
+is killed. Vocabulary and ground truth are stored once in the object store, and each worker process creates its matcher
+once.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ from .rewards import check_reward_columns, with_rewards
 
 
 class RayEngine(CountingEngine["ray.data.Dataset"]):
-    """Ray Data; its functions are those of this module."""
+    """Engine for Ray Data. Its methods are the functions of this module."""
 
     kind = ray.data.Dataset
 
     def columns(self, data: ray.data.Dataset) -> list[str]:
-        """Implements ``columns``: see :class:`CountingEngine`."""
-        with _ray_errors():  # it may take a first block
+        """Implements ``columns`` of :class:`CountingEngine`."""
+        with _ray_errors():  # this may compute a first block
             return list(data.columns() or [])
 
     def select(self, data: ray.data.Dataset, names: Sequence[str]) -> ray.data.Dataset:
-        """Implements ``select``: see :class:`CountingEngine`."""
+        """Implements ``select`` of :class:`CountingEngine`."""
         return data.select_columns(list(names))
 
     def spread(self, parts: Any) -> ray.data.Dataset:
-        """Implements ``spread``: see :class:`CountingEngine`."""
+        """Implements ``spread`` of :class:`CountingEngine`."""
         most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
         return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
 
     def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Implements ``counts``: see :class:`CountingEngine`; summed while they arrive."""
+        """Implements ``counts`` of :class:`CountingEngine`, with summation while tables arrive."""
         tables = data.map_batches(
             _count,
             fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
@@ -67,22 +68,22 @@ score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _e
 
 @contextmanager
 def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[None]:
-    """Connects to a cluster, or starts one on this machine, which ends with the block.
+    """Connects to a cluster, or starts a cluster on this machine, which ends with the context.
 
     Args:
-        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None: ``RAY_ADDRESS``, a cluster that runs on this
-            machine, or a new one.
-        quiet: no progress; logs of Ray and its workers stay in its own files either way.
+        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``. None selects ``RAY_ADDRESS``, a running cluster on this
+            machine, or a new cluster, in this order.
+        quiet: True to disable progress bars. The logs of Ray and its workers are always written only to Ray's files.
 
     Raises:
-        ScapoError: if no cluster is reached.
+        ScapoError: If no cluster can be reached.
     """
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     if quiet:
         ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of what Ray will change
+            warnings.simplefilter("ignore", FutureWarning)  # warnings about future changes of Ray
             dashboard = False if not address else None
             ray.init(address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=dashboard)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -101,20 +102,21 @@ def reward(
     response: str = "response",
     workers: int | None = None,
 ) -> ray.data.Dataset:
-    """Responses with SCAPO's reward, computed when the dataset is consumed.
+    """Returns responses with SCAPO's reward, which is computed when the dataset is consumed.
 
     Args:
-        responses: a Ray Dataset.
-        reward: of the responses; a subclass or a function in its settings travels by cloudpickle.
-        image_id, response: names of the columns.
-        workers: tasks at a time; None: as many as the cluster has processors for.
+        responses: A Ray Dataset.
+        reward: Reward of the responses. Subclasses and functions in its settings are sent by cloudpickle.
+        image_id, response: Names of the columns.
+        workers: Number of parallel tasks. None selects the number of processors in the cluster.
 
     Returns:
-        The same rows with the columns of :func:`~scapo_eval.distributed.rewards.reward_fields`.
+        A dataset with the same rows and the additional columns of
+        :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: if a column is not found, or one of the new ones is there already; when consumed, faulty rows
-            (unless the reward is made with ``on_error="zero"``).
+        InputError: If a column is missing, or a new column already exists. During consumption, if rows are invalid
+            (unless the reward was created with ``on_error="zero"``).
     """
     check_reward_columns(_engine.columns(responses), image_id, response)
     return responses.map_batches(
@@ -128,7 +130,7 @@ def reward(
 
 @lru_cache(maxsize=4)
 def _get(reference: Any) -> Any:
-    """Returns the object, made once in every worker process: matchers are made at its first use and stay."""
+    """Returns the object of a reference, cached once per worker process, so that matchers are created only once."""
     return ray.get(reference)
 
 

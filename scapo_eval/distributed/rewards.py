@@ -1,4 +1,4 @@
-"""Responses in Arrow to rewards in Arrow: SCAPO's reward as columns of a data set, for any engine."""
+"""SCAPO's reward as columns of a distributed data set, from responses in Arrow to rewards in Arrow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from ..rewarding.reward import RewardColumns, SubsentenceReward
 from .batch import check_columns, pa
 
 BATCH_ROWS = 1024
-"""Responses that are rewarded at a time: one pass of the matcher."""
+"""Number of responses per batch, for one pass of the matcher."""
 
 COUNTS = ("generated", "hallucinated", "covered", "unknown")
 
 
 def reward_fields() -> list[Any]:
-    """Returns the columns that rewards add: pyarrow fields.
+    """Returns the pyarrow fields of the columns that rewards add.
 
-    ``reward``: the sum over the response's pieces; ``generated``, ``hallucinated``, ``covered``, ``unknown``: sizes of
-    label sets; ``parts``: start, end (characters), reward, new, rep, hal of each piece; ``error``: why a row gets no
-    reward (``on_error="zero"``), null for a good one.
+    - ``reward``: the sum over the pieces of the response.
+    - ``generated``, ``hallucinated``, ``covered``, ``unknown``: sizes of label sets.
+    - ``parts``: start, end (in characters), reward, new, rep and hal of each piece.
+    - ``error``: the reason for a missing reward (``on_error="zero"``), or null.
     """
     part = [("start", pa.int32()), ("end", pa.int32()), ("reward", pa.float64())]
     part += [(name, pa.int64()) for name in ("new", "rep", "hal")]
@@ -29,10 +30,10 @@ def reward_fields() -> list[Any]:
 
 
 def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> None:
-    """Refuses a data set without the two columns, or with one that rewards would hide.
+    """Checks that a data set has both required columns, and none with the name of a reward column.
 
     Raises:
-        InputError: with the name of the column.
+        InputError: If a column is missing or already exists. The error names the column.
     """
     check_columns(names, (image_id, response))
     if hidden := [field.name for field in reward_fields() if field.name in names]:
@@ -40,18 +41,18 @@ def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> 
 
 
 def with_rewards(reward: SubsentenceReward, table: Any, image_id: str, response: str) -> Any:
-    """Responses with their rewards.
+    """Returns responses with their rewards.
 
     Args:
-        reward: of the responses.
-        table: a pyarrow Table or RecordBatch of any size.
-        image_id, response: names of its columns.
+        reward: Reward of the responses.
+        table: A pyarrow Table or RecordBatch of any size.
+        image_id, response: Names of the table's columns.
 
     Returns:
-        A pyarrow Table: the same rows in the same order, and the columns of :func:`reward_fields`.
+        A pyarrow Table with the same rows in the same order, and the additional columns of :func:`reward_fields`.
 
     Raises:
-        InputError, InputErrors: for faulty rows, unless the reward is made with ``on_error="zero"``.
+        InputError, InputErrors: If rows are invalid, unless the reward was created with ``on_error="zero"``.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])

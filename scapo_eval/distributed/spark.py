@@ -1,7 +1,7 @@
-"""Captions and responses on Spark: ``DataFrame.mapInArrow`` and ``groupBy().sum()`` (extra ``spark``).
+"""Scores and rewards on Spark, with ``DataFrame.mapInArrow`` and ``groupBy().sum()`` (extra ``spark``).
 
-Vocabulary and truth are broadcast once, and each Python worker makes its matcher once. A task that fails or whose
-worker is killed runs again, as ``spark.task.maxFailures`` says.
+Vocabulary and ground truth are broadcast once, and each Python worker creates its matcher once. If a task fails or its
+worker is killed, the task runs again, up to ``spark.task.maxFailures`` times.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ from .rewards import check_reward_columns, reward_fields, with_rewards
 
 
 class SparkEngine(CountingEngine["DataFrame"]):
-    """Spark; its functions are those of this module. Files are opened by the active session's executors."""
+    """Engine for Spark. Its methods are the functions of this module. The executors of the active session open the
+    files.
+    """
 
     kind = DataFrame
 
     def columns(self, data: DataFrame) -> list[str]:
-        """Implements ``columns``: see :class:`CountingEngine`."""
+        """Implements ``columns`` of :class:`CountingEngine`."""
         return list(data.columns)
 
     def select(self, data: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Implements ``select``: see :class:`CountingEngine`."""
+        """Implements ``select`` of :class:`CountingEngine`."""
         return data.select(*names)
 
     def spread(self, parts: Any) -> DataFrame:
-        """Implements ``spread``: see :class:`CountingEngine`."""
+        """Implements ``spread`` of :class:`CountingEngine`."""
         session = SparkSession.builder.getOrCreate()
         most = TASKS_PER_CPU * session.sparkContext.defaultParallelism
         return session.createDataFrame(parts).repartition(max(1, min(parts.num_rows, most)))
 
     def counts(self, data: DataFrame, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Implements ``counts``: see :class:`CountingEngine`; no more partitions than workers, so no more tasks."""
+        """Implements ``counts`` of :class:`CountingEngine`, with at most as many partitions as workers."""
         shared = data.sparkSession.sparkContext.broadcast(counter)
 
         def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -70,19 +72,20 @@ score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _e
 def reward(
     responses: DataFrame, reward: SubsentenceReward, *, image_id: str = "image_id", response: str = "response"
 ) -> DataFrame:
-    """Responses with SCAPO's reward, computed when the frame is consumed.
+    """Returns responses with SCAPO's reward, which is computed when the frame is consumed.
 
     Args:
-        responses: a DataFrame.
-        reward: of the responses; a subclass or a function in its settings travels by cloudpickle.
-        image_id, response: names of the columns.
+        responses: A DataFrame.
+        reward: Reward of the responses. Subclasses and functions in its settings are sent by cloudpickle.
+        image_id, response: Names of the columns.
 
     Returns:
-        The same rows with the columns of :func:`~scapo_eval.distributed.rewards.reward_fields`.
+        A DataFrame with the same rows and the additional columns of
+        :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: if a column is not found, or one of the new ones is there already; when consumed, faulty rows
-            (unless the reward is made with ``on_error="zero"``).
+        InputError: If a column is missing, or a new column already exists. During consumption, if rows are invalid
+            (unless the reward was created with ``on_error="zero"``).
     """
     check_reward_columns(responses.columns, image_id, response)
     shared = responses.sparkSession.sparkContext.broadcast(reward)

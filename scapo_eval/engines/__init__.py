@@ -1,6 +1,7 @@
-"""Engines run a model: any OpenAI-compatible server, vLLM or transformers in this process, or vLLM on a Ray cluster.
+"""Engines that run a model: any OpenAI-compatible server, vLLM or transformers in this process, or vLLM on a Ray
+cluster.
 
-All take a :class:`Request` and return a :class:`Completion`; the heavy libraries are imported when an engine is
+All engines accept a :class:`Request` and return a :class:`Completion`. Large libraries are imported when an engine is
 created.
 """
 
@@ -11,4 +12,4 @@ from .base import Completion, Engine, Request, Sampling, Turn
 __all__ = ["ENGINES", "Completion", "Engine", "Request", "Sampling", "Turn"]
 
 ENGINES = ("openai", "vllm", "transformers", "ray")
-"""Names on the command line: :mod:`.openai_http`, :mod:`.vllm_offline`, :mod:`.hf`, :mod:`.ray_vllm`."""
+"""Names of the engines on the command line: :mod:`.openai_http`, :mod:`.vllm_offline`, :mod:`.hf`, :mod:`.ray_vllm`."""

@@ -1,4 +1,4 @@
-"""Requests, completions and the one interface of all engines."""
+"""Requests, completions and the common interface of all engines."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation; its images come before its text.
+    """Message of a conversation, in which images precede the text.
 
     Attributes:
-        role: whose message it is: ``system``, ``user`` or ``assistant``.
-        text: text of the message.
-        images: paths of the message's image files.
+        role: Author of the message: ``system``, ``user`` or ``assistant``.
+        text: Text of the message.
+        images: Paths of the message's image files.
     """
 
     role: Role
@@ -38,22 +38,24 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings: how the next token is chosen.
+    """Sampling settings, which determine the choice of the next token.
 
-    Every engine sets all of them, so that no default of a server or a checkpoint (``generation_config.json``) acts
-    unseen. None leaves a setting to these defaults.
+    Every engine sets all of them explicitly, so that no default of a server or a checkpoint
+    (``generation_config.json``) has a hidden effect. None selects these defaults.
 
     Attributes:
-        temperature: sampling temperature; 0 always takes the most probable token (greedy).
-        top_p: share of the probability mass to sample from, 1 for all of it.
-        top_k: number of most probable tokens to sample from, 0 for all.
-        max_tokens: greatest length of a completion, in tokens.
-        seed: seed of the random draws; None leaves it to the engine.
-        stop: texts that end a completion and are not part of it.
-        min_p: least probability of a token, as a share of the most probable one's; 0 for none.
-        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or completion; 1: none.
-        presence_penalty: subtracted from the logits of tokens that the completion has; 0: none.
-        frequency_penalty: subtracted from a token's logit for each time the completion has it; 0: none.
+        temperature: Sampling temperature. 0 always selects the most probable token (greedy decoding).
+        top_p: Share of the probability mass to sample from. 1 for all tokens.
+        top_k: Number of most probable tokens to sample from. 0 for all tokens.
+        max_tokens: Maximum length of a completion in tokens.
+        seed: Seed of the random numbers. None leaves the choice to the engine.
+        stop: Texts that end a completion and are not part of it.
+        min_p: Minimum probability of a token, relative to the most probable token. 0 for no minimum.
+        repetition_penalty: Divisor of positive logits and factor of negative logits for tokens in prompt or completion.
+            1 for no penalty.
+        presence_penalty: Value that is subtracted from the logits of tokens in the completion. 0 for no penalty.
+        frequency_penalty: Value that is subtracted from a token's logit for each occurrence in the completion. 0 for no
+            penalty.
     """
 
     temperature: float | None = 0.0
@@ -69,31 +71,33 @@ class Sampling:
 
     @property
     def said(self) -> str:
-        """The settings that are not the defaults, ``temperature=0.7 top_p=0.9``; ``default`` where all are."""
+        """Text of the non-default settings, such as ``temperature=0.7 top_p=0.9``, or ``default``."""
         default = Sampling()
         pairs = [(name, getattr(self, name)) for name in self.__slots__]
         return " ".join(f"{name}={value}" for name, value in pairs if value != getattr(default, name)) or "default"
 
     def sample(self, number: int) -> Sampling:
-        """Returns the settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
+        """Returns the settings for sample ``number`` of a prompt, starting at 0. Only the seed differs between
+        samples.
+        """
         return self if self.seed is None else replace(self, seed=self.seed + number)
 
 
 CHOICES = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
 )  # fmt: skip
-"""Names of the settings that a checkpoint's ``generation_config.json`` may have, too."""
+"""Names of the settings that a checkpoint's ``generation_config.json`` may also contain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A request for one completion.
+    """Request for one completion.
 
     Attributes:
-        turns: the conversation so far, which ends with the user's turn.
-        sampling: sampling settings.
-        schema: JSON schema that the completion should follow; engines that cannot enforce it ignore it.
-        sample: number of the completion among several of one prompt, from 0.
+        turns: Conversation so far, which ends with the user's turn.
+        sampling: Sampling settings.
+        schema: JSON schema for the completion. Engines that cannot enforce a schema ignore it.
+        sample: Number of the completion among several completions of the same prompt, starting at 0.
     """
 
     turns: tuple[Turn, ...]
@@ -114,11 +118,11 @@ class Request:
         return tuple(image for turn in self.turns for image in turn.images)
 
     def key(self, identity: bytes, fingerprint: Callable[[str], str]) -> str:
-        """Returns 32 hexadecimal digits that change with everything that decides the completion.
+        """Returns a key of 32 hexadecimal digits, which depends on everything that affects the completion.
 
         Args:
-            identity: the engine's identity, as JSON.
-            fingerprint: function from an image's path to a hash of its content.
+            identity: Identity of the engine, as JSON.
+            fingerprint: Function that returns a hash of the content of an image file.
         """
         asked = {
             "turns": [(turn.role, turn.text, [fingerprint(image) for image in turn.images]) for turn in self.turns],
@@ -131,16 +135,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's answer to a request, or the reason why there is none.
+    """Answer of a model to a request, or the error that prevented it.
 
     Attributes:
-        text: text of the completion without white space around it, which engines differ in; empty if there is an
+        text: Text of the completion without surrounding white space, in which engines differ. Empty if there is an
             error.
-        finish: why it ended: ``stop``, ``length`` (cut at ``max_tokens``) or another word of the server's; None if
-            unknown.
-        prompt_tokens: number of tokens of prompt and images, None if unknown.
-        completion_tokens: number of tokens of the completion, None if unknown.
-        error: why there is no completion, None if there is one.
+        finish: Reason for the end: ``stop``, ``length`` (truncated at ``max_tokens``) or another value from the server.
+            None if unknown.
+        prompt_tokens: Number of tokens of prompt and images. None if unknown.
+        completion_tokens: Number of tokens of the completion. None if unknown.
+        error: Reason for a missing completion, or None.
     """
 
     text: str = ""
@@ -159,7 +163,7 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """Returns the same settings with ``***`` for what their names call a key, token or password, for cards and
+    """Replaces the values of settings that are named like a key, token or password by ``***``, for cards and
     journals.
     """
     if isinstance(value, Mapping):
@@ -168,7 +172,9 @@ def without_secrets(value: Any) -> Any:
 
 
 def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
-    """Yields the texts that :func:`without_secrets` omits; all of them if the value itself is ``named`` so."""
+    """Yields the texts that :func:`without_secrets` replaces. If ``named`` is True, all texts in the value are
+    secrets.
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from secrets_of(inner, named or _SECRET.search(str(key)) is not None)
@@ -180,17 +186,17 @@ def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
 
 
 OnCompletion = Callable[[Request, Completion], None]
-"""Called in the caller's thread as each completion arrives, in any order."""
+"""Callback for each completion, which is called in the caller's thread and in any order."""
 
 
 class Engine(Protocol):
-    """Runs a model on requests.
+    """Interface of engines, which run a model on requests.
 
     Attributes:
-        identity: whatever is known to decide the completions: model, weights, processor settings... It is part of
-            every request's key.
-        card: further facts for the run card: versions, devices, addresses; after :meth:`run` the ``sampling`` that
-            was in force, as the engine spells it.
+        identity: All known facts that affect the completions: model, weights, processor settings... They are part of
+            the key of every request.
+        card: Additional facts for the run card: versions, devices, addresses. After :meth:`run`, it also contains the
+            effective ``sampling`` settings, with the engine's names.
     """
 
     @property
@@ -200,17 +206,18 @@ class Engine(Protocol):
     def card(self) -> Mapping[str, Any]: ...  # noqa: D102
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, each exactly once, pulling them as it can use them.
+        """Completes each request exactly once, and reads requests only as needed.
 
-        A request that cannot be completed gets a completion with an error, and the others go on.
+        If a request cannot be completed, its completion contains an error, and the other requests continue.
 
         Raises:
-            ScapoError: if no request can be completed: the server or the model is not found, or access is denied.
+            ScapoError: If no request can be completed because the server or the model is not found, or access is
+                denied.
         """
         ...
 
     def close(self) -> None:
-        """Frees the engine's memory and connections."""
+        """Releases the engine's memory and connections."""
         ...
 
 
@@ -219,18 +226,18 @@ def complete_batch(
     items: Sequence[Item],
     faults: tuple[type[Exception], ...],
 ) -> list[Completion]:
-    """Completes a batch; where it fails as a whole, halves it until only the items at fault have errors.
+    """Completes a batch. If the batch fails, it is halved repeatedly until only the faulty items have errors.
 
     Args:
-        complete: completes a batch, or raises one of ``faults`` (out of memory, prompt too long).
-        items: the batch.
-        faults: exceptions that a single item may cause.
+        complete: Function that completes a batch, or raises one of ``faults`` (out of memory, prompt too long).
+        items: Items of the batch.
+        faults: Exceptions that a single item may cause.
     """
     if not items:
         return []
     try:
         return list(complete(items))
-    except ScapoError:  # a ValueError, too, but one that ends the run
+    except ScapoError:  # also a ValueError, but one that ends the run
         raise
     except faults as error:
         if len(items) == 1:
@@ -244,14 +251,14 @@ def _one_line(error: Exception) -> str:
 
 
 def check_model(model: str) -> None:
-    """Refuses a model that cannot be found, before a library tries the hub for minutes.
+    """Checks that a model can be found, because a library would otherwise try the hub for minutes.
 
     Args:
-        model: name of the model on the hub, or its folder.
+        model: Name of the model on the hub, or its folder.
 
     Raises:
-        InputError: if it is neither a folder nor a possible name on a hub.
-        ScapoError: if it is not a folder, not in the hub's cache, and the hub cannot be reached.
+        InputError: If the name is neither a folder nor a possible name on a hub.
+        ScapoError: If the model is neither a folder nor in the hub's cache, and the hub is unreachable.
     """
     if Path(model).is_dir():
         return
@@ -277,9 +284,10 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 
 
 def weights_hash(model: str) -> str | None:
-    """Returns the hash of a local model's weights and settings; None for a name that is not a folder.
+    """Returns a hash of the weights and settings of a local model, or None if the name is not a folder.
 
-    A revision identifies weights on the hub; the training step of a local folder shows only in its bytes.
+    On the hub, a revision identifies the weights. For a local folder, only the file contents can distinguish training
+    steps.
     """
     folder = Path(model)
     if not folder.is_dir():

@@ -1,7 +1,8 @@
-"""transformers in this process: any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...), also on a CPU.
+"""Engine for transformers in this process, with any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...).
 
-Greedy completions do not depend on the batch (up to rounding), and neither do sampled ones: every request has a
-random generator of its own, so that a resumed run ends with the same file.
+The engine also runs on a CPU. Greedy completions do not depend on the batch (up to rounding). Sampled completions do
+not depend on it either, because each request has its own random generator. A resumed run therefore produces the same
+file.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
     import torch
 
 _WINDOW = 16
-"""Number of batches that are sorted by length together: long prompts share a batch, little is padded."""
+"""Number of batches that are sorted by length together, so that long prompts share batches with little padding."""
 
 _IMAGE_TOKEN_NAMES = (
     "image_token_id", "image_token_index", "video_token_id", "video_token_index", "vision_start_token_id",
     "vision_end_token_id", "vision_token_id",
 )  # fmt: skip
-"""Keys of a model's config: tokens that stand for images, which a completion must not hold (forward would fail)."""
+"""Configuration keys of tokens that represent images. A completion must not contain them, because the forward pass
+would fail.
+"""
 
 _NEUTRAL = Sampling()
 
@@ -33,19 +36,20 @@ _TEXT_ONLY = "the model is text-only and cannot read images"
 
 
 class TransformersEngine:
-    """Runs a model by transformers' ``generate``, in batches of similar length.
+    """Engine that runs a model with transformers' ``generate``, in batches of similar length.
 
     Args:
-        model: name of the model on the hub, or its folder.
-        revision: revision on the hub; None takes the newest.
-        dtype: type of the weights: ``auto`` (their own), ``float32``, ``bfloat16`` or ``float16``.
-        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ``cuda:1``...
-        batch_size: number of requests generated together.
-        max_pixels: images with more pixels are shrunk by the processor, where it has that setting (Qwen).
+        model: Name of the model on the hub, or its folder.
+        revision: Revision on the hub. None selects the newest revision.
+        dtype: Number format of the weights: ``auto`` (that of the files), ``float32``, ``bfloat16`` or ``float16``.
+        device: ``auto`` (a GPU if available), ``cpu``, ``cuda``, ``cuda:1``...
+        batch_size: Number of requests per batch.
+        max_pixels: Maximum number of pixels per image, above which the processor shrinks images if it has this setting
+            (Qwen).
 
     Raises:
-        MissingExtra: if torch or transformers is not installed.
-        ScapoError: if the model cannot be loaded.
+        MissingExtra: If torch or transformers is not installed.
+        ScapoError: If the model cannot be loaded.
     """
 
     def __init__(
@@ -82,7 +86,7 @@ class TransformersEngine:
         self.model = loaded.to(device).eval()
         self._own = loaded.generation_config
         ids = {name: value for name, value in self._own.to_dict().items() if name.endswith("_token_id")}
-        self.model.generation_config = transformers.GenerationConfig(**ids)  # nothing of it acts unless asked for
+        self.model.generation_config = transformers.GenerationConfig(**ids)  # no effect unless requested
         self._tokenizer = getattr(self._processor, "tokenizer", self._processor)
         self._tokenizer.padding_side = "left"
         if self._tokenizer.pad_token_id is None:
@@ -109,7 +113,7 @@ class TransformersEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, a window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests, one window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         faults = (ValueError, self._torch.OutOfMemoryError)
         while window := list(islice(source, self.batch_size * _WINDOW)):
@@ -118,13 +122,15 @@ class TransformersEngine:
                     done(request, completion)
 
     def close(self) -> None:
-        """Frees the model and the memory that torch caches for it."""
+        """Releases the model and torch's cached memory."""
         del self.model
         if self._torch.cuda.is_available():
             self._torch.cuda.empty_cache()
 
     def _batches(self, window: Sequence[Request], done: OnCompletion) -> Iterable[list[Request]]:
-        """Batches of requests with equal settings, longest first; requests with unreadable images fail at once."""
+        """Yields batches of requests with equal settings, longest first. Requests with unreadable images fail
+        immediately.
+        """
         groups: dict[Sampling, list[Request]] = {}
         for request in window:
             fault = None if self._takes_images or not request.images else _TEXT_ONLY
@@ -153,7 +159,9 @@ class TransformersEngine:
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns the arguments of ``generate``; it always takes the argmax, of noisy scores where it samples."""
+        """Returns the arguments of ``generate``, which always selects the argmax. Sampling adds noise to the scores
+        beforehand.
+        """
         return {
             "do_sample": False,
             "num_beams": 1,
@@ -164,7 +172,7 @@ class TransformersEngine:
         }
 
     def _resolved(self, sampling: Sampling) -> Sampling:
-        """Returns the settings with the checkpoint's own in place of what is left to it."""
+        """Returns the settings, with the checkpoint's values in place of None."""
         checkpoint = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
         if not self._own.do_sample:
             checkpoint["temperature"] = 0.0
@@ -229,19 +237,19 @@ class TransformersEngine:
 
 
 class _Penalties:
-    """Lowers the logits of tokens that were there before, as vLLM does; padding does not count.
+    """Logits processor that lowers the logits of earlier tokens as vLLM does. Padding does not count.
 
     Args:
-        module: torch.
-        sampling: settings with the penalties.
-        prompt: (rows, width) 1 for the prompts' tokens, 0 for padding.
+        module: The torch module.
+        sampling: Settings with the penalties.
+        prompt: (rows, width) mask of the prompts' tokens, 0 for padding.
     """
 
     def __init__(self, module: Any, sampling: Sampling, prompt: torch.Tensor) -> None:
         self._torch, self._sampling, self._prompt = module, sampling, prompt
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Logits (rows, vocabulary) -> logits with the penalties."""
+        """Applies the penalties to (rows, vocabulary) logits."""
         sampling, width = self._sampling, self._prompt.shape[1]
         made = input_ids[:, width:]
         counts = self._torch.zeros_like(scores).scatter_add_(1, made, self._torch.ones_like(made, dtype=scores.dtype))
@@ -253,7 +261,9 @@ class _Penalties:
 
 
 class _SeededSampler:
-    """Sampling as an argmax over noisy scores (Gumbel's trick), each row with a generator of its own."""
+    """Logits processor that samples by an argmax over noisy scores (Gumbel's trick), with a random generator per
+    row.
+    """
 
     def __init__(
         self, transformers: Any, torch: Any, sampling: Sampling, seeds: Sequence[int | None], suppressed: Sequence[int]
@@ -277,7 +287,7 @@ class _SeededSampler:
             self._generators.append(generator)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) -> noisy scores, whose argmax is a sample."""
+        """Adds noise to (rows, vocabulary) scores, so that their argmax is a sample."""
         scores = scores.float()
         scores[:, self._suppressed] = -float("inf")
         for warp in self._warpers:
@@ -292,13 +302,13 @@ class _SeededSampler:
 
 
 def load_processor(model: str, revision: str | None = None, *, takes_images: bool = True, **options: int | None) -> Any:
-    """Loads a model's processor; without torchvision, one for images and text only (videos need torchvision).
+    """Loads the processor of a model. Without torchvision, a processor without video support is loaded.
 
     Args:
-        model: name of the model on the hub, or its folder.
-        revision: revision on the hub; None takes the newest.
-        takes_images: whether the model takes images; if not, its tokenizer is loaded.
-        options: settings of the image processor, such as ``max_pixels``; None leaves the processor's own.
+        model: Name of the model on the hub, or its folder.
+        revision: Revision on the hub. None selects the newest revision.
+        takes_images: True for a model with images, False to load only its tokenizer.
+        options: Settings of the image processor, such as ``max_pixels``. None selects the processor's own value.
     """
     import transformers
 
@@ -307,7 +317,7 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
     given = {name: value for name, value in options.items() if value is not None}
     try:
         return transformers.AutoProcessor.from_pretrained(model, revision=revision, **given)
-    except (ImportError, OSError):  # torchvision is missing, or it was when the folder was written: no video settings
+    except (ImportError, OSError):  # torchvision is or was missing: no video settings in the folder
         pass
     image_processor = transformers.AutoImageProcessor.from_pretrained(model, revision=revision, **given)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, revision=revision)
@@ -320,20 +330,20 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
 
 
 def image_tokens(config: Any) -> list[int]:
-    """Returns the token ids that stand for images and videos in a model's input, and must never be sampled."""
+    """Returns the ids of tokens that represent images and videos in a model's input, and must never be sampled."""
     tokens = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
     return sorted(token for token in tokens if isinstance(token, int))
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
-    """Returns the token ids that end a response, from single ids, lists of them and None."""
+    """Returns the ids of tokens that end a response, from single ids, lists of ids and None."""
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )
 
 
 def _settings(image_processor: Any) -> dict[str, Any] | None:
-    """Returns the image processor's settings, as plain values."""
+    """Returns the image processor's settings of JSON types."""
     if image_processor is None:
         return None
     plain = (str, int, float, bool, list, dict)

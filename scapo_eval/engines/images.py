@@ -1,7 +1,7 @@
-"""Image files as a model sees them: checked, upright, 8-bit RGB; every other file is an :class:`ImageFault`.
+"""Image files as a model sees them: checked, upright, 8-bit RGB. Any other file raises :class:`ImageFault`.
 
-One decoder serves all engines, so that each sees the same pixels. Animated files give their first
-frame, transparency becomes white, 16-bit values are scaled (not clipped), EXIF rotation is applied.
+All engines share this decoder, so that they see the same pixels. Animated files are reduced to their first frame,
+transparency becomes white, 16-bit values are scaled (not clipped), and EXIF rotation is applied.
 """
 
 from __future__ import annotations
@@ -24,33 +24,38 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_PIXELS, MAX_FILE = 100 * 2**20, 256 * 2**20
-"""Pixels, and bytes of a file: a larger picture takes more than a GiB on its way to a model (a small file may promise
-any number of pixels)."""
+"""Maximum number of pixels, and maximum size of a file in bytes. Larger pictures would need more than 1 GiB of memory
+during processing. The pixels are limited separately, because even a small file may declare any number of pixels.
+"""
 
 _FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""Pillow knows more, of which EPS starts another program (Ghostscript) with what the file says."""
+"""Supported formats. Pillow supports more, but its EPS format starts another program (Ghostscript) on the content of
+the file.
+"""
 
-_STRIP = 2**22  # pixels that are computed at a time, where that takes several times their memory
+_STRIP = 2**22  # number of pixels per strip, for conversions that need several times the memory of their input
 
 _LARGE, _LARGE_FROM = threading.Lock(), 2**24
-"""Pictures of more pixels are decoded one at a time: each takes up to 600 MiB until it is RGB."""
+"""Lock for the decoding of large pictures, and the number of pixels above which it is used. Each such picture needs up
+to 600 MiB before it is RGB.
+"""
 
 _EXIF_ORIENTATION = 0x0112
 _PASSED_ON = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
-"""Formats that servers read; files of them that need no change are sent as they are."""
+"""Formats that servers can read. Files in these formats are sent unchanged if possible."""
 
 Value = TypeVar("Value")
 
 
 class ImageFault(ScapoError):
-    """A file that cannot be used as an image: the item fails, the run goes on."""
+    """Error for a file that cannot be used as an image. Only its item fails, and the run continues."""
 
 
 def fingerprint(path: str) -> str:
-    """Returns the hash of the file's bytes.
+    """Returns a hash of the bytes of a file.
 
     Raises:
-        ImageFault: if the file is not found, unreadable or empty.
+        ImageFault: If the file is not found, unreadable or empty.
     """
     return hashlib.sha256(file_bytes(path)).hexdigest()[:16]
 
@@ -59,27 +64,29 @@ def load(path: str) -> Image:
     """Returns the picture as an upright RGB image.
 
     Raises:
-        ImageFault: if the file is not a readable image.
-        MissingExtra: if Pillow is not installed.
+        ImageFault: If the file is not a readable image.
+        MissingExtra: If Pillow is not installed.
     """
     return _decode(file_bytes(path), path)[0]
 
 
 def check(path: str) -> None:
-    """Reads the picture to see whether it can be read.
+    """Checks that the picture can be read.
 
     Raises:
-        ImageFault, MissingExtra: see :func:`load`.
+        ImageFault: If the file is not a readable image.
+        MissingExtra: If Pillow is not installed.
     """
     load(path)
 
 
 def data_url(path: str) -> str:
-    """Returns the picture as a ``data:`` URL: the file's own bytes where they need no change, else lossless PNG.
+    """Returns the picture as a ``data:`` URL, with the unchanged bytes of the file if possible, and otherwise as
+    lossless PNG.
 
     Raises:
-        ImageFault: if the file is not a readable image.
-        MissingExtra: if Pillow is not installed.
+        ImageFault: If the file is not a readable image.
+        MissingExtra: If Pillow is not installed.
     """
     data = file_bytes(path)
     image, as_is = _decode(data, path)
@@ -91,10 +98,10 @@ def data_url(path: str) -> str:
 
 
 def file_bytes(path: str) -> bytes:
-    """Returns the file unchanged.
+    """Returns the content of the file unchanged.
 
     Raises:
-        ImageFault: if it is not found, not a file, unreadable, empty or too large.
+        ImageFault: If the path is not found or not a file, or the file is unreadable, empty or too large.
     """
     try:
         data = read_regular(path, MAX_FILE)
@@ -106,7 +113,9 @@ def file_bytes(path: str) -> bytes:
 
 
 def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
-    """Returns the upright RGB picture, and the file's MIME type if its bytes show just that to any reader."""
+    """Returns the upright RGB picture, and the MIME type of the file if all readers decode its bytes to this
+    picture.
+    """
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -115,7 +124,7 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, of damaged metadata and of the number of pixels
+            warnings.simplefilter("ignore")  # Pillow's warnings about damaged metadata and the number of pixels
             image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
             if image.width * image.height > MAX_PIXELS:
                 raise ImageFault(f"{path}: {image.width} x {image.height} pixels are too many")
@@ -129,7 +138,7 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
         raise ImageFault(f"{path}: too many pixels") from None
     except MemoryError:
         raise ImageFault(f"{path}: damaged image, or too large for the memory") from None
-    except Exception as error:  # Pillow's decoders do not document what they raise on damage
+    except Exception as error:  # Pillow does not document the errors of its decoders for damaged files
         raise ImageFault(f"{path}: damaged image ({str(error) or type(error).__name__})") from None
 
 
@@ -173,7 +182,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """Returns a changed RGB copy, without several copies in between."""
+    """Returns an RGB copy with a change applied strip by strip, which avoids several full copies."""
     from PIL import Image
 
     made = Image.new("RGB", image.size)
@@ -191,9 +200,10 @@ def _strips(image: Image) -> Iterator[Image]:
 
 
 class Cache(Generic[Value]):
-    """Keeps the last few values of a function of a path, for all threads: benchmarks ask about an image many times.
+    """Cache of the last values of a function of a path, shared by all threads, since benchmarks use each image many
+    times.
 
-    Threads that ask for one path at the same time wait for one value; an error is not kept.
+    If several threads request the same path at the same time, the value is computed once. Errors are not cached.
     """
 
     def __init__(self, function: Callable[[str], Value], size: int) -> None:
@@ -203,7 +213,7 @@ class Cache(Generic[Value]):
         self._lock = threading.Lock()
 
     def __call__(self, path: str) -> Value:
-        """Returns the value, computed anew if it is not among the last ``size`` ones."""
+        """Returns the value for a path, which is computed if it is not among the last ``size`` values."""
         with self._lock:
             known = self._values.get(path)
             if known is not None:

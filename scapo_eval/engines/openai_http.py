@@ -1,7 +1,7 @@
-"""Any OpenAI-compatible server: vLLM, SGLang, ``transformers serve``, hosted ones.
+"""Engine for any OpenAI-compatible server: vLLM, SGLang, ``transformers serve``, hosted services.
 
-aiohttp costs 0.17 ms of processor time a request where the openai client takes 1.7 to 4.2. Every
-completion is a request of its own (never ``n``, which servers ignore), so that each can be retried and resumed.
+aiohttp needs 0.17 ms of processor time per request, and the openai client 1.7 to 4.2 ms. Each completion is a separate
+request (without ``n``, which servers ignore), so that it can be retried and resumed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,23 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 DENIED = frozenset({401, 403, 404})
-"""Key refused, model or path not found: no request can succeed."""
+"""Status codes for a rejected key, or for a model or path that is not found. With these codes, no request can
+succeed.
+"""
 
 BACKOFF, LONGEST_BACKOFF, LONGEST_RETRY_AFTER = 0.5, 30.0, 600.0
-"""Seconds; a server that asks for a longer wait ends the run."""
+"""First and maximum wait between tries, and maximum wait requested by a server, in seconds. A longer requested wait
+ends the run.
+"""
 
 PATIENCE = 300.0
-"""Seconds that a server may refuse connections after it has answered: one with a 7B model needs minutes to start."""
+"""Seconds for which a server may refuse connections after its first answer. The start of a server with a 7B model takes
+minutes.
+"""
 
-_TOLD_FROM = 10.0  # seconds of a wait that is worth a warning
+_TOLD_FROM = 10.0  # minimum wait in seconds for a warning
 _LONGEST_REPLY = 32 << 20  # bytes
-_SHORTEST_SECRET = 4  # characters; a shorter one would be found in every text
+_SHORTEST_SECRET = 4  # characters; a shorter one would match in every text
 
 _SENT = (*CHOICES, "seed", "max_tokens")
 _WRAPPED, _UNWRAPPABLE = ("top_k", "min_p", "repetition_penalty"), ("presence_penalty", "frequency_penalty")
@@ -51,29 +57,30 @@ _REFUSAL = re.compile(
     r"extra_forbidden|not allowed)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 
-_CHUNK = 32  # requests prepared (and their images hashed) in one hop to a thread
-_KEPT_IMAGES = 64  # encoded images kept: a benchmark's questions come image by image
+_CHUNK = 32  # number of requests prepared (and images hashed) per call to a thread
+_KEPT_IMAGES = 64  # number of cached encoded images, since a benchmark's questions are ordered by image
 
 
 class OpenAIEngine:
-    """Sends requests to a server, many at a time.
+    """Engine that sends many requests to a server at the same time.
 
     Args:
-        model: the server's name for the model.
-        base_url: address of the server up to and including ``/v1``.
-        api_key: key, sent as a bearer token; None sends no key.
-        concurrency: greatest number of requests in flight.
-        rate: greatest number of requests per second, in bursts of up to one second's worth; None for no limit.
-        timeout: seconds that one attempt may take.
-        attempts: number of tries before a request counts as failed.
-        backoff: seconds; before try k+1 the client waits a random time up to ``backoff * 2**k``.
-        wait_server: seconds in which a server that refuses connections may come back, which no request's tries are
-            lost by; None: :data:`PATIENCE` once it has answered, and at the start it must be there.
-        extra: further fields of every request's body; None removes a field that a server refuses.
-        warn: called with a message where the server refuses a sampling setting, which is then omitted.
+        model: Name of the model on the server.
+        base_url: Address of the server up to and including ``/v1``.
+        api_key: Key that is sent as a bearer token. None sends no key.
+        concurrency: Maximum number of simultaneous requests.
+        rate: Maximum number of requests per second, with bursts of up to one second. None for no limit.
+        timeout: Maximum duration of one attempt in seconds.
+        attempts: Number of attempts before a request counts as failed.
+        backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
+            ``backoff * 2**k``.
+        wait_server: Seconds to wait for a server that refuses connections, without using up attempts. With None, the
+            wait is :data:`PATIENCE` after the first answer, and the server must be available at the start.
+        extra: Additional fields in the body of every request. None removes a field that a server rejects.
+        warn: Callback for a warning if the server rejects a sampling setting, which is then omitted.
 
     Raises:
-        MissingExtra: if aiohttp is not installed.
+        MissingExtra: If aiohttp is not installed.
     """
 
     def __init__(
@@ -119,12 +126,12 @@ class OpenAIEngine:
         self._away_since: float | None = None
         self._extra = dict(extra)
         self._encoded = images.Cache(images.data_url, _KEPT_IMAGES)
-        self._not_before = 0.0  # a server's Retry-After holds for all requests
+        self._not_before = 0.0  # a server's Retry-After applies to all requests
         self._failed_in_a_row = 0
         self._schema_refused = False
-        self._refused: set[str] = set()  # settings that the server does not know
+        self._refused: set[str] = set()  # settings that the server does not support
         self._told: set[str] = set()
-        self._wraps = False  # it is ``transformers serve``
+        self._wraps = False  # True for ``transformers serve``
         self._warn = warn
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
@@ -132,13 +139,13 @@ class OpenAIEngine:
         asyncio.run(self._run(iter(requests), done))
 
     def close(self) -> None:
-        """Does nothing: no resource is kept between runs."""
+        """Does nothing, because no resources are kept between runs."""
 
     async def _run(self, requests: Iterator[Request], done: OnCompletion) -> None:
         import aiohttp
 
         first = await asyncio.to_thread(next, requests, None)
-        if first is None:  # every request was completed before: no server is needed
+        if first is None:  # all requests were completed earlier, so no server is needed
             return
         requests = chain([first], requests)
         connector = aiohttp.TCPConnector(limit=self._concurrency)
@@ -158,7 +165,7 @@ class OpenAIEngine:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _feed(self, requests: Iterator[Request], queue: asyncio.Queue[Request | None]) -> None:
-        """Pulls requests in a thread, because making one may read a file."""
+        """Reads requests in a thread, because creating a request may read a file."""
         while chunk := await asyncio.to_thread(lambda: list(islice(requests, _CHUNK))):
             for request in chunk:
                 await queue.put(request)
@@ -172,7 +179,9 @@ class OpenAIEngine:
             done(request, await self._answer(session, request))
 
     async def _check_server(self, session: aiohttp.ClientSession) -> None:
-        """Asks for the list of models, to see whether the server is there and what it says of the model."""
+        """Checks that the server is available by requesting its list of models, and records its facts about the
+        model.
+        """
         import aiohttp
 
         attempt = 0
@@ -195,7 +204,7 @@ class OpenAIEngine:
             except aiohttp.InvalidURL as error:
                 raise self._not_found(error) from None
             except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
-                return  # a server without that list, or one that stumbles: the requests will tell
+                return  # a server without this list, or with a temporary error: the requests will show its state
             else:
                 self._away_since = None
                 models = listed.get("data") if isinstance(listed, dict) else None
@@ -208,7 +217,7 @@ class OpenAIEngine:
                 return
 
     async def _server_version(self, session: aiohttp.ClientSession) -> str | None:
-        """Returns the version that vLLM's server tells; None of another server."""
+        """Returns the version of a vLLM server, or None for other servers."""
         import aiohttp
 
         try:
@@ -226,10 +235,10 @@ class OpenAIEngine:
         )
 
     async def _wait(self, reason: str, longest: float) -> None:
-        """Lets a moment pass in which the server is away.
+        """Waits a moment while the server is unavailable.
 
         Raises:
-            ScapoError: if it has been away for too long.
+            ScapoError: If the server has been unavailable for too long.
         """
         now = time.monotonic()
         if self._away_since is None:
@@ -243,7 +252,7 @@ class OpenAIEngine:
         await asyncio.sleep(random.uniform(0.5, 1.5) * min(1.0, longest / 10))
 
     async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Completion:
-        """Completes one request, in several attempts if need be."""
+        """Completes one request, with several attempts if necessary."""
         forced = request.schema is not None and not self._schema_refused
         settings = self._settings(request.sampling)
         try:
@@ -283,10 +292,10 @@ class OpenAIEngine:
         return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
     async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
-        """Returns one attempt: the completion (or a final error), or the reason why it should be tried again.
+        """Makes one attempt, and returns the completion (or a final error), or the reason for another attempt.
 
         Raises:
-            _Away: if the server refuses connections.
+            _Away: If the server refuses connections.
         """
         import aiohttp
 
@@ -305,7 +314,7 @@ class OpenAIEngine:
             return f"no answer within {self._timeout:g} s"
         except aiohttp.ClientError as error:
             return f"{type(error).__name__}: {error}"
-        except ValueError as error:  # longer than a reply may be
+        except ValueError as error:  # the reply is too long
             return Completion(error=str(error))
         if status == 200:
             try:
@@ -334,7 +343,7 @@ class OpenAIEngine:
         return Completion(error=message)
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
-        """Returns the body of a reply, without keys where a server repeats them; ValueError where it is too long."""
+        """Returns the body of a reply, with secrets replaced. Raises ValueError if the body is too long."""
         parts, size = [], 0
         async for part in reply.content.iter_chunked(1 << 16):
             parts.append(part)
@@ -348,10 +357,12 @@ class OpenAIEngine:
         return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns the sampling settings as the server takes them, all explicitly, without those that it refuses."""
+        """Returns the sampling settings in the server's format, all explicit, without settings that the server has
+        rejected.
+        """
         settings = {name: getattr(sampling, name) for name in _SENT}
         if settings["top_k"] == 0:
-            settings["top_k"] = -1  # all tokens: vLLM takes 0 or -1, SGLang -1 only
+            settings["top_k"] = -1  # all tokens: vLLM accepts 0 or -1, SGLang only -1
         settings |= {name: value for name, value in self._extra.items() if name in _SENT}
         settings = {name: value for name, value in settings.items() if value is not None and name not in self._refused}
         if "max_tokens" in self._refused:
@@ -365,7 +376,7 @@ class OpenAIEngine:
         return settings
 
     def _adapt(self, error: str | None, sent: Mapping[str, Any], sampling: Sampling) -> bool:
-        """Returns whether the request should be made again, without settings that the server has just refused."""
+        """Returns True if the request should be repeated without the settings that the server has just rejected."""
         if error is None or not _REFUSAL.search(error):
             return False
         if _TRANSFORMERS_SERVE.search(error):
@@ -380,7 +391,7 @@ class OpenAIEngine:
         return bool(lost)
 
     def _tell_lost(self, name: str, value: object, why: str) -> None:
-        """Says once what will differ because the server does not take a setting."""
+        """Warns once about the effect of a setting that the server does not support."""
         if name not in self._told:
             self._told.add(name)
             self._warn(
@@ -417,11 +428,11 @@ class OpenAIEngine:
 
 
 class _Away(Exception):
-    """The server refuses connections."""
+    """Error for a server that refuses connections."""
 
 
 class _TokenBucket:
-    """``rate`` requests a second on average, bursts of at most one second's worth."""
+    """Rate limiter with an average of ``rate`` requests per second and bursts of at most one second."""
 
     def __init__(self, rate: float) -> None:
         self._interval = 1.0 / rate
@@ -429,7 +440,7 @@ class _TokenBucket:
         self._next = time.monotonic()
 
     async def take(self) -> None:
-        """Waits for a token."""
+        """Waits until a request is permitted."""
         now = time.monotonic()
         at = max(self._next, now - self._burst)
         self._next = at + self._interval
@@ -438,7 +449,7 @@ class _TokenBucket:
 
 
 def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> float:
-    """Seconds that a Retry-After header (seconds, or a date) asks for; 0 if it is neither."""
+    """Returns the wait in a Retry-After header (seconds or a date) in seconds, or 0 if the header is invalid."""
     try:
         seconds = float(retry_after)
     except ValueError:
@@ -451,7 +462,7 @@ def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: date
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """Returns an address without its login, query and fragment, which may be secret, and the login
+    """Splits an address into the address without login, query and fragment, which may be secret, and the login
     (``user:password``).
     """
     try:
@@ -465,10 +476,10 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _completion(data: Any) -> Completion:
-    """Returns the first choice of a completion.
+    """Returns the first choice in a completion.
 
     Raises:
-        ValueError: if the JSON is not a chat completion.
+        ValueError: If the JSON is not a chat completion.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):
@@ -487,12 +498,12 @@ def _completion(data: Any) -> Completion:
 
 
 def _tokens(number: object) -> int | None:
-    """Returns a number of tokens; None for anything else."""
+    """Returns a valid number of tokens unchanged, and None for any other value."""
     return number if type(number) is int and 0 <= number < 2**53 else None
 
 
 def _message(data: bytes) -> str:
-    """Returns the message of an error reply, whichever way the server wraps it."""
+    """Returns the message in an error reply, for any of the common formats."""
     try:
         value: Any = parse_json(data)
     except ValueError:
@@ -504,17 +515,17 @@ def _message(data: bytes) -> str:
 
 
 def _wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings as ``transformers serve`` takes them: those that OpenAI's interface lacks, inside a JSON
-    text.
+    """Returns the settings in the format of ``transformers serve``: settings outside of OpenAI's interface are in a
+    JSON text.
 
-    It ignores a presence penalty, and takes a frequency penalty for a repetition penalty.
+    This server ignores a presence penalty, and interprets a frequency penalty as a repetition penalty.
     """
     inner = {name: settings[name] for name in _WRAPPED if name in settings}
     if inner.get("top_k") == -1:
         inner["top_k"] = 0
-    if "repetition_penalty" in settings:  # else the checkpoint's own are wanted
+    if "repetition_penalty" in settings:  # otherwise the checkpoint's values apply
         inner |= {"no_repeat_ngram_size": 0, "num_beams": 1}
-    if "temperature" in settings:  # the server switches sampling off at temperature 0, but never on
+    if "temperature" in settings:  # the server disables sampling at temperature 0, but never enables it
         inner["do_sample"] = settings["temperature"] > 0
     outer = {name: value for name, value in settings.items() if name not in (*_WRAPPED, *_UNWRAPPABLE)}
     return {**outer, "generation_config": dump_json(inner).decode()}

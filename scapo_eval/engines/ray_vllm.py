@@ -1,7 +1,7 @@
-"""vLLM on a Ray cluster, by Ray Data's batch inference (``ray.data.llm``): any number of copies of the model.
+"""Engine for vLLM on a Ray cluster, with Ray Data's batch inference (``ray.data.llm``) and any number of model copies.
 
-Ray schedules, retries and restarts; images are read where a request is prepared, so every node must see their files.
-The copies are loaded once for CHUNK requests.
+Ray schedules, retries and restarts. Images are read on the node that prepares a request, so the files must be available
+on every node. The copies are loaded once per CHUNK requests.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, weights_hash, without_secrets
 
 CHUNK = 1 << 18
-"""Requests of one Ray dataset."""
+"""Number of requests per Ray dataset."""
 
-ERROR = "__inference_error__"  # Ray's column: empty where there is a completion
+ERROR = "__inference_error__"  # Ray's error column, which is empty if there is a completion
 
 
 class RayVllmEngine:
-    """Runs a model by vLLM on a Ray cluster (``RAY_ADDRESS``, or this machine).
+    """Engine that runs a model with vLLM on a Ray cluster (``RAY_ADDRESS``, or this machine).
 
     Args:
-        model: name of the model on the hub, or its folder, which every node must see.
-        revision: revision on the hub; None takes the newest.
-        dtype: type of the weights: ``auto`` (their own), ``bfloat16``, ``float16`` or ``float32``.
-        seed: seed of the engine.
-        replicas: copies of the model.
-        extra: further arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
+        model: Name of the model on the hub, or its folder, which must be available on every node.
+        revision: Revision on the hub. None selects the newest revision.
+        dtype: Number format of the weights: ``auto`` (that of the files), ``bfloat16``, ``float16`` or ``float32``.
+        seed: Seed of the engine.
+        replicas: Number of copies of the model.
+        extra: Additional arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
-        MissingExtra: if Ray is not installed, or not its part ``ray[llm]``.
-        ScapoError: if vLLM here is newer than this Ray can work with.
+        MissingExtra: If Ray or its part ``ray[llm]`` is not installed.
+        ScapoError: If the installed vLLM is incompatible with the version of Ray.
     """
 
     chunk = CHUNK
@@ -74,13 +74,13 @@ class RayVllmEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, a dataset at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests, one dataset at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, CHUNK)):
             self._run(chunk, done)
 
     def close(self) -> None:
-        """Does nothing: Ray ends the copies with their dataset."""
+        """Does nothing, because Ray ends the copies with their dataset."""
 
     def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
         sees = any(request.images for request in chunk)
@@ -91,14 +91,14 @@ class RayVllmEngine:
         )
         try:
             process = llm.build_processor(config, preprocess=prepared, postprocess=completed)
-        except ImportError as error:  # Ray looks for torch and transformers here, for vLLM on the workers
+        except ImportError as error:  # Ray needs torch and transformers here, and vLLM on the workers
             raise MissingExtra("ray-llm", f"the engine ray ({error})") from None
         rows = [{"n": n, "request": self._row(request, sees)} for n, request in enumerate(chunk)]
         missing = set(range(len(chunk)))
         try:
             for row in process(self._ray.data.from_items(rows)).iter_rows():
                 n = int(row["n"])
-                if n in missing:  # a block that Ray made again
+                if n in missing:  # otherwise Ray has recomputed its block
                     missing.remove(n)
                     done(chunk[n], _completion(row, chunk[n]))
         except self._ray.exceptions.RayError as error:
@@ -107,7 +107,7 @@ class RayVllmEngine:
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
     def _row(self, request: Request, sees: bool) -> str:
-        """Returns a request as JSON: the columns of Ray's tables cannot hold what differs from row to row."""
+        """Returns a request as JSON, because columns of Ray's tables do not support values of varying structure."""
         sampling = request.sampling
         chosen = {name: getattr(sampling, name) for name in CHOICES}
         if None in chosen.values():
@@ -120,13 +120,13 @@ class RayVllmEngine:
 
 
 def check_pair(ray: str) -> str | None:
-    """Returns the version of vLLM on this machine, None without one; the cluster's is taken to be the same.
+    """Returns the version of vLLM on this machine, or None. The version on the cluster is assumed to be the same.
 
     Args:
-        ray: version of Ray.
+        ray: Version of Ray.
 
     Raises:
-        ScapoError: if Ray's metadata require another version, with which every picture would fail.
+        ScapoError: If Ray's metadata require another version, with which every picture would fail.
     """
     try:
         installed = version("vllm")
@@ -143,7 +143,7 @@ def check_pair(ray: str) -> str | None:
 
 
 def prepared(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns Ray's input columns of a request; runs on the cluster."""
+    """Returns Ray's input columns for a request. Runs on the cluster."""
     request = parse_json(row["request"].encode())
     params, fault = request["params"], ""
     if request["schema"] is not None:
@@ -162,7 +162,7 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns what is kept of Ray's output columns; runs on the cluster, for rows without an error."""
+    """Returns the required part of Ray's output columns for rows without an error. Runs on the cluster."""
     return {
         "n": row["n"],
         "text": row["generated_text"],
@@ -178,7 +178,7 @@ def _completion(row: Mapping[str, Any], request: Request) -> Completion:
     made = int(row["completion_tokens"])
     return Completion(
         text=row["text"],
-        finish="length" if made >= request.sampling.max_tokens else "stop",  # Ray passes vLLM's own word over
+        finish="length" if made >= request.sampling.max_tokens else "stop",  # Ray does not pass on vLLM's finish reason
         prompt_tokens=int(row["prompt_tokens"]) or None,
         completion_tokens=made,
     )

@@ -1,4 +1,6 @@
-"""vLLM in this process: the fastest way on one's own GPUs. Each release pins torch and transformers exactly."""
+"""Engine for vLLM in this process, the fastest engine on local GPUs. Each vLLM release requires exact versions of torch
+and transformers.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,23 @@ from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, secrets_of, weights_hash, without_secrets
 from .hf import image_tokens
 
-_NEVER = -100.0  # vLLM's least bias, of tokens that stand for pictures in a prompt and are no text
-_CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
+_NEVER = -100.0  # vLLM's minimum bias, for tokens that represent pictures in a prompt
+_CHUNK = 256  # number of requests per call: vLLM schedules them together, and all their images are in memory
 
 
 class VllmEngine:
-    """Runs a model with vLLM's offline engine.
+    """Engine that runs a model with vLLM's offline interface.
 
     Args:
-        model: name of the model on the hub, or its folder.
-        revision: revision on the hub; None takes the newest.
-        dtype: type of the weights: ``auto`` (their own), ``bfloat16``, ``float16`` or ``float32``.
-        seed: seed of the engine.
-        extra: further arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
+        model: Name of the model on the hub, or its folder.
+        revision: Revision on the hub. None selects the newest revision.
+        dtype: Number format of the weights: ``auto`` (that of the files), ``bfloat16``, ``float16`` or ``float32``.
+        seed: Seed of the engine.
+        extra: Additional arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
-        MissingExtra: if vLLM is not installed.
-        ScapoError: if the model cannot be loaded.
+        MissingExtra: If vLLM is not installed.
+        ScapoError: If the model cannot be loaded.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class VllmEngine:
             with _output_to(self._log):
                 self._llm = vllm.LLM(**arguments)
         except (OSError, ValueError, RuntimeError, AssertionError) as error:
-            why = root_cause(error, self._log)  # which may quote the arguments
+            why = root_cause(error, self._log)  # may contain the arguments
             for secret in secrets_of(extra):
                 why = why.replace(secret, "***")
             self._log.close()
@@ -75,7 +77,7 @@ class VllmEngine:
         self._never = dict.fromkeys(image_tokens(described) if described is not None else (), _NEVER)
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests, one chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, _CHUNK)):
             ready: list[tuple[Request, list[dict[str, Any]]]] = []
@@ -89,7 +91,7 @@ class VllmEngine:
                 done(request, completion)
 
     def close(self) -> None:
-        """Frees the model."""
+        """Releases the model."""
         del self._llm
         self._log.close()
 
@@ -118,7 +120,7 @@ class VllmEngine:
 
         sampling = request.sampling
         given = {name: value for name in CHOICES if (value := getattr(sampling, name)) is not None}
-        if len(given) < len(CHOICES):  # the rest is the checkpoint's own, which vLLM reads at its start
+        if len(given) < len(CHOICES):  # all others come from the checkpoint, which vLLM reads at start
             checkpoint = self._llm.get_default_sampling_params()
             given = {name: getattr(checkpoint, name) for name in CHOICES} | given
         self.card["sampling"] = {**given, "max_tokens": sampling.max_tokens}
@@ -139,7 +141,7 @@ _ELSEWHERE = re.compile(r"(?i)see (the )?(root cause|stack trace|error)|engine c
 
 @contextmanager
 def _output_to(log: BinaryIO) -> Iterator[None]:
-    """Keeps what vLLM and its processes print; a user who has set vLLM's own level sees it."""
+    """Redirects the output of vLLM and its processes to a log, unless the user has set vLLM's logging level."""
     if "VLLM_LOGGING_LEVEL" in os.environ:
         yield
         return
@@ -160,11 +162,11 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
-    """Returns in one line why vLLM failed: the first error of a chain.
+    """Returns the first error of a chain in one line, as the cause of a failure in vLLM.
 
     Args:
-        error: what was raised.
-        log: what vLLM's processes have printed, where they died of something that the error does not name.
+        error: Raised error.
+        log: Output of vLLM's processes, for causes that the error does not name.
     """
     while error.__cause__ is not None:
         error = error.__cause__
@@ -183,16 +185,16 @@ Faults = tuple[type[Exception], ...]
 
 
 def faults() -> tuple[Faults, Faults]:
-    """Exceptions that vLLM raises for a request it cannot complete, and for an engine that has died."""
+    """Returns vLLM's exception types for a request that cannot be completed, and for an engine that has died."""
     try:
         from vllm.exceptions import VLLMClientError, VLLMServerError
-    except ImportError:  # older releases raise plain ones
+    except ImportError:  # older releases raise built-in errors
         return (ValueError,), ()
     return (ValueError, VLLMClientError), (VLLMServerError,)
 
 
 def _conversation(request: Request, load: images.Cache[Any]) -> list[dict[str, Any]]:
-    """Returns vLLM's form of a conversation, with decoded images."""
+    """Returns a conversation in vLLM's format, with decoded images."""
     return [
         {"role": turn.role, "content": turn.text}
         if not turn.images

@@ -15,6 +15,8 @@ from .limits import MAX_LINE
 MAX_DEPTH = 20
 """Maximum nesting depth of lists and mappings."""
 
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
+
 _STANDARD = "tag:yaml.org,2002:"
 _TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
 

@@ -1,1 +1,1 @@
-"""Runs that can be killed and resumed: describe images, answer questions, let a judge rate what was said."""
+"""Resumable runs of a model that describes images or answers questions, and of judges that rate its output."""

@@ -1,6 +1,6 @@
-"""A model's answers to questions about images, plain or with its own description of the image as context.
+"""Answers of a model to questions about images, optionally with the model's own description of the image as context.
 
-The published scores of SCAPO on yes/no questions are description-augmented ones.
+The published scores of SCAPO on yes/no questions use these description-augmented answers.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _PROMPTS = ("prompt", "question", "query", "text")
 _PASSED_ON = (
     "benchmark", "mode", "task", "category", "label", "question_type", "question_topic", "gt_answer", "image_content",
 )  # fmt: skip
-"""Fields of a question that are copied into its answer's row."""
+"""Fields of a question that are copied to the row of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """One question as the model is asked it.
+    """Question as sent to the model.
 
     Attributes:
-        id: id of the question, as the scoring verb expects it.
-        prompt: full text of the prompt.
-        image: name of the image, None for a question without one.
-        path: path where the image's file should be, None for a question without an image.
-        record: the fields of the output row that are known before the answer.
+        id: Id of the question, in the format of the scoring command.
+        prompt: Full text of the prompt.
+        image: Name of the image. None for a question without an image.
+        path: Expected path of the image file. None for a question without an image.
+        record: Fields of the output row that are known before the answer.
     """
 
     id: str | int
@@ -49,7 +49,7 @@ class AskedQuestion:
 
     @property
     def image_id(self) -> str:
-        """Canonical id of the image, by which its description is found (``ccs-7`` is not COCO's image 7)."""
+        """Canonical id of the image for the lookup of its description. ``ccs-7`` differs from COCO's image 7."""
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
 
@@ -57,12 +57,12 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     """Reads the questions of one or more files.
 
     Args:
-        paths: files whose prompts a benchmark's record knows, or own records ``{"id", "image", "question"}``.
-        folder: finds the files of the images.
+        paths: Files in the prompt format of a supported benchmark, or with records ``{"id", "image", "question"}``.
+        folder: Folder that contains the image files.
 
     Raises:
-        InputErrors: for invalid questions.
-        InputError: if a file has no records, or an id appears twice.
+        InputErrors: If questions are invalid.
+        InputError: If a file has no records, or an id appears twice.
     """
     asked: list[AskedQuestion] = []
     for path in paths:
@@ -79,7 +79,7 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
 
 
 def _records(path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    """Returns the prompts of a question file, as its benchmark reads it; own records as they are."""
+    """Returns the prompts of a question file in its benchmark's format, or the records of any other file unchanged."""
     _, first = next(iter_records(path))
     for benchmark in benchmarks():
         if benchmark.prompts and (prompts := benchmark.prompts(path, first)) is not None:
@@ -128,14 +128,14 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wants_description(asked: AskedQuestion) -> bool:
-    """Returns whether a description may precede the prompt: it has an image, and does not ask for a description
-    itself.
+    """Returns True if a description may precede the prompt: the question has an image and is not itself a request to
+    describe.
     """
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
 
 def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
-    """Returns the images that need a description, each once, in the order of the questions."""
+    """Returns the images that need a description, without duplicates and in the order of the questions."""
     images: dict[str, ImageFile] = {}
     for question in asked:
         if question.path is not None and question.image is not None and wants_description(question):
@@ -144,7 +144,9 @@ def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
 
 
 def read_descriptions(path: str) -> dict[str, str]:
-    """Reads a captions file: image id (see :attr:`AskedQuestion.image_id`) -> its first description."""
+    """Returns the first description of each image in a captions file, by image id (see
+    :attr:`AskedQuestion.image_id`).
+    """
     descriptions: dict[str, str] = {}
     for _, image_id, caption in read_foreign_captions(path):
         descriptions.setdefault(image_id, caption)
@@ -160,16 +162,17 @@ def answer(
     sampling: Sampling | None = None,
     model: str = "",
 ) -> RequestCounts:
-    """Answers every question and writes what the scoring verbs read, the run card, and what failed.
+    """Answers all questions and writes the input of the scoring commands, the run card, and the failed items.
 
     Args:
-        asked: the questions.
-        session: the engine and the journal that keeps its completions.
-        output: path of the JSON Lines of ``{"id", "response", ...}``, in the order of ``asked``.
-        descriptions: image id -> description that precedes its questions; None asks plainly. A question whose image
-            has no description fails: it is never silently asked plainly.
-        sampling: sampling settings; None takes the defaults.
-        model: name of the model, for the output's rows.
+        asked: Questions to answer.
+        session: Engine, and journal of its completions.
+        output: Path of the JSON Lines file of ``{"id", "response", ...}``, in the order of ``asked``.
+        descriptions: Image id -> description that precedes the questions on this image. None for no descriptions. If an
+            image has no description, its questions fail, because a question is never silently sent without its
+            description.
+        sampling: Sampling settings. None selects the defaults.
+        model: Name of the model for the rows of the output.
 
     Returns:
         The counts of this session.

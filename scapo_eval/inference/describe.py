@@ -1,4 +1,4 @@
-"""A model's descriptions of images: the first step of every score and of description-augmented answers."""
+"""Descriptions of images by a model, which all scores and description-augmented answers are based on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFile
 
 PRESETS = {"paper": DESCRIBE, "augmentation": DESCRIBE_IN_DETAIL}
-"""Name on the command line -> prompt of the paper's protocol."""
+"""Name on the command line -> prompt from the protocol of the paper."""
 
 
 def describe(
@@ -24,16 +24,16 @@ def describe(
     samples: int = 1,
     model: str = "",
 ) -> RequestCounts:
-    """Describes every image and writes a captions file, its run card, and what failed.
+    """Describes all images and writes a captions file, its run card, and the failed items.
 
     Args:
-        images: the images.
-        session: the engine and the journal that keeps its completions.
-        output: path of the captions in JSON Lines, in the order of ``images``.
-        prompt: text that is sent with every image.
-        sampling: sampling settings; None takes the defaults.
-        samples: number of descriptions per image, each with a seed of its own.
-        model: name of the model, for the output's rows.
+        images: Images to describe.
+        session: Engine, and journal of its completions.
+        output: Path of the captions in JSON Lines, in the order of ``images``.
+        prompt: Prompt to send with each image.
+        sampling: Sampling settings. None selects the defaults.
+        samples: Number of descriptions per image, each with its own seed.
+        model: Name of the model for the rows of the output.
 
     Returns:
         The counts of this session.
@@ -75,7 +75,7 @@ def describe(
 
 
 def _identical(session: Session, requests: Iterable[tuple[ImageFile, Request]], samples: int) -> int:
-    """Returns the number of images all of whose samples are one text."""
+    """Returns the number of images whose samples are all the same text."""
     texts: list[str | None] = []
     identical = 0
     for _, request in requests:

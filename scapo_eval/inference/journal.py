@@ -1,7 +1,8 @@
-"""The append-only record of completions, from which a killed command resumes.
+"""Append-only journal of completions, from which a killed command can resume.
 
-One line of JSON per completion, keyed by the hash of its request and written in one piece as it arrives. A killed
-process leaves every completion that had arrived, and at most half a line, which is cut off.
+The journal contains one JSON line per completion, with the hash of its request as the key. Each line is written at once
+when the completion arrives. After a kill, all received completions are in the file, and an incomplete last line is
+removed.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ SUFFIX = ".journal"
 
 
 class Journal:
-    """Completions on disk, by the key of their request.
+    """Completions in a file, by the key of their request.
 
-    In memory are 16 bytes of key and an offset per completion, never a text.
+    The memory contains only a 16-byte key and an offset per completion, but no texts.
 
     Args:
-        path: path of the file; created if it does not exist.
-        fresh: discard what the file holds.
-        warn: called with a message where lines are damaged; their requests are made again.
+        path: Path of the file, which is created if it does not exist.
+        fresh: True to discard the content of the file.
+        warn: Callback for a warning about damaged lines, whose requests are repeated.
 
     Raises:
-        InputError: if another process is writing the file, or it cannot be written.
+        InputError: If another process is writing to the file, or the file cannot be written.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Journal:
         return bytes.fromhex(key) in self._offsets
 
     def add(self, key: str, completion: Completion) -> None:
-        """Appends a completion; it replaces an earlier one of the same request."""
+        """Appends a completion, which replaces an earlier completion of the same request."""
         row = {
             "key": key,
             "text": completion.text,
@@ -86,14 +87,14 @@ class Journal:
         }
         line = dump_json({name: value for name, value in row.items() if value is not None}) + b"\n"
         written = os.write(self._file, line)
-        if written < len(line):  # disk full: leave no half line behind
+        if written < len(line):  # disk full: remove the incomplete line
             os.ftruncate(self._file, self._end)
             raise InputError("cannot be written: no space left on device", path=str(self.path))
         self._offsets[bytes.fromhex(key)] = self._end
         self._end += written
 
     def get(self, key: str) -> Completion | None:
-        """Returns the completion of a request by its key, None if there is none yet."""
+        """Returns the completion with a key, or None if there is none."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None
@@ -102,7 +103,7 @@ class Journal:
         return msgspec.convert(row, Completion)
 
     def close(self) -> None:
-        """Flushes to disk and lets other processes write."""
+        """Flushes the file to the disk and releases it for other processes."""
         os.fsync(self._file)
         os.close(self._file)
 
@@ -116,14 +117,16 @@ class Journal:
             size *= 4
 
     def _read(self, warn: Callable[[str], None]) -> None:
-        """Indexes the completions of earlier runs; failures are omitted, so that their requests are made again."""
+        """Indexes the completions of earlier runs. Failed completions are omitted, so that their requests are
+        repeated.
+        """
         damaged = 0
         with open(self.path, "rb") as stream:
             for line in iter(lambda: stream.readline(MAX_LINE), b""):
                 if len(line) == MAX_LINE:
                     reason = f"a line of more than {MAX_LINE >> 20} MiB is not a completion"
                     raise InputError(reason, path=str(self.path))
-                if not line.endswith(b"\n"):  # the process was killed while it wrote this
+                if not line.endswith(b"\n"):  # the process was killed during this write
                     os.ftruncate(self._file, self._end)
                     break
                 try:

@@ -1,7 +1,8 @@
-"""Judges that run through any engine: MMHal-Bench ratings, and FaithScore's verified atomic facts.
+"""Judges for MMHal-Bench ratings and for FaithScore's atomic facts, run through any engine.
 
-They write what ``scapo-eval mmhal`` and ``scapo-eval faithscore`` read. A verdict that cannot be read is requested
-again, and then kept and counted as unreadable: never guessed, never taken as 0.
+Their output is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. If a verdict is unreadable, it is
+requested again. If all tries are unreadable, the verdict is counted as unreadable and never replaced by a guess or by
+0.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFolder
 
 TRIES = 3
-"""Number of times that a judge is asked before a verdict counts as unreadable."""
+"""Number of requests before a verdict counts as unreadable."""
 
 _ANSWER_KEYS = ("response", "model_answer", "caption", "answer")
 
@@ -39,13 +40,13 @@ Judgement = TypeVar("Judgement")
 
 @dataclass(frozen=True, slots=True)
 class AnswerToJudge:
-    """One answer that a judge is to rate or verify.
+    """Answer that a judge should rate or verify.
 
     Attributes:
-        id: id of the answer, or its line number.
-        image: name of the image, None if the file does not name it.
-        response: text of the answer.
-        record: the whole record.
+        id: Id of the answer, or its line number.
+        image: Name of the image. None if the file does not contain it.
+        response: Text of the answer.
+        record: The complete record.
     """
 
     id: str
@@ -55,14 +56,14 @@ class AnswerToJudge:
 
 
 def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
-    """Reads answers to be judged: records with ``response`` (or ``model_answer``, ``caption``).
+    """Reads answers for a judge, from records with ``response`` (or ``model_answer``, ``caption``, ``answer``).
 
     Args:
         path: JSON Lines, a JSON array or a table.
-        needed: further keys that every record must have.
+        needed: Additional keys that every record must contain.
 
     Raises:
-        InputErrors: if records lack the answer or a needed key.
+        InputErrors: If records lack the answer or a required key.
     """
     faults = FaultList()
     answers = []
@@ -85,20 +86,19 @@ def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list
 def ask_until_read(
     session: Session, wanted: Sequence[Request], read: Sequence[Callable[[str], Judgement | None]]
 ) -> list[tuple[Judgement | None, Completion]]:
-    """Makes requests, and makes them again with other seeds where the verdict cannot be read.
+    """Makes requests, and repeats a request with another seed if its verdict is unreadable.
 
     Args:
-        session: the judge's session; with its ``retry`` a verdict that the journal's tries do not
-            give is asked for anew.
-        wanted: the requests.
-        read: for each request the function from the completion's text to the verdict, None if it cannot be read.
+        session: Session of the judge. If ``retry`` is set, unreadable verdicts in the journal are requested again.
+        wanted: Requests to make.
+        read: For each request, a function that returns the verdict in a completion's text, or None if it is unreadable.
 
     Returns:
-        The verdict (None if unreadable or failed) and the last completion of each request, in their order.
+        The verdict (None if unreadable or failed) and the last completion of each request, in order.
     """
     verdicts: list[tuple[Judgement | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
-    made = [0] * len(wanted)  # with retry: tries that the journal did not have
+    made = [0] * len(wanted)  # with retry: number of tries that were not in the journal
 
     def goes_on(k: int, number: int) -> bool:
         if number < TRIES or session.key(_again(wanted[k], number)) in session.journal:
@@ -122,8 +122,8 @@ def ask_until_read(
 
 
 def _again(request: Request, number: int) -> Request:
-    """Returns the same request as try ``number``; later tries sample, because a greedy judge would only repeat
-    itself.
+    """Returns the request for try ``number``. Later tries use sampling, because a greedy judge would repeat its
+    answer.
     """
     if not number:
         return request
@@ -137,9 +137,9 @@ _RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNO
 
 
 def read_rating(text: str) -> int | None:
-    """Returns the rating in a judge's text; None if it gives none, several different ones, or one out of range.
+    """Returns the rating in a judge's text, or None if there is no rating, an invalid one, or several different ones.
 
-    Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are not valid ratings.
+    Surrounding Markdown is ignored. ``Rating: 4.5`` and ``Rating: 10`` are invalid.
     """
     ratings = set(_RATING.findall(text))
     if len(ratings) != 1:
@@ -157,15 +157,19 @@ def judge_mmhal(
     task: str = prompts.MMHAL_TASK,
     sampling: Sampling | None = None,
 ) -> RequestCounts:
-    """Has every answer rated from 0 to 6 and writes what ``scapo-eval mmhal`` reads.
+    """Requests a rating from 0 to 6 for each answer, and writes the input of ``scapo-eval mmhal``.
 
     Args:
-        answers: answers whose records have ``question``, ``gt_answer`` and ``image_content``.
-        session: the judge's session.
-        output: path of the JSON Lines with ``rating`` and ``judge_text``; an unreadable verdict has rating null.
-        judge: name of the judge.
-        task: instruction to the judge, see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
-        sampling: sampling settings of the judge; None takes the defaults.
+        answers: Answers whose records contain ``question``, ``gt_answer`` and ``image_content``.
+        session: Session of the judge.
+        output: Path of the JSON Lines file with ``rating`` and ``judge_text``. The rating of an unreadable verdict is
+            null.
+        judge: Name of the judge.
+        task: Instruction to the judge; see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
+        sampling: Sampling settings of the judge. None selects the defaults.
+
+    Returns:
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -183,7 +187,7 @@ def judge_mmhal(
                 for key in ("image_id", "image", "question", "question_type", "model")
                 if answer.record.get(key)
             }
-            # an unreadable verdict keeps its text under another name: nothing reads a rating into it later
+            # the text of an unreadable verdict has another key, so that no later reader parses a rating
             text = "judge_text" if rating is not None else "unread"
             row |= {
                 **judging,
@@ -218,11 +222,11 @@ def _case(answer: AnswerToJudge) -> dict[str, str]:
 
 
 def read_labels(text: str, number: int) -> list[bool] | None:
-    """For each sentence whether it describes the image; None if a sentence has no label, or two.
+    """Returns for each sentence whether it describes the image. None if a sentence has no label, or several labels.
 
     Args:
-        text: the judge's text.
-        number: number of sentences.
+        text: Text of the judge.
+        number: Number of sentences.
     """
     pairs = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
     labels = {int(index): label[0].lower() == "d" for index, label in pairs}
@@ -232,7 +236,9 @@ def read_labels(text: str, number: int) -> list[bool] | None:
 
 
 def read_facts_of(text: str) -> list[tuple[str, str]] | None:
-    """Returns the (category, fact) pairs of a judge's JSON, whatever surrounds it; None if the JSON is not valid."""
+    """Returns the (category, fact) pairs from JSON in a judge's text, with any surrounding text. None if the JSON is
+    invalid.
+    """
     start, end = text.find("{"), text.rfind("}")
     try:
         value = orjson.loads(text[start : end + 1])
@@ -252,7 +258,7 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Returns whether the verifier says yes; None if it says neither yes nor no."""
+    """Returns True for a verifier's "yes" and False for "no". None if the text contains neither."""
     word = first_word(text) or contains(text)
     return None if word is None else word == "yes"
 
@@ -269,23 +275,28 @@ def judge_faithscore(
     sampling: Sampling | None = None,
     setting: str | None = None,
 ) -> RequestCounts:
-    """Splits answers into atomic facts, has each fact checked against the image, writes what ``faithscore`` reads.
+    """Splits answers into atomic facts, verifies each fact with the image, and writes the input of ``scapo-eval
+    faithscore``.
 
-    Three passes: the judge labels sentences as descriptive or analytical; it splits the descriptive ones into
-    facts of five categories; the verifier, which is given the image, says yes or no to each fact.
+    In the first pass, the judge labels sentences as descriptive or analytical. In the second pass, it splits the
+    descriptive sentences into facts of five categories. In the third pass, the verifier answers yes or no for each
+    fact, based on the image.
 
     Args:
-        answers: the answers (or captions) to split and verify.
-        session: session of the judge, which is given texts only.
-        verifier: session of the verifier, which is given the images; may share the judge's engine and journal.
-        folder: finds the files of the images.
-        output: path of the JSON Lines with ``facts``, ``categories`` and ``verified`` (1 or 0 for each fact). A fact
-            that the verifier does not judge is omitted from all three and listed in ``unverified``; an answer that the
-            judge cannot split is in the failed file.
-        judge: name of the judge.
-        verified_by: name of the verifier.
-        sampling: sampling settings of both; None takes the defaults.
-        setting: name of the generation setting of answers whose records do not name theirs.
+        answers: Answers (or captions) to split and verify.
+        session: Session of the judge, which receives only texts.
+        verifier: Session of the verifier, which receives the images. It may share the judge's engine and journal.
+        folder: Folder that contains the image files.
+        output: Path of the JSON Lines file with ``facts``, ``categories`` and ``verified`` (1 or 0 per fact). Facts
+            without a verdict are omitted from these lists and listed in ``unverified``. Answers that the judge cannot
+            split are written to the file of failures.
+        judge: Name of the judge.
+        verified_by: Name of the verifier.
+        sampling: Sampling settings of both models. None selects the defaults.
+        setting: Name of the generation setting for answers whose records do not contain it.
+
+    Returns:
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -299,7 +310,7 @@ def judge_faithscore(
         if answer_facts is None:
             errors[k] = completion.error or "the judge's facts cannot be read"
         facts[k] = answer_facts or []
-    names = [image_of(answer.record.get("image")) or answer.image for answer in answers]  # a file's name before an id
+    names = [image_of(answer.record.get("image")) or answer.image for answer in answers]  # file name before id
     paths = [folder.find(name) if name is not None else None for name in names]
     for k, path in enumerate(paths):
         if path is None and facts[k]:
@@ -361,8 +372,8 @@ def judge_faithscore(
 def _descriptive(
     answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
 ) -> tuple[list[str], list[str | None]]:
-    """Returns the descriptive sentences of each answer as one text, and why its sentences could not be labeled (or
-    None).
+    """Returns the descriptive sentences of each answer as one text, and the error if its sentences could not be
+    labeled.
     """
     sentences = [_sentences(answer.response) for answer in answers]
     spoken = [k for k, pieces in enumerate(sentences) if pieces]

@@ -1,7 +1,8 @@
-"""A judge that looks at images and says which claims of captions are true: each distinct claim of an image once.
+"""Judge that looks at images and decides whether the claims of captions are true.
 
-The answers are a scene graph (``--scenes`` of ``scapo-eval claims`` and ``reward``). An answer that cannot be read is
-asked for again, then kept as unread and counted: never guessed.
+Each distinct claim about an image is judged once. The result is a scene graph (``--scenes`` of ``scapo-eval claims``
+and ``reward``). An unreadable answer is requested again. If all tries are unreadable, it is counted as unreadable and
+never guessed.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _ANSWER = re.compile(r"\W*(?:(?:the\s+)?answer(?:\s+is)?\W+)?(yes|no|absent|unsu
 
 @dataclass(frozen=True, slots=True)
 class ImageClaims:
-    """The claims of captions about one image.
+    """Claims of captions about one image.
 
     Attributes:
-        image_id: canonical.
-        claims: to be asked about, each once, in the order in which they are made.
+        image_id: Canonical id of the image.
+        claims: Distinct claims to judge, in the order of their first occurrence.
     """
 
     image_id: str
@@ -53,9 +54,9 @@ def claims_to_judge(
     """Returns the distinct claims of captions, by image.
 
     Args:
-        captions: of one system or several.
-        extractor: finds the claims.
-        reading: claims of a use that it omits are not asked about.
+        captions: Captions of one or several systems.
+        extractor: Extractor of the claims.
+        reading: Reading of the captions. Claims with a use that it omits are not judged.
     """
     by_image: dict[str, dict[ClaimKey, None]] = {}
     of_captions = extractor.find_batch([caption.caption for caption in captions])
@@ -70,7 +71,7 @@ def _can_be_asked(claim: Claim, reading: Reading) -> bool:
 
 
 def question_of(claim: ClaimKey) -> str:
-    """Returns the question whose answer says whether a claim is true."""
+    """Returns the question for the judge that determines whether a claim is true."""
     kind, label, value, other = claim
     if kind == "presence":
         return f"Is at least one {label} visible in the image?"
@@ -88,7 +89,7 @@ def question_of(claim: ClaimKey) -> str:
 
 
 def read_answer(text: str) -> str | None:
-    """Returns yes, no, absent or unsure; None if the judge's text does not begin with one of them."""
+    """Returns ``yes``, ``no``, ``absent`` or ``unsure``. None if the judge's text does not begin with one of these."""
     match = _ANSWER.match(text)
     return match[1].lower() if match else None
 
@@ -103,17 +104,20 @@ def judge_claims(
     task: str = CLAIM_TASK,
     sampling: Sampling | None = None,
 ) -> RequestCounts:
-    """Has every claim judged by its image and writes a scene graph with the answers, a line for each image.
+    """Judges all claims by their images, and writes a scene graph with the answers, with one line per image.
 
     Args:
-        images: what is asked, see :func:`claims_to_judge`.
-        session: the judge's session.
-        folder: finds the files of the images.
-        output: path of the JSON Lines. An image of which a request failed is in the failed file; the same command asks
-            only what is missing. An answer that cannot be read is null.
-        judge: name of the judge.
-        task: whole prompt, with ``{question}``.
-        sampling: sampling settings of the judge; None takes the defaults.
+        images: Claims to judge, from :func:`claims_to_judge`.
+        session: Session of the judge.
+        folder: Folder that contains the image files.
+        output: Path of the JSON Lines file. An image with a failed request is written to the file of failures, and the
+            same command repeats only the missing requests. An unreadable answer is null.
+        judge: Name of the judge.
+        task: Complete prompt with the placeholder ``{question}``.
+        sampling: Sampling settings of the judge. None selects the defaults.
+
+    Returns:
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()

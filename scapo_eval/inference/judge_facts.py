@@ -1,8 +1,8 @@
-"""A judge that takes descriptions apart into claims, verifies them, and compares them with reference claims.
+"""Judge that decomposes descriptions into claims, verifies them, and compares them with reference claims.
 
-``scapo-eval facts`` scores what it writes (DCScore, CAPEval). The steps are those of DeCapBench's
-``eval/evaluation_decapbench.py``; the wording is this project's own, and every prompt can be replaced. A verdict
-counts only where it names every claim exactly once; anything else is asked again, then kept as unread.
+``scapo-eval facts`` scores its output (DCScore, CAPEval). The steps are those of DeCapBench's
+``eval/evaluation_decapbench.py``. The prompts have their own wording and can all be replaced. A verdict counts only if
+it contains every claim exactly once. Any other verdict is requested again, and finally recorded as unreadable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFolder
 
 Against = Literal["image", "references", "both"]
-"""What the verifier is given to tell whether a claim is true."""
+"""Evidence for the verifier's decision whether a claim is true."""
 
 DECOMPOSE = """\
 You take a description of an image apart into atomic claims. An atomic claim is one short statement that says one \
@@ -102,7 +102,7 @@ EVIDENCE: Mapping[Against, str] = {
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompts:
-    """The four prompts, each with its ``{placeholders}``."""
+    """The four prompts with their ``{placeholders}``."""
 
     decompose: str = DECOMPOSE
     verify: str = VERIFY
@@ -111,10 +111,14 @@ class JudgePrompts:
 
     @classmethod
     def read(cls, folder: str | Path) -> JudgePrompts:
-        """Prompts of one's own: ``decompose.txt``, ``verify.txt``, ``match.txt``, ``answer.txt``; others stay.
+        """Reads custom prompts from ``decompose.txt``, ``verify.txt``, ``match.txt`` and ``answer.txt``. Missing files
+        keep the defaults.
+
+        Args:
+            folder: Folder with the files.
 
         Raises:
-            InputError: the folder holds none of them, or one lacks a placeholder that it needs.
+            InputError: If the folder contains none of the files, or a prompt lacks a required placeholder.
         """
         names = [field.name for field in fields(cls)]
         given = {name: Path(folder, f"{name}.txt") for name in names if Path(folder, f"{name}.txt").is_file()}
@@ -129,25 +133,26 @@ class JudgePrompts:
 
     @property
     def hash(self) -> str:
-        """Of the four texts, for run cards and signatures."""
+        """Hash of the four prompts, for run cards and signatures."""
         return digest(asdict(self).values())
 
 
 def numbered(statements: Sequence[str]) -> str:
-    """Returns one line per statement, from 1."""
+    """Returns the statements as numbered lines, starting at 1."""
     return "\n".join(f"{k}. {' '.join(text.split())}" for k, text in enumerate(statements, 1))
 
 
-# --- What a judge says ----------------------------------------------------------------------------------------------
+# --- Parsing of a judge's answers -----------------------------------------------------------------------------------
 
 _LIST = re.compile(r"\[.*\]", re.DOTALL)
 _LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*(\w+)[\s*_`\"'.]*$")
 
 
 def read_claims(text: str) -> list[tuple[str, bool]] | None:
-    """Returns the claims in a judge's answer and whether each is descriptive; None where it holds no such list.
+    """Returns the claims in a judge's answer, each with True if it is descriptive. None if the answer contains no such
+    list.
 
-    A claim that is repeated counts once; one that is repeated with another mark makes the answer unreadable.
+    A repeated claim counts once. If repetitions of a claim have different marks, the answer is unreadable.
     """
     match = _LIST.search(text)
     try:
@@ -168,7 +173,7 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
 
 def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
-    """Returns one word for each of ``number`` statements; None unless every one has exactly one, and all are
+    """Returns one word for each of ``number`` statements. None unless each statement has exactly one word, and all are
     allowed.
     """
     words: dict[int, str] = {}
@@ -183,19 +188,21 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
-    """Yes or no for each claim."""
+    """Returns True or False for each claim, from a judge's "yes" or "no". None if the answer is unreadable."""
     words = read_lines(text, number, lambda word: word in ("yes", "no"))
     return None if words is None else [word == "yes" for word in words]
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
-    """For each claim the position (from 0) of the reference claim that it states, or None for none."""
+    """Returns the index of the matching reference claim for each claim, or None for no match. None if the answer is
+    unreadable.
+    """
     words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
     return None if words is None else [int(word) - 1 if int(word) else None for word in words]
 
 
 def read_answers(text: str, number: int) -> list[str] | None:
-    """Yes, no or unsaid for each reference claim."""
+    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim. None if the answer is unreadable."""
     return read_lines(text, number, lambda word: word in ("yes", "no", "unsaid"))
 
 
@@ -205,13 +212,13 @@ _REFERENCE_KEYS = ("claims", "references", "facts", "oracle_facts")
 
 
 def read_references(path: str) -> dict[str, list[str]]:
-    """Canonical image id -> reference claims.
+    """Reads reference claims by canonical image id.
 
     Args:
-        path: records with an image and ``claims`` (or ``references``, ``facts``, DeCapBench's ``oracle_facts``).
+        path: Records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's ``oracle_facts``).
 
     Raises:
-        InputErrors: records without an image, or without a list of texts; an image twice.
+        InputErrors: If records have no image or no list of texts, or an image appears twice.
     """
     name = display_name(path)
     faults = FaultList()
@@ -241,7 +248,7 @@ def read_references(path: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class _Case:
-    """A description on its way through the four steps; ``unread`` keeps what could not be read, by step."""
+    """Description in the four steps of the judge. ``unread`` contains unreadable texts by step."""
 
     answer: AnswerToJudge
     references: list[str] | None
@@ -270,25 +277,28 @@ def judge_facts(
     sampling: Sampling | None = None,
     source: str | None = None,
 ) -> RequestCounts:
-    """Has the claims of every description verified and compared, and writes what ``scapo-eval facts`` reads.
+    """Verifies and compares the claims of all descriptions, and writes the input of ``scapo-eval facts``.
 
     Args:
-        answers: the descriptions.
-        session: session of the judge, which is given texts only.
-        verifier: session of the verifier, which is given the image unless ``against`` says otherwise.
-        output: path of the JSON Lines with ``claims``, ``descriptive``, ``verified``, ``references``, ``matched``
-            and ``answers``; what could not be read is null, and the judge's last words stand under ``unread``.
-        judge: name of the judge.
-        verified_by: name of the verifier.
-        against: what claims are verified against; ``both`` falls back on the image where it has no reference claims.
-        folder: finds the files of the images.
-        references: canonical image id -> reference claims; None: neither matches nor answers are asked for.
-        prompts: the prompts.
-        sampling: sampling settings of both; None takes the defaults.
-        source: file of the descriptions, for messages.
+        answers: Descriptions to judge.
+        session: Session of the judge, which receives only texts.
+        verifier: Session of the verifier, which receives the image unless ``against`` is ``references``.
+        output: Path of the JSON Lines file with ``claims``, ``descriptive``, ``verified``, ``references``, ``matched``
+            and ``answers``. Unreadable values are null, and the judge's last text is added under ``unread``.
+        judge: Name of the judge.
+        verified_by: Name of the verifier.
+        against: Evidence for the verification. With ``both``, images without reference claims are used alone.
+        folder: Folder that contains the image files.
+        references: Canonical image id -> reference claims. With None, no matches and answers are requested.
+        prompts: Prompts of the judge. None selects the defaults.
+        sampling: Sampling settings of both models. None selects the defaults.
+        source: File of the descriptions, for messages.
+
+    Returns:
+        The counts of this session.
 
     Raises:
-        InputError: claims are to be verified against references that no description has.
+        InputError: If there are no reference claims for any of the descriptions.
     """
     prompts, sampling, started = prompts or JudgePrompts(), sampling or Sampling(), now()
     cases = [_Case(answer, _references_of(answer, references), None, {}, {}) for answer in answers]
@@ -358,7 +368,7 @@ def _references_of(answer: AnswerToJudge, references: Mapping[str, Sequence[str]
 
 
 def _evidence_of(case: _Case, against: Against) -> Against:
-    """Returns what this description's claims are verified against: the image, if it has no reference claims."""
+    """Returns the evidence for a description's claims. Without reference claims, ``both`` is reduced to the image."""
     return "image" if against == "both" and not case.references else against
 
 

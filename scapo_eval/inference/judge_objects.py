@@ -1,7 +1,7 @@
-"""A judge that lists the objects of descriptions, for Object HalBench; ``scapo-eval objhal`` scores what it lists.
+"""Judge that lists the objects in descriptions for Object HalBench. ``scapo-eval objhal`` scores its output.
 
-The reference (``eval_gpt_obj_halbench.py`` of RLHF-V and RLAIF-V) has a language model list the objects that an
-answer mentions, as JSON. The wording here is this project's own, its contract the same: a list of strings.
+In the reference (``eval_gpt_obj_halbench.py`` of RLHF-V and RLAIF-V), a language model lists the objects in an answer
+as JSON. The prompt in this module has its own wording, but requests the same output: a list of strings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from .judge_prompts import fill
 from .runner import RequestCounts, Session, now, write_card, write_rows
 
 FEW_WORDS = 3
-"""Descriptions of no more words than these name no object to the reference, and no judge is asked."""
+"""Maximum number of words in a description that is assumed to name no object, as in the reference. Such descriptions
+are not sent to the judge.
+"""
 
 OBJECTS_TASK = """\
 You are given a request for a description of an image, and the description that somebody wrote. Take the description \
@@ -49,15 +51,15 @@ OBJECTS_EXAMPLE = (
 )
 
 NO_QUESTION = "Describe this image."
-"""Replaces the request if a record does not state how its description was asked for."""
+"""Replacement for the request if a record does not contain the prompt of its description."""
 
 
 def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that asks for a description's objects: the task, a worked example, the case.
+    """Returns the conversation that requests the objects in a description: the task, a worked example, and the case.
 
     Args:
-        case: the texts of ``question`` and ``answer``.
-        task: the instruction; one with ``{answer}`` in it is a whole prompt and is sent alone.
+        case: Texts of ``question`` and ``answer``.
+        task: Instruction to the judge. If it contains ``{answer}``, it is a complete prompt and is sent alone.
     """
     if "{answer}" in task:
         return (Turn("user", fill(task, case)),)
@@ -70,10 +72,10 @@ _LIST = re.compile(r"\[.*\]", re.DOTALL)
 
 
 def read_objects(text: str) -> list[str] | None:
-    """Returns the objects in a judge's answer, each once; None where it holds no JSON list of strings.
+    """Returns the distinct objects in a judge's answer. None if the answer contains no JSON list of strings.
 
-    What surrounds the list does not matter (a code fence, a sentence before it); refusals, lists that were cut off,
-    and several lists are no list.
+    Text around the list is ignored (a code fence, a sentence before it). Refusals, truncated lists and several lists
+    are not accepted.
     """
     match = _LIST.search(text)
     try:
@@ -86,10 +88,11 @@ def read_objects(text: str) -> list[str] | None:
 
 
 def read_captions(path: Readable) -> list[ForeignCaption]:
-    """Captions of a file in any layout.
+    """Reads the captions of a file in any layout.
 
     Raises:
-        InputError, InputErrors: the file holds no captions, or unreadable ones.
+        InputError: If the file contains no captions.
+        InputErrors: If captions are unreadable.
     """
     return list(captions_of(open_layout(path)))
 
@@ -104,17 +107,20 @@ def judge_objects(
     sampling: Sampling | None = None,
     drop_unfinished: bool = False,
 ) -> RequestCounts:
-    """Has the objects of every caption listed, and writes what ``scapo-eval objhal`` reads.
+    """Requests the objects of all captions, and writes the input of ``scapo-eval objhal``.
 
     Args:
-        captions: what is read, see :func:`read_captions`.
-        session: the judge's session.
-        output: path of the JSON Lines with ``extracted``; a list that cannot be read is null, and the judge's last
-            words stand beside it as ``unread``.
-        judge: name of the judge.
-        task: instruction to the judge, see :func:`objects_turns`.
-        sampling: sampling settings of the judge; None takes the defaults.
-        drop_unfinished: drop the last sentence of a caption where it has no end, before the judge sees it.
+        captions: Captions from :func:`read_captions`.
+        session: Session of the judge.
+        output: Path of the JSON Lines file with ``extracted``. An unreadable list is null, and the judge's last text is
+            added as ``unread``.
+        judge: Name of the judge.
+        task: Instruction to the judge; see :func:`objects_turns`.
+        sampling: Sampling settings of the judge. None selects the defaults.
+        drop_unfinished: True to remove an incomplete last sentence from a caption before it is judged.
+
+    Returns:
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()

@@ -1,7 +1,7 @@
-"""Prompts of judges: this project's own wording of MMHal-Bench's and FaithScore's tasks.
+"""Prompts for the judges of MMHal-Bench and FaithScore, in the wording of this project.
 
-A judge's scores depend on its prompt, so the prompt's hash is in the run card. The published wording can be supplied
-by file (``--prompt-file``).
+A judge's scores depend on its prompt, so the run card contains a hash of the prompt. The published wording can be
+supplied in a file (``--prompt-file``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ MMHAL_EXAMPLES = (
         "The answer claims nothing about the image, so it invents nothing, but it does not help either.\nRating: 3",
     ),
 )
-"""A case and its verdict: a good answer, an invented one, an evasive one."""
+"""Example cases and verdicts: a correct answer, an invented answer and an evasive answer."""
 
 LABEL_TASK = """\
 You are given the numbered sentences of an answer about an image. Label each sentence:
@@ -113,11 +113,11 @@ VERIFY = "Statement: {fact}\nIs this statement true of the image? Answer with ye
 
 
 def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that asks for one rating: the task, worked examples, the case.
+    """Returns the conversation that requests a rating: the task, worked examples, and the case.
 
     Args:
-        case: the texts of ``image_content``, ``question``, ``gt_answer`` and ``response``.
-        task: the instruction; one with ``{response}`` in it is a whole prompt and is sent alone.
+        case: Texts of ``image_content``, ``question``, ``gt_answer`` and ``response``.
+        task: Instruction to the judge. If it contains ``{response}``, it is a complete prompt and is sent alone.
     """
     if "{response}" in task:
         return (Turn("user", fill(task, case)),)
@@ -130,21 +130,19 @@ def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, 
 
 
 def label_turns(sentences: list[str]) -> tuple[Turn, ...]:
-    """Returns the conversation that asks which sentences describe the image."""
+    """Returns the conversation that requests labels for descriptive and analytical sentences."""
     numbered = "\n".join(f"{k}. {' '.join(sentence.split())}" for k, sentence in enumerate(sentences, 1))
     return (Turn("system", LABEL_TASK), Turn("user", numbered))
 
 
 def facts_turns(text: str) -> tuple[Turn, ...]:
-    """Returns the conversation that asks for the atomic facts of descriptive sentences."""
+    """Returns the conversation that requests the atomic facts in descriptive sentences."""
     question, verdict = FACTS_EXAMPLE
     return (Turn("system", FACTS_TASK), Turn("user", question), Turn("assistant", verdict), Turn("user", text))
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Returns the template with each ``{name}`` replaced, in one pass: braces in the inserted texts stay as
-    they are.
-    """
+    """Replaces each ``{name}`` in a template in one pass, so that braces in the inserted texts remain unchanged."""
     import re
 
     return re.sub(r"\{(\w+)\}", lambda match: fields.get(match.group(1), match.group()), template)

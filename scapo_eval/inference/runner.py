@@ -1,4 +1,4 @@
-"""Sessions of an engine with its journal, their counts, and the run card that says how the output was made."""
+"""Sessions of an engine and its journal, their counts, and the run card of an output."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ Advance = Callable[[int], None]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of what was requested and of what came back.
+    """Counts of requests and their results.
 
     Attributes:
-        requests: number of items of the output, each of one request.
-        repeated: number of requests made again because a verdict could not be read.
-        reused: number of these requests whose completion the journal already had, or an equal request brought.
-        failed: number of items without a completion.
-        unread: number of items whose verdict could not be read, even after retries.
-        empty: number of completions without a word (kept, because the model chose to say nothing).
-        cut: number of completions that ended at the token limit.
-        prompt_tokens: number of prompt tokens of all completions, as far as the engine counts.
-        completion_tokens: number of tokens of all completions, as far as the engine counts.
-        made_tokens: number of tokens of the completions that the engine made now (not taken from the journal).
-        seconds: time spent waiting for the engine.
-        first_errors: the first error messages.
-        first_unread: why the first verdict could not be read.
+        requests: Number of items in the output, each with one request.
+        repeated: Number of requests that were repeated because of an unreadable verdict.
+        reused: Number of requests that were answered from the journal or by an equal request.
+        failed: Number of items without a completion.
+        unread: Number of items with an unreadable verdict after all tries.
+        empty: Number of empty completions. They are kept, because they are the model's answer.
+        cut: Number of completions that were truncated at the token limit.
+        prompt_tokens: Total number of prompt tokens, as far as the engine counts them.
+        completion_tokens: Total number of completion tokens, as far as the engine counts them.
+        made_tokens: Number of tokens in completions that the engine made in this session (not from the journal).
+        seconds: Time spent waiting for the engine.
+        first_errors: First error messages.
+        first_unread: Message about the first unreadable verdict.
     """
 
     requests: int = 0
@@ -62,12 +62,12 @@ class RequestCounts:
 
     @property
     def made(self) -> int:
-        """Number of completions that the engine made now (not taken from the journal)."""
+        """Number of completions that the engine made in this session (not from the journal)."""
         return max(0, self.requests + self.repeated - self.reused)
 
     @property
     def flawed(self) -> int:
-        """Number of items that failed, are empty or could not be read; above 0 the exit code is 4."""
+        """Number of failed, empty or unreadable items. If it is above 0, the exit code is 4."""
         return self.failed + self.empty + self.unread
 
     def add(self, completion: Completion) -> None:
@@ -84,12 +84,12 @@ class RequestCounts:
         self.completion_tokens += completion.completion_tokens or 0
 
     def add_unread(self, reason: str) -> None:
-        """Counts one item whose verdict could not be read."""
+        """Counts one item with an unreadable verdict."""
         self.unread += 1
         self.first_unread = self.first_unread or reason
 
     def summary(self, what: str) -> str:
-        """Returns one line for people."""
+        """Returns a one-line summary for the user."""
         parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
         parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
@@ -103,16 +103,16 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class Session:
-    """An engine together with the journal that keeps its completions.
+    """Engine and the journal of its completions.
 
     Attributes:
-        engine: the engine that completes requests.
-        journal: the journal that keeps the completions.
-        tally: counts of everything requested in this session.
-        advance: called with the number of further completions, new or from the journal, to show progress.
-        warn: called with a message about completions that look wrong.
-        retry: whether a verdict that earlier runs could not read is asked for again.
-        share: the shard's part of the work, where it is spread over machines.
+        engine: Engine that completes requests.
+        journal: Journal of the completions.
+        tally: Counts of all requests in this session.
+        advance: Callback for progress with the number of additional completions, new or from the journal.
+        warn: Callback for warnings about suspicious completions.
+        retry: True to repeat requests whose verdicts were unreadable in earlier runs.
+        share: Part of the work in this shard. None if the work is not distributed over machines.
     """
 
     engine: Engine
@@ -131,13 +131,13 @@ class Session:
         self._identity = dump_json(dict(self.engine.identity))
 
     def key(self, request: Request) -> str:
-        """Returns the request's key in the journal; an image that cannot be read enters it by its path."""
+        """Returns the journal key of a request. An unreadable image is represented by its path."""
         return request.key(self._identity, self._fingerprint_or_name)
 
     def ask(self, requests: Iterable[Request]) -> None:
-        """Has the engine complete every request that the journal does not have, each once; see :meth:`completion_of`.
+        """Completes each request that is not in the journal, without duplicates; see :meth:`completion_of`.
 
-        Requests are pulled as the engine can use them, so only those in flight are in memory.
+        Requests are read only as the engine needs them, so that only active requests are in memory.
         """
         began = time.monotonic()
         asked: dict[int, str] = {}
@@ -146,7 +146,7 @@ class Session:
         def unanswered() -> Iterator[Request]:
             for request in requests:
                 key = self.key(request)
-                if key in in_flight or key in self.journal:  # in this order: a key moves from the one to the other
+                if key in in_flight or key in self.journal:  # in this order: a key moves from the first
                     self.tally.reused += 1
                     self.advance(1)
                 else:
@@ -165,7 +165,7 @@ class Session:
         self.tally.seconds += time.monotonic() - began
 
     def completion_of(self, request: Request) -> Completion:
-        """Returns the completion of a request of :meth:`ask`; counts it in the tally."""
+        """Returns the completion of a request from :meth:`ask`, and counts it in the tally."""
         completion = self.journal.get(self.key(request)) or Completion(error="not completed")
         self.tally.add(completion)
         return completion
@@ -191,21 +191,21 @@ def run_card(
     images: Sequence[str],
     **further: Any,
 ) -> dict[str, Any]:
-    """Returns the run card: everything needed to make the same requests again, and what came of them.
+    """Returns the run card, which contains all facts for the reproduction of the requests, and counts of the results.
 
     Args:
-        session: the session that made the completions.
-        started: time at which it started.
-        sampling: sampling settings.
-        prompts: name -> text of each prompt.
-        images: names of the images, which are hashed as a list.
-        further: further facts for the card.
+        session: Session that made the completions.
+        started: Start time of the session.
+        sampling: Sampling settings.
+        prompts: Name -> text of each prompt.
+        images: Names of the images, for a hash of the list.
+        further: Additional facts for the card.
     """
     from .. import __version__
 
     tally = session.tally
     environment = dict(session.engine.card)
-    in_force = environment.pop("sampling", None)  # None: everything came from the journal
+    in_force = environment.pop("sampling", None)  # None: all completions are from the journal
     counts = {key: value for key, value in asdict(tally).items() if not key.startswith("first_")}
     return {
         "format": "scapo-run/1",
@@ -228,9 +228,9 @@ def write_card(output: str | Path, session: Session, **facts: Any) -> None:
     """Writes ``OUTPUT.run.json``.
 
     Args:
-        output: path of the file that the card describes.
-        session: the session that made its completions.
-        facts: further arguments of :func:`run_card`.
+        output: Path of the file that the card describes.
+        session: Session that made its completions.
+        facts: Additional arguments of :func:`run_card`.
     """
     card = {"output": Path(output).name, **run_card(session, **facts)}
     with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
@@ -244,12 +244,12 @@ def _rate(number: int, seconds: float) -> float | None:
 def write_rows(
     output: str | Path, rows: Iterable[tuple[dict[str, Any], str | None]], share: Share[Any] | None = None
 ) -> None:
-    """Writes ``output`` and, where items failed, ``OUTPUT.failed.jsonl``: one row per item, in input order.
+    """Writes one row per item to ``output``, in input order. Failed items are written to ``OUTPUT.failed.jsonl``.
 
     Args:
-        output: path of the file, which appears when it is complete.
-        rows: each item's row, and its error (None if it did not fail).
-        share: the shard's part of the work, for ``OUTPUT.shard.json``; None: this is all of it.
+        output: Path of the file, which appears when it is complete.
+        rows: Row of each item with its error. The error is None for successful items.
+        share: Part of the work in this shard, for ``OUTPUT.shard.json``. None if the output is complete.
     """
     failed: list[dict[str, Any]] = []
     made: list[int | None] = []

@@ -1,8 +1,8 @@
-"""Work spread over any number of machines without a coordinator, and its outputs merged again.
+"""Distribution of work over any number of machines without a coordinator, and the merge of their outputs.
 
-Every machine is given the same work and one shard of it, ``3/64``. An item (an image, a question, an answer) falls to a
-shard by a hash of its content, so nobody hands anything out, and a shard that is made again is the same shard. Beside a
-shard's output is ``OUTPUT.shard.json``: which work it is a part of, and where its rows belong in the whole.
+Every machine receives the same work and the number of its shard, such as ``3/64``. A hash of its content assigns each
+item (an image, a question, an answer) to a shard, so that no coordinator is needed, and a repeated shard contains the
+same items. ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in the whole output.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _OF_THE_RUN = frozenset(
         "completion_tokens_per_second", "images_with_identical_samples", "sampling_in_force",
     }
 )  # fmt: skip
-"""Facts of a run card in which the shards of one work may differ."""
+"""Facts of a run card that may differ between the shards of the same work."""
 
 Item = TypeVar("Item")
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of ``OUTPUT.shard.json``; see :meth:`Share.write`."""
+    """Content of ``OUTPUT.shard.json``; see :meth:`Share.write`."""
 
     format: Literal["scapo-shard/1"]
     number: int
@@ -53,7 +53,7 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
     rows_in_all: Count | None
     rows: list[Count]
     failed: list[Count]
-    crc32: list[Count] | None = None  # of each of rows; shards of 0.2 have none
+    crc32: list[Count] | None = None  # one per row; missing in shards of version 0.2
 
     def __post_init__(self) -> None:
         Shard(self.number, self.of)
@@ -64,7 +64,7 @@ class _Images(msgspec.Struct):
 
 
 class _Card(msgspec.Struct):
-    """The parts of a run card that a merge adds up."""
+    """Parts of a run card that a merge combines."""
 
     environment: Any
     images: _Images
@@ -78,8 +78,8 @@ class Shard:
     """One of ``of`` parts of some work.
 
     Attributes:
-        number: from 1.
-        of: number of shards.
+        number: Number of the shard, starting at 1.
+        of: Number of shards.
     """
 
     number: int
@@ -94,10 +94,10 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Returns a shard from ``3/64``.
+        """Parses a shard such as ``3/64``.
 
         Raises:
-            ValueError: if it is not a valid shard.
+            ValueError: If the text is not a valid shard.
         """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if match is None:
@@ -105,21 +105,22 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, key: str) -> bool:
-        """Returns whether the item with this content is this shard's."""
+        """Returns True if the item with this content belongs to this shard."""
         state = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8)
         return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
 
     def path(self, output: str) -> str:
-        """Returns the name of this shard's part of an output: ``captions.3-of-64.jsonl``."""
+        """Returns the name of this shard's part of an output, such as ``captions.3-of-64.jsonl``."""
         path = Path(output)
         return str(path.with_name(f"{path.stem}.{self.number}-of-{self.of}{path.suffix}"))
 
     def share(self, items: Sequence[Item], key: Callable[[Item], str]) -> Share[Item]:
-        """Returns the items that fall to this shard.
+        """Returns the items of this shard.
 
         Args:
-            items: all items, equal on every machine.
-            key: content of an item: what is asked about it, so that equal requests fall to one shard.
+            items: All items, in the same order on every machine.
+            key: Function that returns the content of an item. Items with equal requests must have equal content, so
+                that they belong to the same shard.
         """
         keys = [key(item) for item in items]
         positions = [k for k, content in enumerate(keys) if self.has(content)]
@@ -128,14 +129,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Share(Generic[Item]):
-    """The items of one shard.
+    """Items of one shard.
 
     Attributes:
-        shard: the shard.
-        items: its items, in their order.
-        positions: where they stand among all items.
-        total: number of all items.
-        work: hash of all items, which distinguishes shards of different work.
+        shard: The shard.
+        items: Items of the shard, in order.
+        positions: Positions of these items among all items.
+        total: Total number of items.
+        work: Hash of all items, which distinguishes shards of different work.
     """
 
     shard: Shard
@@ -148,9 +149,9 @@ class Share(Generic[Item]):
         """Writes ``OUTPUT.shard.json``.
 
         Args:
-            output: path of the shard's output.
-            made: per row, in order, the CRC-32 of its line in the output, None if it is in the file of failures; as
-                many rows for each item.
+            output: Path of the shard's output.
+            made: CRC-32 of each row's line in the output, in order, or None for rows in the file of failures. Every
+                item has the same number of rows.
         """
         per_item = len(made) // len(self.items) if self.items else 1
         rows = [position * per_item + k for position in self.positions for k in range(per_item)]
@@ -167,14 +168,15 @@ class Share(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge.
+    """Result of a merge.
 
     Attributes:
-        shards: number of shards.
-        rows: number of rows in the output.
-        failed: number of rows in the file of failures.
-        completions: number of completions in the journal.
-        differing: requests that several shards made and got different answers to; the journal keeps the first.
+        shards: Number of shards.
+        rows: Number of rows in the output.
+        failed: Number of rows in the file of failures.
+        completions: Number of completions in the journal.
+        differing: Number of requests for which several shards received different answers. The journal keeps the first
+            answer.
     """
 
     shards: int
@@ -185,15 +187,16 @@ class Merged:
 
 
 def merge_outputs(paths: Sequence[str], output: str) -> Merged:
-    """Puts the outputs of all shards of some work together: what one machine would have written.
+    """Merges the outputs of all shards of the same work into the output that a single machine would have written.
 
     Args:
-        paths: outputs of the shards, in any order.
-        output: path of the whole output; its journal, run card and failures are written beside it.
+        paths: Outputs of the shards, in any order.
+        output: Path of the merged output. Its journal, run card and failures are written to files with this prefix.
 
     Raises:
-        InputError: if a shard is missing or appears twice, is of other work or was made otherwise, is damaged or was
-            changed, two shards have the same row, or the output exists and has rows that no shard has.
+        InputError: If a shard is missing, appears twice, belongs to other work, was made with other settings, is
+            damaged or has been changed, if two shards contain the same row, or if the output exists and has rows that
+            are in no shard.
     """
     shards = {path: _read(path) for path in paths}
     check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
@@ -212,7 +215,7 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
     for path in paths:
         _check_unchanged(path, shards[path], made)
     _refuse_other_work(output, made)
-    # first what may still be found damaged: nothing else is written then; what was asked for before stays
+    # first the part that may fail on damaged files, before anything else is written; completed requests are kept
     journals = [f"{path}{SUFFIX}" for path in (*paths, output)]
     completions, differing = merge_journals(journals, f"{output}{SUFFIX}")
     _write_lines(output, made)
@@ -223,13 +226,13 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
 
 
 def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
-    """Refuses shards that are not those of one work, each once.
+    """Checks that the shards are all shards of the same work, without duplicates.
 
     Args:
-        shards: path and its shard.
+        shards: Pairs of a path and its shard.
 
     Raises:
-        InputError: if one is missing, appears twice, or is of another division.
+        InputError: If a shard is missing, appears twice, or has another total number of shards.
     """
     seen: dict[int, str] = {}
     first_path, first = shards[0]
@@ -246,10 +249,10 @@ def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
 
 
 def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
-    """Puts journals together, the first completion of every request.
+    """Merges journals, with the first completion of each request.
 
     Returns:
-        Number of completions, and of those to which another journal has a different text.
+        Number of completions, and number of completions whose text differs in another journal.
     """
     kept: dict[str, bytes] = {}
     different: set[str] = set()
@@ -260,7 +263,7 @@ def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
                 try:
                     row = parse_json(line)
                     key, text = str(row["key"]), row.get("text")
-                except (ValueError, KeyError, TypeError):  # damaged: it is asked again
+                except (ValueError, KeyError, TypeError):  # damaged: the request is repeated
                     continue
                 if row.get("error") is None:
                     completions[key] = line, blake2b(dump_json(text), digest_size=8).digest()
@@ -298,7 +301,7 @@ def _check_alike(paths: Sequence[str], shards: Sequence[_Part], cards: Sequence[
 
 
 def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) -> dict[int, bytes]:
-    """Returns a mapping: row -> its line, of all shards."""
+    """Returns row number -> line, over all shards."""
     ordered: dict[int, bytes] = {}
     owner: dict[int, str] = {}
     for path in paths:
@@ -322,7 +325,7 @@ def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None
 
 
 def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
-    """Refuses to replace an output with rows that no shard has: they may have cost money."""
+    """Refuses to replace an output with rows that are in no shard, because these rows may have been expensive."""
     if not os.path.exists(output) or not os.path.getsize(output):
         return
     merged = set(made.values())
@@ -348,7 +351,7 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
 
 
 def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the run card of the whole; its facts are those of the first shard, or are added up."""
+    """Returns the run card of the merged output. Each fact is a sum, or the fact of the first shard."""
     parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]
     counts: dict[str, Any] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""The images that the user names by folders, globs, files, lists or COCO annotations, and where their files are."""
+"""Images that the user specifies by folders, globs, files, lists or COCO annotations, and the paths of their files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ..files.source import Source
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"
-"""PhD's folder with images numbered from 0, which are not the COCO images of these numbers."""
+"""Folder of PhD whose images are numbered from 0 and differ from the COCO images with the same numbers."""
 
 _LIST_SUFFIXES = (".json", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image and its file.
+    """Image and its file.
 
     Attributes:
-        image_id: canonical id of the image.
-        name: name of the image in the list or folder, for the output.
-        path: path where its file should be.
+        image_id: Canonical id of the image.
+        name: Name of the image in the list or folder, for the output.
+        path: Expected path of the image file.
     """
 
     image_id: str
@@ -39,10 +39,10 @@ class ImageFile:
 
 
 class ImageFolder:
-    """Finds the file of an image that a benchmark names by file name or id.
+    """Lookup of image files by a benchmark's file names or ids.
 
     Args:
-        root: folder with the images, at any depth; None for names that are paths themselves.
+        root: Folder with the images, at any depth. None if names are paths.
     """
 
     def __init__(self, root: str | Path | None) -> None:
@@ -53,17 +53,17 @@ class ImageFolder:
         self._index: dict[str, list[str]] | None = None
 
     def find(self, name: str) -> str:
-        """Returns the path of the image's file: the name below the root, else the only file with this name or id in any
+        """Returns the path of an image: the name relative to the root, or the only file with this name or id in a
         subfolder.
 
-        Where no file or several match, it is a path that does not exist, so that the item fails with its name. A name
-        that leads out of the root (an absolute path, ``..``) is looked for by its last part only.
+        If no file or several files match, the path does not exist, so that the item fails with its name. For names that
+        lead out of the root (an absolute path, ``..``), only the last part is used.
         """
         if not self._search:
             return str(self._root / name)
         path = Path(name)
         direct = self._root / (path.name if path.is_absolute() or ".." in path.parts else name)
-        if os.path.isfile(direct):  # unlike Path.is_file(), False for a name that no file can have
+        if os.path.isfile(direct):  # unlike Path.is_file(), False for an impossible file name
             return str(direct)
         if self._index is None:
             self._index = _index(self._root)
@@ -74,7 +74,7 @@ class ImageFolder:
 
 
 def _index(root: Path) -> dict[str, list[str]]:
-    """Returns a mapping: file name (with and without its suffix) or canonical id -> paths."""
+    """Returns file name (with and without extension) or canonical id -> paths."""
     index: dict[str, list[str]] = {}
     for path in _files_in(root):
         if path.parent.name == _OWN_NUMBERS:
@@ -93,17 +93,17 @@ def _files_in(root: Path) -> Iterator[Path]:
 
 
 def find_images(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[ImageFile]:
-    """Returns the images that the user names, in order.
+    """Returns the images that the user specifies, in order.
 
     Args:
-        sources: folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
+        sources: Folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
             ``{"image"}`` or ``{"image_id"}``).
-        root: folder with the images of lists and annotation files; None looks beside the list.
-        limit: take only the first images, this many; None takes all.
+        root: Folder with the images of lists and annotation files. None selects the folder of the list.
+        limit: Maximum number of images. None for no limit.
 
     Raises:
-        InputError: if a source is not found, is none of these, or names no image.
-        InputErrors: if two images have the same id.
+        InputError: If a source is not found, has another type, or names no image.
+        InputErrors: If two images have the same id.
     """
     images: list[ImageFile] = []
     first: dict[str, ImageFile] = {}
@@ -124,13 +124,13 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
 
 
 def image_ids(source: str) -> frozenset[str]:
-    """Returns the canonical ids of the images that a file or folder names, to compare them with those of others.
+    """Returns the canonical ids of the images in a file or folder, for comparison with other files.
 
     Args:
-        source: a ground truth file of any format, captions, answers, questions, or anything :func:`find_images` takes.
+        source: Ground truth file of any format, captions, answers, questions, or any source for :func:`find_images`.
 
     Raises:
-        InputError: if it is not found, or names no image.
+        InputError: If the source is not found, or contains no image.
     """
     from ..truths.oracle import PresenceOracle
 
@@ -139,7 +139,7 @@ def image_ids(source: str) -> frozenset[str]:
         try:
             return frozenset(PresenceOracle.load(file).image_ids)
         except (InputError, InputErrors):
-            pass  # not a truth file: captions, answers, lists, COCO annotations of another kind
+            pass  # not a ground truth file: captions, answers, lists, other COCO annotations
         pictures = _of_list(file, None) if _is_list(Path(source)) else None
         ids = frozenset(_of_table(file) if pictures is None else (picture.image_id for picture in pictures))
     else:
@@ -150,7 +150,7 @@ def image_ids(source: str) -> frozenset[str]:
 
 
 def _of_table(source: Source) -> Iterator[str]:
-    """Yields the image ids of captions or answers in parquet, a workbook or a table."""
+    """Yields the image ids of captions or answers in Parquet, a workbook or a table."""
     for line, record in open_rows(source):
         try:
             yield image_id_in(record)
@@ -210,13 +210,13 @@ def _of_list(file: Source, folder: ImageFolder | None) -> Iterator[ImageFile]:
 
 
 def _coco_images(source: Source) -> list[Any] | None:
-    """COCO's list of images; None if the file is none of COCO's."""
+    """Returns the list of images in a COCO file, or None for any other file."""
     head = source.head.lstrip()
     if head[:1] != b"{" or (b'"images"' not in head and b'"annotations"' not in head and b'"info"' not in head):
         return None
     try:
         document = read_json(source)
-    except InputError:  # lines, not one object
+    except InputError:  # several lines, not one object
         return None
     images = document.get("images") if isinstance(document, dict) else None
     return images if isinstance(images, list) else None

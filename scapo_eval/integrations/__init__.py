@@ -1,1 +1,1 @@
-"""Thin adapters that pass SCAPO's rewards to training libraries; each imports its own library."""
+"""Adapters that pass SCAPO's rewards and scores to other libraries. Each adapter imports its library."""

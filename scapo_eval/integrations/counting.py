@@ -1,7 +1,7 @@
-"""One caption at a time: what the scorers from other harnesses call, which keep the records and add up at the end.
+"""Counting of single captions, for scorers in other harnesses that keep records and add them at the end.
 
-A caption becomes a row of counts, and metrics are computed from summed rows, so that the values are those of
-``scapo-eval chair`` on the same captions, whatever order or batches the harness takes.
+A caption is converted to a row of counts, and metrics are computed from summed rows. The values are therefore those of
+``scapo-eval chair`` for the same captions, independent of the order and batches of the harness.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class CaptionCounter:
-    """Counts captions against one truth.
+    """Counter of captions with one ground truth.
 
     Attributes:
-        scorer: reads captions and counts.
+        scorer: Scorer that reads captions and counts.
     """
 
     scorer: ChairScorer
@@ -44,16 +44,17 @@ class CaptionCounter:
         profile: str | None = None,
         claims: Reading = "all",
     ) -> CaptionCounter:
-        """Makes a counter of a ground truth, or of a protocol that carries one.
+        """Makes a counter for a ground truth, or for a protocol that includes one.
 
         Args:
-            truth: what is in the images.
-            protocol: takes its place, and says how captions are read (``chair-opera``).
-            profile: how captions are read; None: the protocol's, else the project's matcher.
-            claims: which mentions count, with the project's matcher.
+            truth: Ground truth of the images. None selects that of the protocol.
+            protocol: Protocol that determines how captions are read (``chair-opera``), and supplies the ground truth if
+                ``truth`` is None.
+            profile: Profile for the reading of captions. None selects that of the protocol, or the project's matcher.
+            claims: Mentions that count, for the project's matcher.
 
         Raises:
-            InputError: if it is neither a ground truth nor a protocol, or one that carries none.
+            InputError: If neither is given, or the protocol includes no ground truth.
         """
         followed = None if protocol is None else Protocol.load(protocol)
         if truth is None and followed is None:
@@ -68,12 +69,12 @@ class CaptionCounter:
         """Returns the counts of one caption, by name.
 
         Raises:
-            InputErrors: for an image that the ground truth does not know, or a caption that is not a text.
+            InputErrors: If the image is not in the ground truth, or the caption is not a text.
         """
         return dict(zip(self.scorer.columns, self._score(image_id, caption).counts[0].tolist(), strict=True))
 
     def evidence(self, image_id: object, caption: str) -> dict[str, Any]:
-        """Returns what the caption names: ``generated``, ``hallucinated``, ``missed``, ``unknown``."""
+        """Returns the labels of a caption by state: ``generated``, ``hallucinated``, ``missed``, ``unknown``."""
         [record] = self.scorer.records(self._score(image_id, caption))
         return {key: record[key] for key in ("generated", "hallucinated", "missed", "unknown")}
 
@@ -85,7 +86,9 @@ class CaptionCounter:
         return scored
 
     def values(self, counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Metric -> value of all captions, as ``scapo-eval chair`` gives it; NaN if it has none."""
+        """Returns metric -> value over all captions, as in ``scapo-eval chair``. The value is NaN if it is
+        undefined.
+        """
         columns = self.scorer.columns
         summed = np.array([sum(count[name] for count in counts) for name in columns], dtype=np.float64)
         return {name: float(value) for name, value in self.scorer.metric_set.score(summed).items()}

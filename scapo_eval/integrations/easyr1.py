@@ -1,7 +1,7 @@
-"""EasyR1: rewards on every token, and advantages that keep them.
+r"""EasyR1 adapter with rewards on every token, and advantages that preserve them.
 
-EasyR1 writes a response's reward on its last token, and its trainer accepts only the estimators that it knows.
-:func:`install` therefore replaces ``AutoRewardManager.compute_reward`` and the estimator ``grpo``, in every process of
+EasyR1 writes the reward of a response to its last token, and its trainer accepts only built-in estimators.
+:func:`install` therefore replaces ``AutoRewardManager.compute_reward`` and the estimator ``grpo`` in every process of
 the run::
 
     python -m scapo_eval.integrations.easyr1 config=config.yaml algorithm.adv_estimator=grpo \
@@ -9,7 +9,7 @@ the run::
         worker.reward.reward_function=examples/recipes/easyr1_reward.py:compute_score \
         'worker.reward.reward_function_kwargs={truth: truth.npz, vocabulary: dopa160}' data.answer_key=image_id
 
-The reward function is the one that EasyR1 loads and that these replace; the answer column holds the image id.
+EasyR1 loads the specified reward function, which the adapter then replaces. The answer column contains the image id.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ except ImportError as error:
 
 
 def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, list[float]]]:
-    """Takes the place of ``AutoRewardManager.compute_reward``.
+    """Replaces ``AutoRewardManager.compute_reward``.
 
     Args:
-        manager: the reward manager: its ``tokenizer``, and ``config.reward_function_kwargs`` with ``truth``,
-            ``vocabulary`` and fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
-        data: a batch with ``responses`` and ``response_mask`` (B, T), and the image ids as ``ground_truth``.
+        manager: Reward manager with a ``tokenizer``, and with ``truth``, ``vocabulary`` and fields of
+            :class:`~scapo_eval.rewarding.reward.RewardConfig` in ``config.reward_function_kwargs``.
+        data: Batch with ``responses`` and ``response_mask``, both (B, T), and with the image ids as ``ground_truth``.
 
     Returns:
-        (B, T) reward of each token, and what EasyR1 logs (``overall`` is what it validates by).
+        (B, T) reward of each token, and metrics for EasyR1's log (``overall`` is its validation metric).
     """
     settings = {"level": "subsentence", **manager.config.reward_function_kwargs}
     reward = load_reward(**settings)
@@ -54,10 +54,10 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
 
 
 def install() -> None:
-    """Replaces the two in this process.
+    """Replaces the reward function and the estimator in this process.
 
     Raises:
-        InputError: for an EasyR1 whose estimators take other arguments than this was written for.
+        InputError: If the arguments of EasyR1's estimators differ from those of the supported version.
     """
     taken = inspect.signature(core_algos.compute_grpo_outcome_advantage).parameters
     if not {"token_level_rewards", "response_mask"} <= set(taken):
@@ -67,13 +67,14 @@ def install() -> None:
 
 
 def refuse_kl_in_rewards(arguments: Sequence[str]) -> None:
-    """Refuses a run whose KL term is subtracted from the token rewards, where it would be taken for credit.
+    """Rejects runs that subtract the KL term from the token rewards, because the difference would be interpreted as
+    credit.
 
     Args:
-        arguments: of EasyR1's command line, ``key=value``; ``config`` names a YAML file.
+        arguments: Command line of EasyR1 with ``key=value`` arguments. ``config`` names a YAML file.
 
     Raises:
-        InputError: if neither ``algorithm.use_kl_loss`` nor ``algorithm.disable_kl`` is true.
+        InputError: If neither ``algorithm.use_kl_loss`` nor ``algorithm.disable_kl`` is true.
     """
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     algorithm: dict[str, Any] = {}
@@ -87,7 +88,7 @@ def refuse_kl_in_rewards(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Runs EasyR1's own main, with :func:`install` called in every process of the run."""
+    """Runs EasyR1's main function, with a call of :func:`install` in every process of the run."""
     import ray
     from verl.trainer.main import main as easyr1
 

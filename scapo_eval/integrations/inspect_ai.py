@@ -1,10 +1,10 @@
-"""inspect_ai: a scorer of descriptions whose metrics are those of ``scapo-eval chair``.
+"""inspect_ai scorer for descriptions, with the metrics of ``scapo-eval chair``.
 
     Task(dataset=images, solver=generate(), scorer=caption_scorer(protocol="chair-opera"))
 
-A sample's score holds the counts of its caption; the metrics add them up over the samples and divide once. A sample
-whose image the truth does not know is unscored (NaN), and its explanation says so. Intervals
-and paired tests: export the log with ``scapo-eval import`` or score the captions with ``scapo-eval chair``.
+The score of a sample contains the counts of its caption. The metrics are ratios of the sums over all samples. If the
+image of a sample is not in the ground truth, the sample is unscored (NaN), with an explanation. For intervals and
+paired tests, export the log with ``scapo-eval import``, or score the captions with ``scapo-eval chair``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _is_missing(value: object) -> bool:
 
 @metric  # type: ignore[untyped-decorator]
 def caption_metrics(counter: CaptionCounter) -> Metric:
-    """Returns ``chair_s chair_i recall precision f1 len`` of all samples."""
+    """Computes ``chair_s chair_i recall precision f1 len`` over all samples."""
 
     def values(scores: list[SampleScore]) -> dict[str, float]:
         counts = [score.score.value for score in scores if not any(map(_is_missing, score.score.value.values()))]
@@ -55,16 +55,16 @@ def caption_scorer(
     profile: str | None = None,
     image_key: str = "image_id",
 ) -> Scorer:
-    """Scores descriptions of images.
+    """Returns a scorer for descriptions of images.
 
     Args:
-        truth: what is in the images; None takes the protocol's.
-        protocol: a protocol that carries its truth (``scapo-eval protocol list``).
-        profile: how captions are read; None: the protocol's, else the project's matcher.
-        image_key: key of a sample's metadata that names its image; without it the sample's id does.
+        truth: Ground truth of the images. None selects that of the protocol.
+        protocol: Protocol that includes a ground truth (``scapo-eval protocol list``).
+        profile: Profile for the reading of captions. None selects that of the protocol, or the project's matcher.
+        image_key: Metadata key that contains the image id. If the key is missing, the sample's id is used.
 
     Raises:
-        InputError: if it is neither a ground truth nor a protocol.
+        InputError: If there is neither a ground truth nor a protocol.
     """
     if truth is None or isinstance(truth, (str, Path)):
         counter = _counter(None if truth is None else str(truth), protocol, profile)

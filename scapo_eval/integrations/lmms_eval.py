@@ -1,9 +1,9 @@
-"""lmms-eval: the functions that a task of descriptions names in its YAML, with the values of ``scapo-eval chair``.
+"""lmms-eval functions for the YAML file of a description task, with the values of ``scapo-eval chair``.
 
-A folder of one's own with ``examples/recipes/lmms_eval/`` makes the task (``--include_path``). The truth is that of
-the protocol in ``SCAPO_PROTOCOL`` (``chair-opera``), or the file in ``SCAPO_TRUTH``; ``SCAPO_PROFILE`` says how
-captions are read. lmms-eval hands every sample to :func:`process_results`, and what that returned for all of them to
-the aggregation of each metric.
+To create the task, copy ``examples/recipes/lmms_eval/`` to a folder of your own (``--include_path``). The ground truth
+is that of the protocol in ``SCAPO_PROTOCOL`` (``chair-opera``), or the file in ``SCAPO_TRUTH``. ``SCAPO_PROFILE``
+selects the profile for reading captions. lmms-eval calls :func:`process_results` for every sample, and passes the
+results of all samples to the aggregation function of each metric.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def _counter(truth: str | None, protocol: str | None, profile: str | None) -> Ca
 
 
 def counter() -> CaptionCounter:
-    """Returns the counter that the environment variables define."""
+    """Returns the counter specified by the environment variables."""
     get = os.environ.get
     return _counter(get("SCAPO_TRUTH"), get("SCAPO_PROTOCOL", "chair-opera"), get("SCAPO_PROFILE"))
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Counts]:
-    """Returns the counts of one sample's caption, once for every metric of the task.
+    """Returns the counts of one sample's caption for each metric of the task.
 
     Args:
-        doc: the sample, which names its image by one of :data:`IMAGE_KEYS`.
-        results: the model's text.
+        doc: Sample, with its image under one of :data:`IMAGE_KEYS`.
+        results: Texts from the model, of which the first is used.
 
     Raises:
-        KeyError: if no image is named.
-        InputErrors: if the ground truth does not know it.
+        KeyError: If the sample names no image.
+        InputErrors: If the image is not in the ground truth.
     """
     image = next((doc[key] for key in IMAGE_KEYS if doc.get(key) is not None), None)
     if image is None:

@@ -1,8 +1,8 @@
-"""ms-swift (4.6): a GRPO trainer with a credit per subsentence.
+r"""ms-swift (4.6) adapter: a GRPO trainer with credit per subsentence.
 
-ms-swift's GRPO expands one advantage per response to ``grpo_batch.advantages`` (B, T); :class:`ScapoGRPOTrainer` fills
-in its own. Importing this module puts it in the place of ms-swift's trainer and registers the reward ``scapo``
-(the sum of a response's pieces, which ms-swift logs)::
+ms-swift's GRPO expands one advantage per response to ``grpo_batch.advantages``, (B, T). :class:`ScapoGRPOTrainer`
+replaces these values. When this module is imported, it replaces ms-swift's trainer and registers the reward ``scapo``
+(the sum over a response's pieces, for the log)::
 
     SCAPO_TRUTH=truth.npz SCAPO_VOCABULARY=dopa160 swift rlhf --rlhf_type grpo \
         --external_plugins examples/recipes/ms_swift_plugin.py --reward_funcs scapo --loss_type dapo ...
@@ -28,17 +28,19 @@ except ImportError as error:
     raise InputError(f"the ms-swift adapter needs pip install 'ms-swift>=4.6' ({error})") from error
 
 IMAGE_ID = "image_id"
-"""The dataset column that names each prompt's image."""
+"""Dataset column with the image id of each prompt."""
 
 IGNORED = -100
-"""Label of a token that was not generated."""
+"""Label of tokens that were not generated."""
 
 
 class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
-    """The sum of the pieces' rewards per response, for ms-swift's log; with level ``cap`` or ``hal`` those rewards."""
+    """Sum of the pieces' rewards per response for ms-swift's log. With level ``cap`` or ``hal``, the reward of this
+    level.
+    """
 
     def __call__(self, completions: list[str], image_id: list[Any] | None = None, **_: Any) -> list[float]:
-        """Rewards of completions; further columns of the data set are not used."""
+        """Returns the rewards of completions. Other columns of the data set are ignored."""
         if image_id is None:
             raise InputError(f"missing column '{IMAGE_ID}' in the dataset")
         total: list[float] = reward_from_environment().batch(image_id, completions).total.tolist()
@@ -46,18 +48,18 @@ class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
 
 
 class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer whose advantages are the subsentence rewards, per token and without group statistics."""
+    """GRPOTrainer with subsentence rewards as advantages, per token and without group statistics."""
 
     def _postprocess_batch(self, samples: list[Any], batch_encoded_inputs: list[dict[str, Any]]) -> None:
-        """Puts the token advantages in the place of ms-swift's.
+        """Replaces ms-swift's advantages by token advantages.
 
         Args:
-            samples: GRPOSamples, encoded: ``encoded["input_ids"]`` and ``["labels"]`` of each, which is IGNORED
-                outside of what was generated; the dataset's columns in ``extra``.
-            batch_encoded_inputs: their micro-batches, each with its ``grpo_batch``.
+            samples: Encoded GRPOSamples, with ``encoded["input_ids"]``, ``encoded["labels"]`` (IGNORED for tokens that
+                were not generated), and the dataset's columns in ``extra``.
+            batch_encoded_inputs: Micro-batches of the samples, each with a ``grpo_batch``.
 
         Raises:
-            InputError: if liger's loss is on.
+            InputError: If liger's loss is enabled.
         """
         if getattr(self, "use_liger_loss", False) or getattr(getattr(self, "args", None), "use_liger_kernel", False):
             raise InputError("use_liger_kernel averages the advantages over each response; switch it off")
@@ -75,14 +77,14 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
 
     Args:
         samples: n encoded GRPOSamples.
-        mask: (n, T) true for generated tokens, in the order of each sample's.
-        tokenizer: the policy's.
+        mask: (n, T) mask, true for generated tokens in the order of each sample.
+        tokenizer: Tokenizer of the policy.
 
     Returns:
-        (n, T) float32, 0 outside of the mask; and what is to be logged.
+        (n, T) float32 advantages, which are 0 outside of the mask, and metrics for the log.
 
     Raises:
-        InputError: if there is no image id, or a mask of another number of tokens than were generated.
+        InputError: If an image id is missing, or the mask and the samples differ in the number of generated tokens.
     """
     if any(sample.extra.get(IMAGE_ID) is None for sample in samples):
         raise InputError(f"missing column '{IMAGE_ID}' in the dataset")

@@ -1,13 +1,14 @@
-"""prime-rl: an advantage function with a credit per subsentence.
+"""prime-rl adapter: an advantage function with credit per subsentence.
 
-prime-rl's algorithm ``custom`` takes a function from a group's rollouts to one advantage per completion token::
+prime-rl's algorithm ``custom`` accepts a function from the rollouts of a group to one advantage per completion token::
 
     [orchestrator.algo.advantage]
     type = "custom"
     import_path = "scapo_eval.integrations.prime_rl.advantages"
     kwargs = { truth = "truth.npz", vocabulary = "dopa160", tokenizer = "Qwen/Qwen2.5-VL-7B-Instruct" }
 
-Each rollout has its image id in ``info`` (``image_id``) or as its ``answer``. Rollouts of one turn only.
+Each rollout needs its image id in ``info`` (``image_id``) or as its ``answer``. Only single-turn rollouts are
+supported.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..base.errors import InputError
 from ..rewarding.batch import advantages_for_batch, load_reward
 
 IMAGE_ID = "image_id"
-"""The key of a rollout's ``info`` that names its image."""
+"""Key in a rollout's ``info`` for the image id."""
 
 
 @lru_cache(maxsize=2)
@@ -30,20 +31,21 @@ def _tokenizer(path: str) -> Any:
 
 
 def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer: Any, **settings: Any) -> Any:
-    """Returns the token credits of a group of rollouts, without any group statistics.
+    """Returns the token credits of a group of rollouts, without group statistics.
 
     Args:
-        inputs: prime-rl's AdvantageInputs: ``rollouts`` as verifiers hands them out, ``completion_lengths``.
-        truth: see :meth:`PresenceOracle.load`.
-        vocabulary: see :meth:`Vocabulary.load`.
-        tokenizer: the policy's, or its name.
-        settings: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+        inputs: prime-rl's AdvantageInputs, with ``rollouts`` in the format of verifiers, and ``completion_lengths``.
+        truth: Ground truth file; see :meth:`PresenceOracle.load`.
+        vocabulary: Vocabulary; see :meth:`Vocabulary.load`.
+        tokenizer: Tokenizer of the policy, or its name.
+        settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Returns:
-        One list of floats per rollout, as long as its completion.
+        For each rollout, a list of floats with the length of its completion.
 
     Raises:
-        InputError: if there is no image id, several turns, or a completion of another length than its tokens.
+        InputError: If an image id is missing, a rollout has several turns, or the length of a completion differs from
+            its number of tokens.
     """
     images, ids, finished = list[object](), list[list[int]](), list[bool]()
     for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):

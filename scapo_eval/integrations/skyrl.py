@@ -1,14 +1,14 @@
-"""SkyRL: a generator that rewards every token, and the advantage estimator ``scapo``.
+"""SkyRL adapter: a generator with rewards on every token, and the advantage estimator ``scapo``.
 
-SkyRL takes ``rewards: list[list[float]]``, one per response token; its own estimators sum them. :class:`ScapoGenerator`
-wraps any generator, and the estimator hands the rewards on unchanged::
+SkyRL accepts ``rewards: list[list[float]]`` with one value per response token, but its own estimators sum them.
+:class:`ScapoGenerator` wraps any generator, and the estimator passes the rewards on unchanged::
 
     class Experiment(BasePPOExp):
         def get_generator(self, cfg, tokenizer, inference_engine_client):
             own = super().get_generator(cfg, tokenizer, inference_engine_client)
             return ScapoGenerator(own, tokenizer, load_reward("truth.npz", "dopa160"))
 
-with ``trainer.algorithm.advantage_estimator=scapo``. Each row's ``env_extras`` need ``image_id``.
+The run needs ``trainer.algorithm.advantage_estimator=scapo``, and the ``env_extras`` of each row need ``image_id``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ except ImportError as error:
     raise InputError(f"the SkyRL adapter needs SkyRL (github.com/NovaSky-AI/SkyRL): {error}") from error
 
 IMAGE_ID = "image_id"
-"""The key of ``env_extras`` that names each prompt's image."""
+"""Key in ``env_extras`` for the image id of each prompt."""
 
 
 class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
-    """Another generator's responses with SCAPO's token rewards.
+    """Generator that adds SCAPO's token rewards to the responses of another generator.
 
     Args:
-        generator: samples the responses.
-        tokenizer: the policy's.
-        reward: the reward that scores them.
-        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        generator: Generator that samples the responses.
+        tokenizer: Tokenizer of the policy.
+        reward: Reward of the responses.
+        eos: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
         self.truncated: Truncated = truncated
 
     async def generate(self, input_batch: Any) -> Any:
-        """Returns a GeneratorOutput whose ``rewards`` are one per response token.
+        """Returns a GeneratorOutput with one reward per response token in ``rewards``.
 
         Raises:
-            InputError: if there is no image id, or several outputs per prompt (step-wise training).
+            InputError: If an image id is missing, or there are several outputs per prompt (step-wise training).
         """
         output = await self.generator.generate(input_batch)
         ids = output["response_ids"]

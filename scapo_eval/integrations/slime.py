@@ -1,13 +1,14 @@
-"""slime: a reward function whose rewards carry a credit per token, and the advantage function that unpacks them.
+r"""slime adapter: a reward function whose rewards include a credit per token, and an advantage function that extracts
+it.
 
-Both are named on the command line; rewards must not be normalized over their group::
+Both functions are specified on the command line, and rewards must not be normalized within their group::
 
     SCAPO_TRUTH=truth.npz SCAPO_VOCABULARY=dopa160 python train.py ... \
         --custom-rm-path scapo_eval.integrations.slime.reward --disable-rewards-normalization \
         --custom-advantage-function-path scapo_eval.integrations.slime.advantages
 
-Each sample's ``metadata`` needs ``image_id``. slime hands a training process only the fields that it knows, so the
-token credits travel inside the reward itself: :class:`CreditedReward` is a float.
+The ``metadata`` of each sample needs ``image_id``. slime passes only known fields to a training process. The token
+credits are therefore part of the reward itself: :class:`CreditedReward` is a float.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ except ImportError as error:
     raise MissingExtra("train", "the slime adapter") from error
 
 IMAGE_ID = "image_id"
-"""The key of a sample's ``metadata`` that names its image."""
+"""Key in a sample's ``metadata`` for the image id."""
 
 
 class CreditedReward(float):
-    """A response's reward, the sum over its pieces, with the credit of each of its tokens.
+    """Reward of a response, as the sum over its pieces, with the credit of each of its tokens.
 
     Attributes:
         tokens: (T,) credit of each response token.
@@ -37,7 +38,7 @@ class CreditedReward(float):
     tokens: list[float]
 
     def __new__(cls, total: float, tokens: list[float]) -> CreditedReward:
-        """Returns a float with something to carry."""
+        """Creates a float with additional token credits."""
         made = super().__new__(cls, total)
         made.tokens = tokens
         return made
@@ -54,14 +55,18 @@ def _tokenizer(path: str) -> Any:
 
 
 async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
-    """Computes slime's custom reward: the reward of one sample.
+    """Computes the reward of one sample, as slime's custom reward.
 
     Args:
-        args: slime's arguments; ``hf_checkpoint`` is the policy's tokenizer.
-        sample: with ``tokens``, ``response_length``, ``status`` and ``metadata``, where the log metrics are put.
+        args: Arguments of slime, with the name of the policy's tokenizer in ``hf_checkpoint``.
+        sample: Sample with ``tokens``, ``response_length``, ``status`` and ``metadata``, to which the log metrics are
+            added.
+
+    Returns:
+        The reward of the response with its token credits.
 
     Raises:
-        InputError: if there is no image id, or too many consecutive rows are faulty.
+        InputError: If the image id is missing, or too many consecutive rows are invalid.
     """
     image = (sample.metadata or {}).get(IMAGE_ID)
     if image is None:
@@ -75,15 +80,15 @@ async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
 
 
 def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
-    """Computes slime's custom advantages: the token credits themselves, without any group statistics.
+    """Computes slime's custom advantages, which are the token credits without group statistics.
 
     Args:
-        args: not used.
-        rollout_data: ``rewards`` are Credits, ``kl`` the (T_i,) tensors of the samples' response tokens. Gets
-            ``advantages`` and ``returns``.
+        args: Unused.
+        rollout_data: Data with ``rewards`` of type :class:`CreditedReward`, and ``kl`` with a (T_i,) tensor for the
+            response tokens of each sample. The function adds ``advantages`` and ``returns``.
 
     Raises:
-        InputError: for rewards that carry no credit, or sequences split over a context-parallel group.
+        InputError: If the rewards contain no credits, or sequences are split over a context-parallel group.
     """
     tensors = []
     for credit, like in zip(rollout_data["rewards"], rollout_data["kl"], strict=True):

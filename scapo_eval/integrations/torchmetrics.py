@@ -1,7 +1,7 @@
-"""torchmetrics: Cap. Score, Hal. and Cover Rate and CHAIR while a model is evaluated, on one or many ranks.
+"""torchmetrics adapter: Cap. Score, Hal. Rate, Cover Rate and CHAIR during evaluation, on one or many ranks.
 
-The state is one vector of summed counts, so ranks are joined by one sum and memory does not grow. Sums give the
-values and nothing else: for intervals, tests and values per image write the captions to a file and score that
+The state is a vector of summed counts, so ranks are combined by a sum, and memory use is constant. The sums determine
+only the values of the metrics. For intervals, tests and values per image, write the captions to a file and score it
 (:func:`scapo_eval.score`).
 """
 
@@ -28,20 +28,21 @@ except ImportError as error:
 
 
 class CapScoreMetric(Metric):  # type: ignore[misc]
-    """``hal_rate cover_rate cap_score chair_i chair_s`` of the captions seen so far.
+    """Metric with ``hal_rate cover_rate cap_score chair_i chair_s`` of the captions so far.
 
-    A sampler that repeats samples to fill the last batch (DistributedSampler does) makes them count twice, as with
-    every metric that sums; give it a data set that the ranks divide evenly, or score a file.
+    If a sampler repeats samples to fill the last batch, as DistributedSampler does, these samples count twice, as in
+    every metric based on sums. To avoid this, use a data set whose size is a multiple of the number of ranks, or score
+    a file.
 
     Args:
-        truth: what is in the images: a file, a PresenceOracle or ``{image id: [labels]}``.
-        vocabulary: labels and their aliases: an object, a shipped name or a file.
-        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
-        on_unknown_image: what becomes of captions whose image the truth does not know.
-        **settings: of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
+        truth: Ground truth as a file, a PresenceOracle or ``{image id: [labels]}``.
+        vocabulary: Labels and their aliases, as an object, a shipped name or a file.
+        claims: Mentions that count; see :mod:`scapo_eval.matching.uses`.
+        on_unknown_image: Treatment of captions whose image is not in the ground truth.
+        **settings: Settings of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
 
     Raises:
-        InputError: if the ground truth or the vocabulary cannot be read, or do not fit.
+        InputError: If the ground truth or the vocabulary cannot be read, or they do not match.
     """
 
     is_differentiable = False
@@ -69,16 +70,15 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         self.add_state("skipped", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, image_ids: Sequence[int | str] | torch.Tensor, captions: Sequence[str]) -> None:
-        """Adds a batch.
+        """Adds a batch of captions.
 
         Args:
-            image_ids: n ids in any spelling, or an integer tensor (n,).
+            image_ids: n ids in any supported form, or an integer tensor, (n,).
             captions: n texts.
 
         Raises:
-            InputErrors: for captions that are not texts, and images that the ground truth does not know, by position
-                from 1.
-            InputError: for another number of ids than of captions.
+            InputErrors: If captions are not texts, or images are not in the ground truth. Positions start at 1.
+            InputError: If the numbers of ids and captions differ.
         """
         ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
         if isinstance(captions, str) or len(ids) != len(captions):
@@ -91,13 +91,13 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         self.skipped += scored.unknown_images
 
     def compute(self) -> dict[str, torch.Tensor]:
-        """Metric -> its value as a fraction, a tensor of no dimension; NaN if it has none."""
+        """Returns metric -> value as a fraction in a 0-dimensional tensor. The value is NaN if it is undefined."""
         values = self.metric_set.score(self.counts.cpu().numpy())
         return {name: torch.tensor(float(value), device=self.counts.device) for name, value in values.items()}
 
     @property
     def signature(self) -> Signature:
-        """The settings that decide the values; without the images' ids, which sums do not keep."""
+        """Settings that determine the values, without the image ids, which sums do not contain."""
         [truth] = self.scorer.truths
         return Signature.of(
             "capscore",

@@ -1,8 +1,8 @@
-"""TRL: a response-level reward function, and a GRPOTrainer with a credit per subsentence.
+"""TRL adapter: a response-level reward function, and a GRPOTrainer with credit per subsentence.
 
-TRL asks a reward function for one number per completion and spreads it over all tokens, so
-:func:`reward_function` alone is NOT SCAPO: it rewards the sum of a response's pieces. TRL's loss does take
-one advantage per token; :class:`ScapoTrainer` fills them in.
+TRL requests one number per completion from a reward function, and applies it to all tokens. :func:`reward_function`
+alone is therefore NOT SCAPO, because it rewards the sum over a response's pieces. However, TRL's loss accepts one
+advantage per token, and :class:`ScapoTrainer` supplies these.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ except ImportError as error:
     raise MissingExtra("trl", "the TRL adapter") from error
 
 TESTED = ("1.8.0", "1.13.0", "1.16.0")
-"""TRL versions that this was tested with; others are probed for what ScapoTrainer extends, which is not public."""
+"""TRL versions that this adapter was tested with. Other versions are checked for the non-public methods that
+ScapoTrainer extends.
+"""
 
 IMAGE_ID = "image_id"
-"""The dataset column that names each prompt's image."""
+"""Dataset column with the image id of each prompt."""
 
 _PAPER = {
     "loss_type": "dapo",
@@ -45,31 +47,31 @@ _PAPER = {
     "temperature": 1.0,
     "vllm_importance_sampling_correction": False,
     "use_bias_correction_kl": False,
-    "remove_unused_columns": False,  # image_id must reach the reward
+    "remove_unused_columns": False,  # keep image_id for the reward
 }
 
 
 def scapo_config(**settings: Any) -> GRPOConfig:
-    """Returns a GRPOConfig with the paper's loss where TRL's defaults differ; ``settings`` take precedence.
+    """Returns a GRPOConfig with the loss of the paper in place of TRL's defaults. ``settings`` take precedence.
 
-    ``loss_type="dapo"`` divides by all response tokens of the global batch (N_tok); KL 0.01 to the
-    reference, clipping 0.2, learning rate 2e-6, gradients clipped at 1. vLLM's importance correction and
-    the KL bias correction, which the paper does not have, are off.
+    ``loss_type="dapo"`` divides by the number of response tokens in the global batch (N_tok). The weight of the KL term
+    is 0.01, the clip range is 0.2, the learning rate is 2e-6, and the maximum gradient norm is 1. vLLM's importance
+    correction and the bias correction of the KL term are disabled, because the paper does not use them.
     """
     known = {field.name for field in fields(GRPOConfig)}
     return GRPOConfig(**{**{name: value for name, value in _PAPER.items() if name in known}, **settings})
 
 
 def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
-    """Returns a reward function for any GRPOTrainer: ONE number per completion.
+    """Returns a reward function for any GRPOTrainer, with ONE number per completion.
 
-    With ``level="subsentence"`` it is the sum of the pieces' rewards, with ``hal`` and ``cap`` the
-    response-level rewards that the paper compares with. A row that cannot be scored gives None, which
-    TRL omits (with ``on_error="zero"``; otherwise it raises).
+    With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``hal`` and ``cap``, it is the
+    response-level reward of the paper's baselines. With ``on_error="zero"``, a row that cannot be scored results in
+    None, which TRL omits. Otherwise, it raises an error.
 
     Args:
-        reward: the reward that scores the completions. The dataset needs a column ``image_id``.
-        name: name under which TRL logs it.
+        reward: Reward of the completions. The dataset needs a column ``image_id``.
+        name: Name of the reward in TRL's log.
     """
 
     def score(completions: Sequence[Any], **columns: Any) -> list[float | None]:
@@ -85,21 +87,21 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
 
 
 class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer whose advantages are the subsentence rewards, per token and without group statistics.
+    """GRPOTrainer with subsentence rewards as advantages, per token and without group statistics.
 
     Args:
-        reward: the reward that scores the completions. The dataset needs a column ``image_id``.
-        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        reward_funcs: further rewards, which TRL logs beside the responses' totals and does NOT train on.
-        args: see :func:`scapo_config`.
-        kwargs: further arguments of GRPOTrainer.
+        reward: Reward of the completions. The dataset needs a column ``image_id``.
+        eos: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        reward_funcs: Additional rewards, which TRL logs, but which are NOT used for training.
+        args: Configuration; see :func:`scapo_config`.
+        kwargs: Additional arguments of GRPOTrainer.
 
-    TRL's log shows what :func:`~scapo_eval.rewarding.batch.log_metrics` names, ``scapo/errors`` among them.
+    TRL's log contains the metrics of :func:`~scapo_eval.rewarding.batch.log_metrics`, including ``scapo/errors``.
 
     Raises:
-        InputError: for a TRL without the methods that this extends, or settings (loss, liger kernel) whose advantages
-            are not per token.
+        InputError: If TRL lacks the methods that this class extends, or settings (loss, liger kernel) need one
+            advantage per response.
     """
 
     def __init__(
@@ -121,13 +123,13 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         if further:
             warnings.warn("ScapoTrainer logs reward_funcs and does not train on them", stacklevel=2)
 
-        def scapo(**_: Any) -> list[float | None]:  # TRL logs a reward under its function's name
+        def scapo(**_: Any) -> list[float | None]:  # TRL logs a reward under the name of its function
             return totals(self._scapo_columns)
 
         super().__init__(reward_funcs=[scapo, *further], args=args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        """Computes the token advantages from the generated ids themselves; the totals that TRL logs are theirs."""
+        """Computes the token advantages from the generated ids. TRL logs the totals of the same rewards."""
         processor = self.processing_class
         tokenizer: Any = getattr(self, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
         ends = {*getattr(self, "eos_token_ids", [tokenizer.eos_token_id]), tokenizer.pad_token_id}
@@ -143,7 +145,7 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Puts the (B, T) token advantages in the place of TRL's one per completion."""
+        """Replaces TRL's advantages, which are one per completion, by (B, T) token advantages."""
         output = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"]
         advantages = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
@@ -154,10 +156,10 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def _probe() -> None:
-    """Refuses a TRL without what ScapoTrainer extends, and warns of one that this was not tested with.
+    """Checks that TRL has the methods that ScapoTrainer extends, and warns if its version was not tested.
 
     Raises:
-        InputError: if a method is gone, or takes other arguments.
+        InputError: If a method is missing, or its arguments differ.
     """
     wanted = {
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
@@ -181,7 +183,7 @@ def _probe() -> None:
 
 
 def _refuse_traps(args: GRPOConfig) -> None:
-    """Refuses settings under which a credit per token is lost without a word."""
+    """Rejects settings that would silently discard credit per token."""
     if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
         raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
     for name in ("use_liger_kernel", "use_liger_loss"):

@@ -1,10 +1,9 @@
-"""verl (0.9): a response-level reward function, and the advantage estimator ``scapo``.
+"""verl (0.9) adapter: a response-level reward function, and the advantage estimator ``scapo``.
 
-verl asks a reward function for one number per response and writes it on the last token, so
-:func:`compute_score` alone is NOT SCAPO. True span credit takes two parts: the agent loop of
-:mod:`scapo_eval.integrations.verl_agent`, which rewards every token, and the estimator ``scapo``, which
-hands those rewards on unchanged. The estimator registers itself when verl is imported (entry point group
-``verl.plugins``).
+verl requests one number per response from a reward function, and writes it to the last token. :func:`compute_score`
+alone is therefore NOT SCAPO. Credit per subsentence needs two parts: the agent loop of
+:mod:`scapo_eval.integrations.verl_agent`, which rewards every token, and the estimator ``scapo``, which passes these
+rewards on unchanged. The estimator is registered when verl is imported (entry point group ``verl.plugins``).
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ except ImportError as error:
     raise MissingExtra("verl", "the verl adapter") from error
 
 IMAGE_ID = "image_id"
-"""The key of ``extra_info`` that names each prompt's image."""
+"""Key in ``extra_info`` for the image id of each prompt."""
 
 
 def image_id_of(extra_info: Any) -> object:
-    """Returns the image id that a row of the dataset carries.
+    """Returns the image id in a row of the dataset.
 
     Raises:
-        InputError: if the row has no image id.
+        InputError: If the row has no image id.
     """
     if not isinstance(extra_info, dict) or extra_info.get(IMAGE_ID) is None:
         given = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
@@ -49,15 +48,15 @@ def compute_score(
     reward_model_tokenizer: Any = None,
     **settings: Any,
 ) -> dict[str, float]:
-    """Returns a custom reward function for verl: ONE number per response, the sum of its pieces' rewards.
+    """Computes verl's custom reward, which is ONE number per response: the sum of its pieces' rewards.
 
-    ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, ``truth``, ``vocabulary`` and
-    the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With ``level: hal`` or
-    ``cap`` these are the response-level rewards that the paper compares with. What else verl hands over
-    (reward models) is not used.
+    To use it, set ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, and set ``truth``,
+    ``vocabulary`` and the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With ``level:
+    hal`` or ``cap``, the results are the response-level rewards of the paper's baselines. Other arguments from verl
+    (for reward models) are ignored.
 
     Returns:
-        ``score``, and what :func:`~scapo_eval.rewarding.batch.row_metrics` gives, which verl logs.
+        ``score``, and the metrics of :func:`~scapo_eval.rewarding.batch.row_metrics`, which verl logs.
     """
     columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
     return {"score": float(columns.total[0]), **row_metrics(columns)}
@@ -66,23 +65,23 @@ def compute_score(
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, config: Any = None, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes the advantages of the estimator ``scapo``: the token rewards themselves, without any group statistics.
+    """Computes the advantages of the estimator ``scapo``, which are the token rewards without group statistics.
 
     Args:
         token_level_rewards: (B, T) reward of each token.
-        response_mask: (B, T) 1 for tokens of the response, 0 for padding.
-        config: not used; verl passes it.
+        response_mask: (B, T) mask, 1 for tokens of the response and 0 for padding.
+        config: Unused argument from verl.
 
     Returns:
         Advantages and returns, both (B, T).
 
     Raises:
-        InputError: if every reward lies on the last token of its response, as verl's own reward functions put it: the
-            agent loop ``scapo`` is not in use.
+        InputError: If all rewards are on the last token of their response, as in verl's own reward functions. In this
+            case, the agent loop ``scapo`` is not in use.
     """
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)
-    # the only token of a response is its last, too: such a response shows nothing
+    # a response with a single token is not evidence, because this token is also the last one
     rewarded = ((token_level_rewards * response_mask) != 0) & (response_mask.sum(dim=1, keepdim=True) > 1)
     if rewarded.any() and not (rewarded & (positions < last)).any():
         raise InputError(

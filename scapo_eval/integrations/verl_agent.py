@@ -1,7 +1,7 @@
-"""verl's agent loop ``scapo``: one response per prompt, and a reward on every token of it.
+"""verl's agent loop ``scapo``, with one response per prompt and a reward on every token of the response.
 
-Named in the YAML file that ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` points to, together
-with the truth and the settings of the reward (see examples/verl_scapo.yaml).
+The YAML file in ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` specifies the loop, the ground truth and the
+settings of the reward (see examples/verl_scapo.yaml).
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ try:
     import torch
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
     from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-except ImportError as error:  # verl's own metadata omits what its agent loop imports
+except ImportError as error:  # verl's own metadata omit the packages that its agent loop imports
     raise MissingExtra("verl", f"the verl agent loop ({error})") from error
 
 
 class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
-    """A response with a reward for each of its tokens.
+    """Response with a reward for each of its tokens.
 
     Attributes:
-        token_rewards: reward of each response token.
+        token_rewards: Reward of each response token.
     """
 
     token_rewards: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields that verl's trainer reads, with ``rm_scores`` per token in place of one on the last."""
+        """Returns the fields for verl's trainer. ``rm_scores`` contains a reward per token in place of one on the last
+        token.
+        """
         fields: dict[str, Any] = super().as_dict()
         fields["rm_scores"] = torch.tensor(fields.pop("token_rewards"), dtype=torch.float32)
         return fields
@@ -42,12 +44,12 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
     """Single-turn generation with SCAPO's token rewards.
 
     Args:
-        truth: path of the ground truth file, see :meth:`PresenceOracle.load`.
-        vocabulary: name or path of the vocabulary, see :meth:`Vocabulary.load`.
-        reward: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
-        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        kwargs: further arguments of verl's agent loop.
+        truth: Path of the ground truth file; see :meth:`PresenceOracle.load`.
+        vocabulary: Name or path of the vocabulary; see :meth:`Vocabulary.load`.
+        reward: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+        eos: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        kwargs: Additional arguments of verl's agent loop.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         self._advantages = partial(advantages_for_batch, reward=loaded, eos=eos, truncated=truncated)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> ScapoOutput:
-        """Generates one response and rewards it; the image id is in ``extra_info``."""
+        """Generates and rewards one response. The image id is in ``extra_info``."""
         output = await super().run(sampling_params, **kwargs)
         return self.rewarded(output, kwargs.get("extra_info"))
 
@@ -73,13 +75,13 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         """Returns the output with a reward per token.
 
         Args:
-            output: the output of verl's own agent loop.
+            output: Output of verl's own agent loop.
             extra_info: ``extra_info`` of the dataset row, with ``image_id``.
         """
         advantages, columns = self._advantages([image_id_of(extra_info)], [output.response_ids], self.tokenizer)
         total = float(columns.total[0])
         given = {name: getattr(output, name) for name in output.model_fields_set}
-        # verl computes no reward where there is one already
+        # verl computes no reward if one exists
         scored = ScapoOutput(**{**given, "reward_score": total}, token_rewards=advantages[0].tolist())
         scored.extra_fields["reward_extra_info"] = {"score": total, **row_metrics(columns)}
         return scored

@@ -1,4 +1,4 @@
-"""Per-image results where people look at images and runs: fields of a FiftyOne data set, a table of W&B."""
+"""Export of results per image to viewers: fields of a FiftyOne data set, and a table of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from ..results.results import Run
 def to_fiftyone(
     dataset: Any, run: Run, *, evidence: Iterable[Mapping[str, Any]] = (), prefix: str = "scapo", key: str | None = None
 ) -> int:
-    """Writes each image's metrics, and what its caption hallucinated and missed, into the samples of a data set.
+    """Writes the metrics of each image, and the hallucinated and missed labels of its caption, to the samples of a data
+    set.
 
-    Fields are ``PREFIX_chair_i``... (floats, absent where an image has no value), and with evidence
-    ``PREFIX_hallucinated`` and ``PREFIX_missed`` (lists of labels), to sort and filter by.
+    The fields are ``PREFIX_chair_i``... (floats, omitted for images without a value) and, with evidence,
+    ``PREFIX_hallucinated`` and ``PREFIX_missed`` (lists of labels). They can be used to sort and filter.
 
     Args:
-        dataset: a ``fiftyone.Dataset``, or a view of one.
-        run: of the captions of its images.
-        evidence: lines of ``--per-caption``.
-        prefix: of the fields.
-        key: field of a sample that names its image; None: the name of its file.
+        dataset: A ``fiftyone.Dataset``, or a view of one.
+        run: Run of the captions of these images.
+        evidence: Records from ``--per-caption``.
+        prefix: Prefix of the field names.
+        key: Sample field with the image id. None selects the name of the file.
 
     Returns:
-        The number of samples that were written.
+        The number of updated samples.
 
     Raises:
-        InputError: if none of the samples is an image of the run.
+        InputError: If none of the samples is an image of the run.
     """
     values = {record["image_id"]: record for record in run.per_image()}
     objects = {canonical_image_id(line["image_id"]): line for line in evidence}
@@ -52,16 +53,17 @@ def to_fiftyone(
 
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
-    """Returns one row per image: its metrics, with evidence also its caption and what that hallucinated and missed.
+    """Returns a table with one row per image: its metrics and, with evidence, its caption with hallucinated and missed
+    labels.
 
-    Log it with ``wandb.log({"captions": wandb_table(run)})``.
+    Log the table with ``wandb.log({"captions": wandb_table(run)})``.
 
     Args:
-        run: any run with counts.
-        evidence: lines of ``--per-caption``; of several captions of one image the last.
+        run: Any run with counts.
+        evidence: Records from ``--per-caption``. If an image has several captions, the last one is shown.
 
     Raises:
-        MissingExtra: if wandb is not installed.
+        MissingExtra: If wandb is not installed.
     """
     try:
         import wandb

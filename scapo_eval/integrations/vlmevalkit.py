@@ -1,4 +1,4 @@
-"""VLMEvalKit: what the ``evaluate`` of a data set of descriptions returns, with the values of ``scapo-eval chair``.
+"""VLMEvalKit function for the ``evaluate`` method of a description data set, with the values of ``scapo-eval chair``.
 
     class COCOChair(ImageBaseDataset):
         TYPE = "Caption"
@@ -6,7 +6,8 @@
         def evaluate(self, eval_file, **judge_kwargs):
             return scapo_eval.integrations.vlmevalkit.evaluate(eval_file, protocol="chair-opera")
 
-Its predictions (xlsx, tsv, json, jsonl) are read as they are; ``examples/recipes/vlmevalkit_scapo.py`` is the whole.
+VLMEvalKit's predictions (xlsx, tsv, json, jsonl) are read directly. See ``examples/recipes/vlmevalkit_scapo.py`` for a
+complete example.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ from ..truths.oracle import TruthGiven
 def evaluate(
     eval_file: str | Path, *, truth: TruthGiven | None = None, protocol: str | None = None, **options: Any
 ) -> Any:
-    """Computes CHAIR of a file of predictions as a frame of one row; beside it ``*_scapo.json``, for compare and
+    """Computes CHAIR for a file of predictions, and writes the run to ``*_scapo.json`` for the commands compare and
     report.
 
     Args:
-        eval_file: VLMEvalKit's predictions; ``image_path`` or ``index`` names the image.
-        truth, protocol, options: see :func:`scapo_eval.chair`.
+        eval_file: VLMEvalKit's predictions, with the image in ``image_path`` or ``index``.
+        truth, protocol, options: See :func:`scapo_eval.chair`.
+
+    Returns:
+        A data frame with one row.
 
     Raises:
-        InputErrors, InputError: see :func:`scapo_eval.chair`.
-        MissingExtra: if pandas is not installed.
+        InputErrors, InputError: See :func:`scapo_eval.chair`.
+        MissingExtra: If pandas is not installed.
     """
     try:
         import pandas as pd

@@ -17,8 +17,10 @@ from functools import lru_cache
 FUNCTION_WORDS = frozenset(
     """
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
-    alike alive all allow almost aloft alone along alongside already also although altogether always am amid amidst
-    amiss among amongst ample an and another any apart apparent appear approach are aren around as aside asleep
+    alike alive all allow almost aloft alone along alongside already also although altogether absent always am
+    amid amidst
+    amiss among amongst ample an and another any anyway anymore anywhere apart apparent appear approach are
+    aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
     between beyond bitten blew blown both bought bound bring broke broken brought built burnt but buy by came can
@@ -47,7 +49,8 @@ FUNCTION_WORDS = frozenset(
     twice two typical unaware under underneath understood undone unique unless unlike unseen until up upon upright
     upside upstairs upward upwards us usually versus very via visible vs wait was wasn we wear well went were weren
     wet what when where whereas whether which while who who's whom whose why wide will with within without woke wore
-    worn worth would woven wrapt yet you your yours
+    worn worth would woven wrapt yet you your yours elsewhere everywhere nowhere should ought need tonight
+    nonetheless nevertheless afterwards
     """.split()
 )
 
@@ -151,7 +154,22 @@ QUOTE_REACH = 80
 """Maximum number of characters between two quotation marks. Longer spans are not treated as quotations."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
+_OBJECT = re.compile(r"\s+(?:an?|the|his|her|its|their|him|them|it|from|out|up|off|away)\b")
+_NAMED = ("called ", "named ", "titled ", " at ")
 _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
+
+
+def in_a_name(text: str, start: int, end: int) -> bool:
+    """Returns True if a word begins a name of several capitalized words, as in "a bar called Hot Dog Heaven".
+
+    Args:
+        text: A caption.
+        start, end: Span of the word.
+    """
+    if not text[start].isupper() or not text[:start].endswith(_NAMED):
+        return False
+    behind = _BEHIND.match(text, end)
+    return behind is not None and behind[2].istitle() and behind[2].lower() not in FUNCTION_WORDS
 
 
 def noun_behind(text: str, end: int) -> str:
@@ -167,6 +185,8 @@ def noun_behind(text: str, end: int) -> str:
         return ""
     gap, written = behind.groups()
     word = written.lower()
+    if word.endswith("s") and _OBJECT.match(text, behind.end()):
+        return ""  # "the man ties his shoes"
     if word != written and written[0].isupper() and word not in _NAMING and not written.isupper():
         return ""  # "player Roger Federer"
     return word if _is_noun(word, gap != " ") else ""

@@ -34,6 +34,9 @@ class Cue:
             if nothing is required.
         then: Expression that must match the text after a mention in the scope. The value is empty if nothing is
             required.
+        presumes: True if a definite object right after the cue's words is a claim: "not sure if THE man holds a dog".
+        lists: True if the scope continues at "and" with an article: "a painting of two boats and a dog".
+        only_back: True if the cue has no scope after it.
         back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
         holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
     """
@@ -45,6 +48,9 @@ class Cue:
     behind: str = ""
     not_behind: str = ""
     then: str = ""
+    presumes: bool = False
+    lists: bool = False
+    only_back: bool = False
     back: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     fails: tuple[str, ...] = ()
@@ -59,12 +65,14 @@ class Backward:
         within: Maximum number of characters between the mention and the cue.
         plural: True if the rule applies only to plural mentions without an article.
         before: Expression that must match the text before the mention, unless the mention begins the text.
+        lists: True if the rule also applies to mentions that "and" or "or" joins to this one, before a plural verb.
     """
 
     pattern: re.Pattern[str]
     within: int
     plural: bool
     before: re.Pattern[str] | None
+    lists: bool
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,13 @@ class Scopes:
     """The words and expressions that end a scope, and the exceptions; see ``cues.yaml``."""
 
     marks: re.Pattern[str]
+    hard: re.Pattern[str]
     ends: frozenset[str]
     phrase_ends: frozenset[str]
     pairs: frozenset[str]
     pair: re.Pattern[str]
+    subject: re.Pattern[str]
+    joint: re.Pattern[str]
     item: re.Pattern[str]
     goes_on: re.Pattern[str]
     definite: frozenset[str]
@@ -84,6 +95,8 @@ class Scopes:
     anew: frozenset[str]
     asks: re.Pattern[str]
     short: int
+    taken: re.Pattern[str]
+    seeks: re.Pattern[str]
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,7 @@ class Cues:
         backward: Rules for mentions before a cue, by name.
         scopes: Words and expressions that delimit scopes.
         signs: Words that indicate that a quotation in their sentence is visible writing.
+        depictions: Words that indicate that a sentence is about what is pictured on something.
         reach, phrase_reach: Maximum distance in characters from a cue word to a mention in its scope, for clauses and
             for noun phrases.
         fingerprint: Hash of the content without examples and comments.
@@ -104,6 +118,7 @@ class Cues:
     backward: Mapping[str, Backward]
     scopes: Scopes
     signs: frozenset[str]
+    depictions: frozenset[str]
     reach: int
     phrase_reach: int
     fingerprint: str
@@ -131,6 +146,7 @@ def read_cues(data: bytes) -> Cues:
         backward={name: _backward(entry, parts) for name, entry in document["backward"].items()},
         scopes=_scopes(document["scopes"]),
         signs=frozenset(document["signs"].split()),
+        depictions=frozenset(document["depictions"].split()),
         reach=document["reach"],
         phrase_reach=document["phrase_reach"],
         fingerprint=digest([repr(decisive), repr(rest)]),
@@ -152,18 +168,18 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
     return Cue(
         words=tuple(entry["words"].split()),
         use=entry["use"],
-        after=_NEVER if entry.get("only_back") else after,
+        after=after,
         phrase=entry.get("phrase", False),
         behind=_any(entry["behind"], r"\b(?:{})\s+$") if "behind" in entry else "",
         not_behind=_not_behind(entry),
         then=f"(?i:{entry['then']})" if "then" in entry else "",
+        presumes=entry.get("presumes", False),
+        lists=entry.get("lists", False),
+        only_back=entry.get("only_back", False),
         back=tuple(entry.get("back", "").split()),
         holds=tuple(entry["holds"]),
         fails=tuple(entry["fails"]),
     )
-
-
-_NEVER = "(?!)"
 
 
 def _not_behind(entry: Mapping[str, Any]) -> str:
@@ -187,11 +203,12 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
         entry["within"],
         entry.get("plural", False),
         compiled(before) if before else None,
+        entry.get("lists", False),
     )
 
 
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
-    expressions = ("marks", "pair", "item", "goes_on", "asks")
+    expressions = ("marks", "hard", "pair", "subject", "joint", "item", "goes_on", "asks", "taken", "seeks")
     read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
     sets: dict[str, Any] = {key: frozenset(words.split()) for key, words in read.items() if isinstance(words, str)}
     return Scopes(**{**read, **sets})

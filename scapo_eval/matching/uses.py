@@ -39,7 +39,7 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, in_a_name, may_modify, noun_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -62,7 +62,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 1
+EDITION = 2
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -84,7 +84,7 @@ def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
     if not uses:
         return {}
     rules = shipped_rules()
-    return {word: row for word, row in rules.row.items() if rules.rules[row].cue.use in uses}
+    return {word: row for word, row in rules.row.items() if any(rules.rules[k].cue.use in uses for k in rules.of(row))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,11 @@ def find_uses_of(
     n = len(starts)
     row_uses: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses and ('"' in text or "\u201c" in text):
-        row_uses.append(in_quotes(text, starts, 0, n))
+        row_uses.append(in_quotes(text, starts, ends, 0, n))
     if "question" in uses and "?" in text:
         row_uses.append(in_questions(text, starts, 0, n))
+    if "negated" in uses and not text.isascii():
+        row_uses.append(crossed_out(text, starts, ends, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
         listed = {near for row in beside if row + 1 in beside for near in (row - 1, row, row + 1)}
@@ -185,15 +187,18 @@ def find_uses_of(
             if following < n:
                 special.append((0, following, starts[following], ends[following]))
             continue
-        rule = rules.rules[cue]
-        if following < n and 0 <= starts[following] - end <= rule.reach:
-            scopes.append((0, end, starts[following], following, cue))
-        if following and rule.cue.back:
-            backward.append((0, begin, following - 1, cue))
+        for row in rules.of(cue):
+            rule = rules.rules[row]
+            if rule.cue.use not in uses:
+                continue
+            if following < n and 0 <= starts[following] - end <= rule.reach:
+                scopes.append((0, end, starts[following], following, row))
+            if following and rule.cue.back:
+                backward.append((0, begin, following - 1, row))
     if words:
         row_uses.append(of_color_or_kin([text], starts, ends, labels, [0, n], special, words))
     row_uses.append(in_scope([text], starts, ends, [0, n], scopes))
-    row_uses.append(behind([text], starts, ends, backward))
+    row_uses.append(behind([text], starts, ends, [0, n], backward))
     return highest(n, row_uses)
 
 
@@ -212,12 +217,17 @@ def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
-def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
+def in_quotes(
+    text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
+) -> Iterator[tuple[int, int]]:
     """Yields the mentions between quotation marks that are on one line and at most QUOTE_REACH characters apart.
+
+    A quotation that is only a mention is none if an article stands before it and the sentence names no writing, or if
+    it is a key or an item in JSON.
 
     Args:
         text: A caption.
-        starts: Start offsets of mentions.
+        starts, ends: Spans of mentions.
         first, stop: Range of the rows that belong to this caption.
     """
     latest = starts[stop - 1] if first < stop else 0
@@ -227,23 +237,62 @@ def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterat
             end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
-                    yield row, _QUOTED
+                    is_all = starts[row] == begin + 1 and ends[row] == end
+                    if not (is_all and _names_a_thing(text, begin, end + 1)):
+                        yield row, _QUOTED
                 begin = text.find(opening, end + 1)
             else:
                 begin = text.find(opening, begin + 1)
 
 
+def _names_a_thing(text: str, begin: int, end: int) -> bool:
+    """Returns True if a quotation, which is a mention and nothing else, names an object and not visible writing."""
+    before, after = text[max(0, begin - _BEFORE) : begin], text[end : end + 2].lstrip()
+    if _IN_JSON.search(before) and after[:1] in (":", ",", "]", "}"):
+        return True
+    if not _ARTICLE.search(before) or _ON_SIGN.match(text, end):
+        return False
+    return shipped_cues().signs.isdisjoint(_said_before(text, begin))
+
+
+def crossed_out(
+    text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the mentions beside a cross, as in a list of checked objects. The arguments are the same as for
+    :func:`in_quotes`.
+    """
+    if _CROSS.search(text) is None:
+        return
+    for row in range(first, stop):
+        line = text.rfind("\n", 0, starts[row]) + 1
+        leads = _CHECKED.match(text, line)  # marks stand before the objects
+        mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
+        if mark and mark[1] in _CROSSES:
+            yield row, _NEGATED
+
+
 def is_written(text: str, start: int) -> bool:
     """Returns True if the sentence around a position mentions writing or a picture before this position."""
+    words = _said_before(text, start)
+    return not (shipped_cues().signs.isdisjoint(words) and shipped_cues().depictions.isdisjoint(words))
+
+
+def _said_before(text: str, start: int) -> list[str]:
     begin = max(text.rfind(end, 0, start) for end in ".!?\n") + 1
-    return not shipped_rules().signs.isdisjoint(_WORD.findall(text[begin:start].lower()))
+    return _WORD.findall(text[begin:start].lower())
 
 
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yields the mentions in questions. The arguments are the same as for :func:`in_quotes`.
+    """Yields the mentions in questions.
 
     A question begins at the last clause of its sentence that begins like a question. Otherwise, it is the whole
-    sentence, or only the last clause of a long sentence.
+    sentence, or only the last clause of a long sentence. Definite objects are claims, unless the question is whether or
+    where they are.
+
+    Args:
+        text: A caption.
+        starts: Start offsets of mentions.
+        first, stop: Range of the rows that belong to this caption.
     """
     mark = text.find("?")
     scopes = shipped_cues().scopes
@@ -253,7 +302,9 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         if begin == sentence and mark - sentence > scopes.short:
             begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
         for row in range(bisect(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
-            yield row, _ASKED
+            is_taken = scopes.taken.search(text, max(begin, starts[row] - _BEFORE), starts[row])
+            if not is_taken or scopes.seeks.search(text, begin, mark):
+                yield row, _ASKED
         mark = text.find("?", mark + 1)
 
 
@@ -262,7 +313,8 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
     for k, row, start, end in rows:
         text = texts[k]
         surface = text[start:end]
-        if end - start > 3 and surface[1].isupper() and surface.isupper():
+        in_capitals = end - start > 3 and surface[1].isupper() and surface.isupper()
+        if in_capitals or in_a_name(text, start, end):
             yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end)
@@ -305,15 +357,25 @@ def of_color_or_kin(
 
 
 def behind(
-    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], rows: Iterable[Back]
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], indptr: Sequence[int], rows: Iterable[Back]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions directly before a cue that applies to them, as in "Giraffes are typically tall"."""
-    rules, backward = shipped_rules().rules, shipped_cues().backward
+    """Yields the mentions directly before a cue that applies to them, as in "Giraffes are typically tall".
+
+    The arguments are the same as for :func:`in_scope`, with cues that stand behind a mention.
+    """
+    rules = shipped_rules().rules
     for k, begin, row, cue in rows:
         text, start, end = texts[k], starts[row], ends[row]
         rule = rules[cue]
-        if any(_said_of(backward[name], text, start, end, begin) for name in rule.cue.back):
+        for back in rule.backs:
+            if begin - end > back.within or not _said_of(back, text, start, end, begin):
+                continue
             yield row, rule.use
+            if back.lists and _PLURAL.match(text, end):
+                while row > indptr[k] and _JOINED.fullmatch(text, ends[row - 1], starts[row]):
+                    row -= 1
+                    yield row, rule.use
+            break
 
 
 def in_scope(
@@ -327,7 +389,7 @@ def in_scope(
         indptr: First row of each caption, followed by the total number of rows.
         scopes: Cues, each with the first mention after it.
     """
-    rules, n_t = shipped_rules().rules, shipped_rules().row["t"]
+    rules, of_t = shipped_rules().rules, shipped_rules().of_t
     goes_on = shipped_cues().scopes.goes_on.match
     for k, end, start, row, cue in scopes:
         tail = texts[k][end:start]
@@ -340,7 +402,7 @@ def in_scope(
         text, stop, latest = texts[k], indptr[k + 1], end + rule.reach
         if (rule.cue.behind or rule.cue.not_behind) and not _stands_right(rule.cue, text, end):
             continue
-        if cue == n_t and text[max(0, end - 3) : end].lower() not in _N_T:
+        if cue in of_t and text[max(0, end - 3) : end].lower() not in _N_T:
             continue
         then = rule.cue.then and compiled(rule.cue.then).match
         while state != "listed" or goes_on(text, ends[row]):
@@ -363,7 +425,7 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
     ``end``.
     """
     match = back.pattern.match(text, end)
-    if not match or match.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
+    if not match or match.end() <= begin or (back.plural and may_modify(text[start:end])):
         return False
     return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
 
@@ -401,9 +463,11 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
     first = int(rule.may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
-    if not first and tail.startswith(rules.definite_behind):
+    if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
     scope = tail.lower()
+    if scopes.subject.search(scope):
+        return "over"
     if cue.after:
         begins = compiled(cue.after).match(scope)
         if not begins:
@@ -411,9 +475,11 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
         if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
             return "definite"
         scope = scope[begins.end() :]
+    if cue.lists:
+        scope = scopes.joint.sub(", ", scope)
     if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
         return "over" if cue.phrase and not first else "definite"  # or over, as the next mention will find
-    if cue.phrase and "ing " in scope:
+    if cue.phrase and "ing " in _SLEEPING.sub("", scope):
         return "over"
     words = scope.split()
     tells = not rules.telling.isdisjoint(words)
@@ -424,11 +490,16 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
     item = None
     if scopes.marks.search(scope):
         step = scope.rpartition(_MENTION)[2]
+        if scopes.hard.search(step):
+            return "over"
         item = scopes.item.match(step, max(step.find(","), 0))
         if not item and scopes.marks.search(step):
             return "over"
         if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
+        comma = scope.rfind(",")
+        if item and cue.use == "negated" and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
+            return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
         if article >= first:  # "shade for the family and a dog": neither is a purpose
@@ -457,9 +528,24 @@ def _article(words: Sequence[str]) -> int:
 _REMEMBERED = 1 << 12  # states of one kind of cue
 _WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
+_ARTICLE_NEXT, _AN = re.compile(r",\s+an?\s"), re.compile(r"\ban?\s")
+_SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
-_ASKED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("question", "quoted", "modifier", "comparison"))
+_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED = map(
+    USES.index, ("question", "quoted", "modifier", "comparison", "negated")
+)
+_ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
+_ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
+_IN_JSON = re.compile(r"[\[{]\s*$|[\"\]}\d]\s*,\s*$|\"\s*:\s*$")
+_CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e"
+_CROSS = re.compile(f"[{_CROSSES}]")
+_CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"
+_CHECKED = re.compile(rf"[\s|*•\-]*{_CHECK_MARK}")
+_MARK_BEFORE = re.compile(rf"{_CHECK_MARK}[^\u2713\u2714\u2705\u2611{_CROSSES}]*$")
+_MARK_AFTER = re.compile(rf"[*_`\s:|=–—\-(\[]{{0,8}}{_CHECK_MARK}")
+_PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
+_JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
@@ -473,6 +559,8 @@ class CueRule(NamedTuple):
         states: Cache of scope states.
         may_be_definite: True if a presupposed object may follow the first word, as in "possibly checking his phone".
         ends: Words that end the scope.
+        backs: Rules for the mention before the cue.
+        other: Index of the next rule of the same words, or SPECIAL if there is none.
     """
 
     cue: Cue
@@ -481,6 +569,8 @@ class CueRule(NamedTuple):
     states: dict[str, _State]
     may_be_definite: bool
     ends: frozenset[str]
+    backs: tuple[Backward, ...] = ()
+    other: int = SPECIAL
 
 
 class Rules(NamedTuple):
@@ -488,17 +578,26 @@ class Rules(NamedTuple):
 
     Attributes:
         rules: Rule of each cue word, from index 1. Rule SPECIAL is empty.
-        row: Cue word -> rule index.
-        signs: Words that indicate writing or pictures.
+        row: Cue word -> index of its first rule.
         telling: Words that require a closer look at a scope.
         definite_behind: Endings of the text before a definite mention.
     """
 
     rules: Sequence[CueRule]
     row: Mapping[str, int]
-    signs: frozenset[str]
     telling: frozenset[str]
     definite_behind: tuple[str, ...]
+
+    @property
+    def of_t(self) -> frozenset[int]:
+        """Indices of the rules of "t", which count only behind "n'"."""
+        return frozenset(self.of(self.row["t"]))
+
+    def of(self, row: int) -> Iterator[int]:
+        """Yields the indices of all rules of a cue word, given the index of its first rule."""
+        while row:
+            yield row
+            row = self.rules[row].other
 
 
 @cache
@@ -512,14 +611,14 @@ def shipped_rules() -> Rules:
         rule = CueRule(
             cue,
             USES.index(cue.use),
-            cues.phrase_reach if cue.phrase else cues.reach,
+            -1 if cue.only_back else cues.phrase_reach if cue.phrase else cues.reach,
             {},
-            cue.use in ("negated", "hedged"),
+            cue.use in ("negated", "hedged", "question") and not cue.presumes,
             phrase_ends if cue.phrase else scopes.ends,
+            tuple(cues.backward[name] for name in cue.back),
         )
         for word in cue.words:
-            row[word] = len(rules)
-            rules.append(rule)
+            rules.append(rule._replace(other=row.get(word, SPECIAL)))
+            row[word] = len(rules) - 1
     telling = phrase_ends | scopes.pairs | scopes.definite
-    signs = cues.signs | {word for cue in cues.cues if cue.use == "quoted" for word in cue.words}
-    return Rules(rules, row, signs, telling, tuple(f" {word} " for word in sorted(scopes.granted)))
+    return Rules(rules, row, telling, tuple(f" {word} " for word in sorted(scopes.granted)))

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
-from .cues import shipped_cues
 from .uses import (
     SPECIAL,
+    USES,
     SpecialWords,
     behind,
     by_form,
+    crossed_out,
     highest,
     in_questions,
     in_quotes,
@@ -40,23 +41,28 @@ class _Tables(NamedTuple):
         reach: Reach of the rule, or -1 for SPECIAL.
         is_back: True if the rule applies to the mention before the cue.
         back_reach: Maximum distance in characters from this mention to the cue.
+        other: Index of the next rule of the same words, or SPECIAL.
+        use: Position of the use in USES.
     """
 
     before: NDArray[np.int64]
     reach: NDArray[np.int64]
     is_back: NDArray[np.bool_]
     back_reach: NDArray[np.int64]
+    other: NDArray[np.int64]
+    use: NDArray[np.int64]
 
 
 @cache
 def _tables() -> _Tables:
     rules = shipped_rules()
     before = np.zeros(len(rules.rules), dtype=np.int64)
-    before[rules.row["t"]] = 2
+    before[list(rules.of(rules.row["t"]))] = 2
     reach = np.array([rule.reach for rule in rules.rules])
-    backward = shipped_cues().backward
-    back_reach = [max([-1, *(backward[name].within for name in rule.cue.back)]) for rule in rules.rules]
-    return _Tables(before, reach, np.array([bool(rule.cue.back) for rule in rules.rules]), np.array(back_reach))
+    back_reach = [max([-1, *(back.within for back in rule.backs)]) for rule in rules.rules]
+    is_back = np.array([bool(rule.cue.back) for rule in rules.rules])
+    other, use = (np.array([getattr(rule, name) for rule in rules.rules]) for name in ("other", "use"))
+    return _Tables(before, reach, is_back, np.array(back_reach), other, use)
 
 
 def find_uses(
@@ -87,18 +93,26 @@ def find_uses(
     if not uses or not len(mentions.start):
         return np.zeros(len(mentions.start), dtype=np.uint8)
     tables = _tables()
-    caption, which = mentions.caption, cues.label_id
+    caption = mentions.caption
     starts, ends, indptr = mentions.start.data, mentions.end.data, mentions.indptr.data  # give plain integers
-    base, owner = caption << _BASE, cues.caption << _BASE
+    base = caption << _BASE
     place = np.append(base + mentions.start, _NOWHERE)
-    begin = cues.start - tables.before[which]
+    of_cue, which = _rules_of(cues.label_id, uses)
+    owner, cue_end = cues.caption[of_cue] << _BASE, cues.end[of_cue]
+    begin = cues.start[of_cue] - tables.before[which]
     following = np.searchsorted(place, owner + begin)
 
     row_uses: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses:
-        row_uses += [in_quotes(texts[k], starts, indptr[k], indptr[k + 1]) for k in quoting]
+        row_uses += [in_quotes(texts[k], starts, ends, indptr[k], indptr[k + 1]) for k in quoting]
     if "question" in uses:
         row_uses += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in asking]
+    if "negated" in uses:
+        row_uses += [
+            crossed_out(text, starts, ends, indptr[k], indptr[k + 1])
+            for k, text in enumerate(texts)
+            if not text.isascii()
+        ]
     if "modifier" in uses:
         row = look.nonzero()[0]
         row = row[~_listed(mentions, row, place, base + mentions.end)]
@@ -107,18 +121,42 @@ def find_uses(
         row = row[row < len(caption)]
         special = _rows(caption[row], row, mentions.start[row], mentions.end[row])
         row_uses.append(of_color_or_kin(texts, starts, ends, mentions.label_id.data, indptr, special, words))
-    gap = place[following] - owner - cues.end
+    gap = place[following] - owner - cue_end
     near = ((gap >= 0) & (gap <= tables.reach[which])).nonzero()[0]
     row = following[near]
-    scopes = _rows(caption[row], cues.end[near], mentions.start[row], row, which[near])
+    scopes = _rows(caption[row], cue_end[near], mentions.start[row], row, which[near])
     row_uses.append(in_scope(texts, starts, ends, indptr, scopes))
     back = tables.is_back[which].nonzero()[0]
     row, begin = following[back] - 1, begin[back]
     distance = owner[back] + begin - base[row] - mentions.end[row]
     near = ((row >= 0) & (distance <= tables.back_reach[which[back]])).nonzero()[0]
     row = row[near]
-    row_uses.append(behind(texts, starts, ends, _rows(caption[row], begin[near], row, which[back[near]])))
+    row_uses.append(behind(texts, starts, ends, indptr, _rows(caption[row], begin[near], row, which[back[near]])))
     return np.frombuffer(highest(len(starts), row_uses), dtype=np.uint8)
+
+
+def _rules_of(first: NDArray[Any], uses: tuple[Use, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns all rules of some cue words that assign one of some uses.
+
+    Args:
+        first: (words,) index of the first rule of each word.
+        uses: Uses to find.
+
+    Returns:
+        (rules,) position in ``first`` of each rule's word, and the index of the rule. Special words keep their SPECIAL.
+    """
+    tables = _tables()
+    words, rules = [np.arange(len(first))], [first.astype(np.int64)]
+    while len(words[-1]):
+        further = tables.other[rules[-1]]
+        kept = further.nonzero()[0]  # SPECIAL is 0 and has no further rules
+        words.append(words[-1][kept])
+        rules.append(further[kept])
+    word, rule = np.concatenate(words), np.concatenate(rules)
+    is_asked = np.isin(tables.use, [USES.index(use) for use in uses])
+    is_asked[SPECIAL] = True
+    kept = is_asked[rule].nonzero()[0]
+    return word[kept], rule[kept]
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:

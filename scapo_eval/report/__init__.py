@@ -1,7 +1,8 @@
-"""Reports, plots and tables of what was scored.
+"""Reports, plots and tables of scores.
 
-``gather`` reads the inputs, ``data`` holds what is shown, ``html`` makes one self-contained page of it, ``plots``
-figures for papers, ``tables`` the paper's tables. jinja2 and matplotlib (extra ``report``) are imported when used.
+``gather`` reads the inputs, ``data`` contains the data to show, ``html`` makes a self-contained page, ``plots`` draws
+figures for papers, and ``tables`` builds the tables of the paper. jinja2 and matplotlib (extra ``report``) are imported
+when they are used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Answers to questions with what is true of them: a judge's ratings, and yes/no answers with labels.
+"""Answers to questions with their ground truth: ratings by a judge, and yes/no answers with labels.
 
-Yes/no answers may have been given with a description of the image in the prompt: plain and described answers of one
-model stand side by side, question by question.
+Yes/no answers may be given with a description of the image in the prompt. The page shows the original and the
+description-augmented answers of a model next to each other, question by question.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..results.benchmark import benchmark, benchmarks, find_benchmark
 from ..results.results import Resampling, Run
 
 ANSWERS = "answers"
-"""The kind of file whose answers themselves say which benchmark they belong to."""
+"""Kind of file in which the answers themselves identify their benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerEvidence:
-    """One system's answers to the questions of a benchmark.
+    """Answers of one system to the questions of a benchmark.
 
     Attributes:
-        benchmark: its name.
-        name: name of the system.
-        answers: the answers, in the order of the file.
+        benchmark: Name of the benchmark.
+        name: Name of the system.
+        answers: Answers in the order of the file.
     """
 
     benchmark: str
@@ -40,11 +40,11 @@ class AnswerEvidence:
 
 
 def answers_in(path: Input, known: KnownFile) -> str | None:
-    """Returns the benchmark whose answers a file holds, with its properties; None for a file of another kind.
+    """Returns the name of the benchmark whose answers a file contains, or None for a file of another kind.
 
     Args:
-        path: the file.
-        known: what it was recognized as.
+        path: File to inspect.
+        known: Result of the recognition of the file.
     """
     for record in benchmarks():
         if record.view is not None and known.kind.name != ANSWERS and known.kind.name in record.takes:
@@ -67,13 +67,13 @@ def read_answer_evidence(
     """Scores the answers of several systems to one benchmark, and keeps them.
 
     Args:
-        name: of the benchmark, as :func:`answers_in` says.
-        files: system name -> file.
-        resampling: of the intervals.
-        warn: told of damage that does not prevent reading.
+        name: Name of the benchmark, from :func:`answers_in`.
+        files: System name -> file.
+        resampling: Settings of the intervals.
+        warn: Callback for damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: as the readers do.
+        InputError, InputErrors: If a file cannot be read.
     """
     sources = {system: Source.of(path) for system, path in files.items()}
     for source in sources.values():
@@ -85,9 +85,9 @@ def read_answer_evidence(
 
 
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
-    """Returns the answers of every benchmark as the page takes them: its questions, and each system's answers to them.
+    """Returns the answers of every benchmark in the page's format, as questions and each system's answers to them.
 
-    An answer is None if the system did not answer.
+    A missing answer is None.
     """
     made = []
     for name in dict.fromkeys(system.benchmark for system in evidence):

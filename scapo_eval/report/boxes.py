@@ -1,6 +1,4 @@
-"""Reads where objects are in the images, if the ground truth says so: the boxes of COCO instances, for pictures of a
-page.
-"""
+"""Bounding boxes of COCO instances for the pictures of a page, if the ground truth contains them."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ from ..files.files import read_bytes
 from .data import Report
 
 MOST_BOXES = 60
-"""Number of boxes of one image that a page shows, the largest first."""
+"""Maximum number of boxes per image on a page, largest first."""
 
 Box = tuple[int, float, float, float, float]
-"""Position of the label in the vocabulary; left, top, width, height as shares of the picture."""
+"""Index of the label in the vocabulary, and left, top, width and height as shares of the picture."""
 
 
 class _Annotation(msgspec.Struct):
@@ -44,11 +42,12 @@ class _Instances(msgspec.Struct):
 
 
 def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
-    """Returns the boxes of each image, where the captions' truth is a file of COCO instances; else nothing.
+    """Returns the boxes of each image if the ground truth of the captions is a file of COCO instances, otherwise
+    nothing.
 
     Args:
-        report: what is shown.
-        images: image ids.
+        report: Report to show.
+        images: Image ids.
     """
     if not report.captions:
         return {}
@@ -56,7 +55,7 @@ def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
     try:
         instances = msgspec.json.decode(read_bytes(truth.oracle.source), type=_Instances)
     except (msgspec.DecodeError, InputError, OSError, UnicodeDecodeError):
-        return {}  # a truth without boxes
+        return {}  # a ground truth without boxes
     wanted = set(images)
     place = {label: k for k, label in enumerate(truth.vocabulary.labels)}
     labels = {category.id: place[category.name] for category in instances.categories if category.name in place}

@@ -1,4 +1,4 @@
-"""Tests what changed between two systems' captions, by image: which labels, how long, and one image to show it."""
+"""Tests of the changes between two systems' captions by image: labels, lengths, and an example image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .data import CaptionEvidence
 from .sentences import LENGTH, Tone
 
 SAYS_LESS = 0.2
-"""Share of words or objects fewer than the baseline from which a system is marked as saying less."""
+"""Share of words or objects below the baseline from which a system is marked as saying less."""
 
 _AMOUNTS = ("captions", "words", "objects")
 _LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {}, frozenset({LENGTH}))
@@ -25,14 +25,15 @@ _LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """The change in how often a system hallucinates a label, compared with the baseline.
+    """Change of a label's hallucination rate compared with the baseline.
 
     Attributes:
-        label: the label.
-        difference: share of captions that hallucinate it, system minus baseline, on the shared images.
-        low, high: 95 % interval, made as those of the metrics are; None without resamples, and of lesser changes.
-        p_holm: exact sign test over the images in which the two differ, corrected over all labels that changed
-            (:func:`~scapo_eval.results.families.tarone_holm`: labels too rare to be significant do not count).
+        label: Name of the label.
+        difference: Share of captions that hallucinate the label, system minus baseline, on the shared images.
+        low, high: 95 % interval by the method of the metrics. None without resamples, and for smaller changes.
+        p_holm: Corrected p-value of an exact sign test over the images with different results. The correction is over
+            all labels that changed (:func:`~scapo_eval.results.families.tarone_holm`, without labels that are too rare
+            to be significant).
     """
 
     label: str
@@ -43,19 +44,21 @@ class LabelChange:
 
     @property
     def tone(self) -> Tone:
-        """The result of the test: fewer hallucinations are better."""
+        """Result of the test. Fewer hallucinations are better."""
         return "untested" if self.p_holm >= 0.05 else "better" if self.difference < 0 else "worse"
 
 
 def label_changes(
     system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling, top: int = 5
 ) -> list[LabelChange]:
-    """Returns the labels whose hallucination changed, largest change first; none below MIN_SHARED_IMAGES shared images.
+    """Returns the labels with a changed hallucination rate, largest change first.
+
+    Below MIN_SHARED_IMAGES shared images, the list is empty.
 
     Args:
-        system, baseline: captions that were matched with one vocabulary.
-        resampling: of the intervals.
-        top: number of labels that have an interval.
+        system, baseline: Captions that were matched with the same vocabulary.
+        resampling: Settings of the intervals.
+        top: Number of labels with an interval.
     """
     labels = system.truth.vocabulary.labels
     ours, theirs = system.hallucinated, baseline.hallucinated
@@ -112,9 +115,10 @@ def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resamp
 
 
 def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[str, float | None]:
-    """Returns how much more a system says: ``words`` and ``objects`` per caption, as a share of the baseline's.
+    """Returns the relative change in ``words`` and ``objects`` per caption compared with the baseline, on the shared
+    images.
 
-    On the shared images; None if there is none, or the baseline has nothing of it.
+    The value is None if there are no shared images, or the baseline's value is 0.
     """
     shared = sorted(set(system.lengths.image_ids) & set(baseline.lengths.image_ids))
     if not shared:
@@ -129,17 +133,17 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """Returns one image that shows a tested change: the positions of its captions, ``(system's, baseline's)``.
+    """Returns an example image for a tested change, as the positions of its captions: ``(system's, baseline's)``.
 
-    Of the images that the change is seen in, the one in which one caption hallucinates most fewer labels (or covers
-    most more) without being worse in the other respect; short captions before long ones. A picture of the change, and
-    no evidence for it.
+    Among the images that show the change, the function selects the image with the largest difference in hallucinated
+    (or covered) labels that is not worse in the other respect. Short captions have priority over long ones. The example
+    illustrates the change, but is not evidence for it.
 
     Args:
-        system, baseline: captions of both.
-        better: whether it is the system that is better.
-        label: label that just one of the two captions must hallucinate; None for any.
-        covered: whether the change is in what is covered, not in what is hallucinated.
+        system, baseline: Captions of the two systems.
+        better: True if the system is better, False if the baseline is better.
+        label: Label that exactly one of the two captions must hallucinate. None for any label.
+        covered: True if the change is in covered labels, False if it is in hallucinated labels.
     """
     good, bad = (system, baseline) if better else (baseline, system)
     first_good, first_bad = _first_captions(good), _first_captions(bad)

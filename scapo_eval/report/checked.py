@@ -1,4 +1,4 @@
-"""Captions whose claims of every kind were checked against scenes: their texts, verdicts and what the scenes say."""
+"""Captions whose claims were compared with scenes, with texts, verdicts and the evidence in the scenes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .texts import utf16_offsets
 _RATES = ("hal_rate", "cover_rate")
 
 SHOWN = 2000
-"""Number of captions per system that a page shows."""
+"""Maximum number of images whose captions a page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCaption:
-    """One caption.
+    """Caption with its claims.
 
     Attributes:
-        image: its image.
-        line: its line in the file.
-        text: the caption.
-        claims: in it, in order.
-        states: 1 (true), 0 (false) or -1 (unknown) of each.
-        evidence: what a source says of each.
+        image: Id of the image.
+        line: Line number in the file.
+        text: Text of the caption.
+        claims: Claims of the caption, in order.
+        states: State of each claim: 1 (true), 0 (false) or -1 (unknown).
+        evidence: Evidence for each claim in a source.
     """
 
     image: str
@@ -46,11 +46,11 @@ class CheckedCaption:
 
 @dataclass(frozen=True)
 class CheckedSystem:
-    """One system's captions.
+    """Captions of one system.
 
     Attributes:
-        name: of the system.
-        captions: in the order of the file.
+        name: Name of the system.
+        captions: Captions in the order of the file.
     """
 
     name: str
@@ -68,7 +68,9 @@ def check_claims(
     resampling: Resampling,
     on_progress: Callable[[int], None] | None = None,
 ) -> tuple[Run, CheckedSystem]:
-    """Scores the claims of a caption file as :func:`scapo_eval.benchmarks.claimscore.score_claims` and keeps them."""
+    """Scores the claims of a caption file like :func:`scapo_eval.benchmarks.claimscore.score_claims`, and keeps the
+    claims.
+    """
     kept: list[CheckedCaption] = []
 
     def keep(scorer: ClaimScorer, block: ScoredBlock) -> None:
@@ -84,9 +86,9 @@ def check_claims(
 
 
 def columns_of(systems: Sequence[CheckedSystem]) -> dict[str, Any]:
-    """Returns the captions as the page takes them: of each system those of the SHOWN images with the most false claims.
+    """Returns the captions in the page's format, for the SHOWN images with the most false claims.
 
-    Offsets are in UTF-16 units as browsers count.
+    Offsets are in UTF-16 units, as in browsers.
     """
     wrong: dict[str, int] = {}
     for system in systems:
@@ -127,7 +129,7 @@ def _columns(caption: CheckedCaption) -> dict[str, Any]:
 
 
 def said_by(claim: Claim) -> str:
-    """Returns a claim in words: ``2 dog``, ``couch: red``, ``dog on couch``, ``sign: “STOP”``."""
+    """Returns the wording of a claim: ``2 dog``, ``couch: red``, ``dog on couch``, ``sign: “STOP”``."""
     if claim.kind == "count":
         return f"{claim.value} {claim.label}"
     if claim.kind == "attribute":
@@ -138,7 +140,7 @@ def said_by(claim: Claim) -> str:
 
 
 def figures(group: Results) -> list[dict[str, str]]:
-    """Returns the rows of the table by kind, with the names of their rates: all kinds joined, then each that has a
+    """Returns the rows of the table by kind with the names of their rates: all kinds together, then each kind with a
     value.
     """
     decided = [

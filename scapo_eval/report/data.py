@@ -1,6 +1,6 @@
-"""Gathers what a report shows, once: scores, captions with their evidence, training logs.
+"""Data of a report: scores, captions with their evidence, and training logs.
 
-Nothing here depends on HTML or plots; pages, plots and tables are different views of a :class:`Report`.
+Nothing in this module depends on HTML or plots. Pages, plots and tables are different views of a :class:`Report`.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from .texts import utf16_offsets
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 SETTINGS_FILE = "config.toml"
-"""Files of a training run's folder that a report reads, see docs/report.md."""
+"""Files in the folder of a training run that a report reads; see docs/report.md."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
-_CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
+_CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal distribution are within this squared Mahalanobis distance
 
 
 @dataclass(frozen=True)
 class CaptionEvidence:
-    """One system's captions with everything that was found in them.
+    """Captions of one system with the results of their analysis.
 
     Attributes:
-        scores: the system's scores.
-        truth: the truth that the captions were scored against.
-        image_ids: image id of each caption.
-        texts: text of each caption.
-        lines: line number of each caption in its file.
-        found: every mention of the captions, as columns.
-        uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.matching.uses.USES`.
-        counts: (mentions,) whether the reading counts it as a claim.
-        rewards: the captions' rewards, as columns.
-        slices: value of each caption in the column by which the report is sliced; None if it is not.
+        scores: Scores of the system.
+        truth: Ground truth for the scores.
+        image_ids: Image id of each caption.
+        texts: Text of each caption.
+        lines: Line number of each caption in its file.
+        found: All mentions in the captions, as columns.
+        uses: (mentions,) use of each mention, as an index into :data:`~scapo_eval.matching.uses.USES`.
+        counts: (mentions,) True for mentions that count as claims.
+        rewards: Rewards of the captions, as columns.
+        slices: Value of each caption in the column for slices. None without slices.
     """
 
     scores: CaptionScores
@@ -84,41 +84,43 @@ class CaptionEvidence:
 
     @cached_property
     def mentions(self) -> MentionColumns:
-        """The captions' mentions that count as claims."""
+        """Mentions in the captions that count as claims."""
         return self.found if self.counts.all() else self.found.only(self.counts)
 
     @cached_property
     def states(self) -> NDArray[np.int8]:
-        """(captions, labels) the state of every label in each caption's image."""
+        """(captions, labels) state of every label in each caption's image."""
         return self.truth.states[self.truth.rows(self.image_ids)]
 
     @cached_property
     def claimed(self) -> NDArray[np.bool_]:
-        """(captions, labels) bool, whether a caption mentions a label."""
+        """(captions, labels) True if a caption claims a label."""
         claimed = np.zeros(self.states.shape, dtype=bool)
         claimed[self.mentions.caption, self.mentions.label_id] = True
         return claimed
 
     @cached_property
     def labels(self) -> LabelCounts:
-        """The labels that the captions mention and miss."""
+        """Counts of the labels that the captions mention and miss."""
         mentions = np.bincount(self.mentions.label_id, minlength=self.claimed.shape[1])
         return LabelCounts.of(self.truth.vocabulary.labels, self.claimed, self.states, mentions)
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The words of each caption (separated by white space), case-folded."""
+        """Case-folded words of each caption, separated by white space."""
         return [text.casefold().split() for text in self.texts]
 
     @cached_property
     def hallucinated(self) -> CountTable:
-        """Per image: ``captions``, and for every label (by its position) the captions that hallucinate it."""
+        """Counts per image: ``captions``, and for every label (by its index) the number of captions that hallucinate
+        it.
+        """
         wrong = self.claimed & (self.states == 0)
         return self._per_image(tuple(map(str, range(wrong.shape[1]))), wrong)
 
     @cached_property
     def lengths(self) -> CountTable:
-        """Per image: ``captions``, their ``words``, and the ``objects`` (labels) that they name."""
+        """Counts per image: ``captions``, their ``words``, and the ``objects`` (labels) that they name."""
         words = np.array([len(words) for words in self.words], dtype=np.int64)
         return self._per_image(("words", "objects"), np.stack([words, self.claimed.sum(axis=1)], axis=1))
 
@@ -130,15 +132,15 @@ class CaptionEvidence:
 
 @dataclass(frozen=True)
 class TrainingAlarm:
-    """Something that went wrong while training.
+    """Problem during training.
 
     Attributes:
-        step: the step in which it was first seen, after a step without it.
-        name: name of the alarm.
-        metric: quantity that raised it, one of the log's columns.
-        value: value of the quantity.
-        threshold: value beyond which it is alarming.
-        setting: setting of the training run that the threshold comes from.
+        step: First step with the problem, after a step without it.
+        name: Name of the alarm.
+        metric: Quantity that raised the alarm, as a column of the log.
+        value: Value of the quantity.
+        threshold: Value at which the alarm is raised.
+        setting: Setting of the training run that specifies the threshold.
     """
 
     step: int
@@ -151,14 +153,14 @@ class TrainingAlarm:
 
 @dataclass(frozen=True, slots=True)
 class JudgedText:
-    """A description whose claims, or objects, have verdicts.
+    """Description whose claims, or objects, have verdicts.
 
     Attributes:
-        image: its image.
-        rows: ``(claim, true, descriptive, reference)`` of each claim; ``true`` is None without a verdict.
-        text: the description itself, where it is at hand.
-        unread: whether a verdict could not be read.
-        references: reference claims with what the description says of them.
+        image: Id of the image.
+        rows: ``(claim, true, descriptive, reference)`` for each claim. ``true`` is None without a verdict.
+        text: Text of the description, if available.
+        unread: True if a verdict is unreadable.
+        references: Reference claims with the description's answer to each.
     """
 
     image: str
@@ -169,44 +171,44 @@ class JudgedText:
 
     @classmethod
     def of_claims(cls, judged: JudgedDescription) -> JudgedText:
-        """Returns the evidence of ``judge facts``."""
+        """Converts the evidence from ``judge facts``."""
         rows = [(row["claim"], row["true"], row["descriptive"], row["reference"]) for row in claim_rows(judged)]
         references = list(zip(judged.references or (), judged.answers or (), strict=False))
         return cls(judged.image or f"line {judged.line}", rows, unread=judged.unread, references=references)
 
     @classmethod
     def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
-        """Returns the evidence of ``judge objhal``: the names that a judge listed."""
+        """Converts the evidence from ``judge objhal``, which is a list of names from a judge."""
         return cls(image, [(name, true, True, None) for name, true in names], text)
 
 
 @dataclass(frozen=True)
 class ClaimEvidence:
-    """One system's descriptions with the verdicts on their claims.
+    """Descriptions of one system with the verdicts on their claims.
 
     Attributes:
-        name: name of the system.
-        descriptions: the descriptions.
+        name: Name of the system.
+        descriptions: Judged descriptions.
     """
 
     name: str
     descriptions: tuple[JudgedText, ...]
 
     def worst(self, most: int) -> list[JudgedText]:
-        """Returns the descriptions with the most claims that are not true, at most ``most`` of them, in order."""
+        """Returns the descriptions with the most false claims in descending order, at most ``most`` of them."""
         return sorted(self.descriptions, key=lambda judged: -sum(row[1] is False for row in judged.rows))[:most]
 
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """The log of a training run.
+    """Log of a training run.
 
     Attributes:
-        name: name of the training run.
-        columns: quantity -> its value at each logged step, None if it was not logged; ``step`` is one of them.
-        samples: ``(step, image id, response)`` in order of image, then step.
-        alarms: what went wrong, in order of step.
-        settings: ``section.key`` -> its value as the run's settings file writes it.
+        name: Name of the training run.
+        columns: Quantity -> value at each logged step, None if it was not logged. ``step`` is one of the columns.
+        samples: ``(step, image id, response)``, sorted by image and step.
+        alarms: Alarms, sorted by step.
+        settings: ``section.key`` -> value, as written in the settings file of the run.
     """
 
     name: str
@@ -218,18 +220,18 @@ class TrainingLog:
 
 @dataclass(frozen=True)
 class Report:
-    """All that pages, plots and tables show.
+    """All data for pages, plots and tables.
 
     Attributes:
-        groups: runs of one benchmark each; the first is the baseline.
-        captions: systems whose captions are at hand; the first is the baseline.
-        claims: systems whose claims were judged, with the verdicts.
-        checked: systems whose captions' claims of every kind were checked against scenes.
-        answers: systems whose answers to questions are at hand, with what is true of them.
-        training_logs: logs of training runs.
-        trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
-        vocabulary: marks training samples, where known.
-        truth: judges training samples, where known.
+        groups: Runs of one benchmark each. The first run is the baseline.
+        captions: Systems with available captions. The first system is the baseline.
+        claims: Systems with judged claims, and the verdicts.
+        checked: Systems whose captions were compared with scenes, for claims of every kind.
+        answers: Systems with available answers to questions, and the ground truth of the answers.
+        training_logs: Logs of training runs.
+        trails: Prefixes of system names. Systems with the same prefix are checkpoints of one run, in order.
+        vocabulary: Vocabulary for marks in training samples, if known.
+        truth: Ground truth for training samples, if known.
     """
 
     groups: tuple[Results, ...] = ()
@@ -243,7 +245,7 @@ class Report:
     truth: Truth | None = None
 
     def image_ids(self) -> set[str]:
-        """Returns the images of which a page could show pictures."""
+        """Returns the ids of all images that a page could show."""
         asked = {answer.image for system in self.answers for answer in system.answers}
         return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
@@ -262,7 +264,8 @@ def caption_evidence(
 ) -> CaptionEvidence:
     """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`.
 
-    With ``by`` also its counts by the values of a column, see :class:`scapo_eval.benchmarks.slicing.Slicer`.
+    With ``by``, the evidence includes the counts by values of a column; see
+    :class:`scapo_eval.benchmarks.slicing.Slicer`.
     """
     slicer = None if by is None else Slicer(path, by)
     image_ids: list[str] = []
@@ -301,11 +304,11 @@ def caption_evidence(
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
-    """Reads ``metrics.jsonl`` and, where they are there, samples, alarms and settings of a run's folder.
+    """Reads ``metrics.jsonl`` and, if they exist, the samples, alarms and settings in the folder of a training run.
 
     Raises:
-        InputError: if the file is not found, ``step`` does not increase, or a value is not a number.
-        InputErrors: for records that are not JSON objects.
+        InputError: If the file is not found, ``step`` does not increase, or a value is not a number.
+        InputErrors: If records are not JSON objects.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
@@ -335,7 +338,9 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
 
 def _read_settings(path: Path) -> dict[str, str]:
-    """Returns the settings of a run, each on a line of its own as scapo_train writes them; other lines are omitted."""
+    """Returns the settings of a run, in the form that scapo_train writes them with one setting per line. Other lines
+    are omitted.
+    """
     settings: dict[str, str] = {}
     if not path.is_file():
         return settings
@@ -393,14 +398,14 @@ def _read_samples(path: Path) -> list[tuple[int, str, str]]:
 
 @dataclass(frozen=True)
 class Point:
-    """A system in the plane of two metrics.
+    """System in the plane of two metrics.
 
     Attributes:
-        name: name of the system.
-        x: the Hal. Rate.
-        y: the Cover Rate.
-        score: the Cap. Score of the two.
-        ellipse: (points, 2) outline of the 95 % region; empty without intervals.
+        name: Name of the system.
+        x: Hal. Rate.
+        y: Cover Rate.
+        score: Cap. Score of the two rates.
+        ellipse: (points, 2) outline of the 95 % region. Empty without intervals.
     """
 
     name: str
@@ -412,16 +417,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Plane:
-    """One frontier plot; the first point is the baseline.
+    """Frontier plot, in which the first point is the baseline.
 
     Attributes:
-        metric_set: the benchmark that it belongs to.
-        x, y: the metrics of the axes.
-        title: title of the plot.
-        points: the systems that have both metrics.
-        trails: positions in ``points`` of one training run's checkpoints, in order.
-        arrows: positions in ``points`` that an arrow from the baseline leads to.
-        note: what must be said where the systems were not scored on the same images, otherwise empty.
+        metric_set: Benchmark of the metrics.
+        x, y: Metrics of the axes.
+        title: Title of the plot.
+        points: Systems that have both metrics.
+        trails: Indices into ``points`` of one training run's checkpoints, in order.
+        arrows: Indices into ``points`` of the ends of arrows from the baseline.
+        note: Note about systems that were scored on different images. Empty if all images are the same.
     """
 
     metric_set: str
@@ -435,7 +440,7 @@ class Plane:
 
 
 def planes(report: Report) -> list[Plane]:
-    """Returns every frontier for which the report has the metrics."""
+    """Returns all frontiers for which the report has the metrics."""
     frontiers = []
     for group in report.groups:
         name = group.metric_set.name
@@ -452,7 +457,7 @@ def planes(report: Report) -> list[Plane]:
 
 
 def shared_images(images: Sequence[Set[str]]) -> str:
-    """Returns the note for a picture of systems on different images; empty if all have the same ones."""
+    """Returns the note for a plot of systems on different images. Empty if all systems have the same images."""
     if all(image == images[0] for image in images):
         return ""
     least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
@@ -463,10 +468,12 @@ def shared_images(images: Sequence[Set[str]]) -> str:
 def _ways(
     points: Sequence[Point], prefixes: Sequence[str], apart: Set[str]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Trails and arrows; no arrow leads to systems ``apart``, which share too few images with the baseline."""
+    """Returns trails and arrows. There are no arrows to systems in ``apart``, which share too few images with the
+    baseline.
+    """
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
-    passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
+    passed = {k for trail in trails for k in trail[:-1]}  # a training run has only one arrow, to its last checkpoint
     arrows = (k for k in range(1, len(points)) if k not in passed and points[k].name not in apart)
     return tuple(trails), tuple(arrows)
 
@@ -486,12 +493,12 @@ def _point(run: Run, x: str, y: str) -> Point | None:
 def confidence_ellipse(
     spread: NDArray[np.float64], center: tuple[float, float], points: int = 48
 ) -> NDArray[np.float64]:
-    """Returns the 95 % ellipse of a normal.
+    """Returns the 95 % ellipse of a bivariate normal distribution.
 
     Args:
-        spread: (2, 2) its covariance.
-        center: center of the ellipse.
-        points: number of points of its outline.
+        spread: (2, 2) covariance.
+        center: Center of the ellipse.
+        points: Number of points in the outline.
 
     Returns:
         (points, 2) outline.
@@ -507,7 +514,7 @@ def confidence_ellipse(
 
 
 def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
-    """Returns the curve on which :func:`~scapo_eval.cap_score` equals ``level``: ``(hal_rate, cover_rate)``, by
+    """Returns the ``(hal_rate, cover_rate)`` curve on which :func:`~scapo_eval.cap_score` equals ``level``, by
     bisection.
     """
     curve = []
@@ -527,15 +534,15 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceForm:
-    """One word (or phrase) by which captions name a label, case-folded.
+    """Word or phrase by which captions name a label, case-folded.
 
     Attributes:
-        surface: the word.
-        label: position of the label in the vocabulary.
-        mentions: how often it occurs.
-        hallucinated: number of these mentions in images without the label.
-        unknown: of these, in images where the truth does not know it.
-        unclaimed: of these, where the caption does something else than to claim it (denies it, guesses, likens...).
+        surface: The word or phrase.
+        label: Index of the label in the vocabulary.
+        mentions: Number of mentions.
+        hallucinated: Number of mentions in images without the label.
+        unknown: Number of mentions in images for which the label is unknown.
+        unclaimed: Number of mentions with another use than a claim (negation, guess, comparison...).
     """
 
     surface: str
@@ -564,20 +571,20 @@ def surface_forms(run: CaptionEvidence) -> list[SurfaceForm]:
 
 
 SUSPECT_FROM = 5
-"""Number of hallucinated mentions from which a surface form may be suspected."""
+"""Minimum number of hallucinated mentions of a suspected surface form."""
 SUSPECT_RATIO = 2.0
-"""How many times the rate of its label's other surface forms its own rate must be."""
+"""Minimum ratio between the hallucination rate of a suspected surface form and the rate of its label's other forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectForm:
-    """A surface form that looks like a fault of the matcher, over all systems.
+    """Surface form that indicates a fault of the matcher, over all systems.
 
     Attributes:
-        surface: the word.
-        label: position of the label in the vocabulary.
-        hallucinated, known: its hallucinated mentions, of those whose state is known.
-        others_hallucinated, others_known: the same of the label's other surface forms.
+        surface: The word or phrase.
+        label: Index of the label in the vocabulary.
+        hallucinated, known: Number of hallucinated mentions, and number of mentions with a known state.
+        others_hallucinated, others_known: The same numbers for the label's other surface forms.
     """
 
     surface: str
@@ -589,14 +596,15 @@ class SuspectForm:
 
 
 def suspect_forms(systems: Sequence[Sequence[SurfaceForm]]) -> list[SuspectForm]:
-    """Returns the surface forms that are wrong far more often than their label's others, most often hallucinated first.
+    """Returns the surface forms that are wrong far more often than their label's others, by decreasing hallucinations.
 
-    A model that sees things names them by any word; a word that is wrong alone points at the matcher (a "guest" in a
-    brochure is nobody in the picture). Suspected is a form with SUSPECT_FROM hallucinated mentions, SUSPECT_RATIO times
-    the rate of the others, and 95 % intervals (Wilson) of the two rates apart; a label with one form has none.
+    A model that recognizes an object may use any of its names. If only one word is often wrong, the matcher is probably
+    at fault (a "guest" in a brochure is no person in the picture). A form is suspected if it has SUSPECT_FROM
+    hallucinated mentions, SUSPECT_RATIO times the rate of the other forms, and disjoint 95 % intervals (Wilson) of the
+    two rates. The only form of a label is never suspected.
 
     Args:
-        systems: the surface forms of each system.
+        systems: Surface forms of each system.
     """
     totals: dict[tuple[str, int], list[int]] = {}
     of_label: dict[int, list[int]] = {}
@@ -627,11 +635,11 @@ GUARDS = {
     "unknown": "claims the truth does not know",
     "identical": "captions shared by different images",
 }
-"""Guard -> what it counts; ``words`` and ``objects`` are means, the others are shares."""
+"""Guard -> description of its value. ``words`` and ``objects`` are means, and all other guards are shares."""
 
 
 def guards(run: CaptionEvidence) -> dict[str, float | None]:
-    """Numbers that tell a real improvement from a gamed score; names in GUARDS."""
+    """Returns values that distinguish a real improvement from a gamed score, by the names in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
@@ -654,10 +662,10 @@ def guards(run: CaptionEvidence) -> dict[str, float | None]:
 
 
 def density(run: CaptionEvidence) -> dict[str, float]:
-    """Returns the paper's Table 3 for one system: objects and subsentences per response.
+    """Returns the values of Table 3 of the paper for one system: objects and subsentences per response.
 
-    Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported
-    (hallucinated) when it claims at least one supported (hallucinated) label, so it may be both.
+    Objects are label sets (``objects = supported + hallucinated``). A subsentence counts as supported (hallucinated) if
+    it claims at least one supported (hallucinated) label, so that it may be both.
     """
     means = density_metrics().score(density_counts(run.rewards).sum(axis=0))
     return {name: float(mean) for name, mean in means.items() if name != "subsentences_both"}
@@ -675,21 +683,21 @@ def marked(
     uses: NDArray[np.uint8] | None = None,
     counts: NDArray[np.bool_] | None = None,
 ) -> dict[str, list[Any]]:
-    """Returns the texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
+    """Returns texts and their marks as flat columns, with offsets in UTF-16 units, as in browsers.
 
     Args:
         texts: n texts.
-        states: (n, labels) truth of each text's image; None without a ground truth.
-        matcher: finds the mentions and the ignore phrases; None marks nothing.
-        rewards: rewards of the texts' pieces; None leaves the pieces out.
-        mentions: the texts' mentions; None takes all that the matcher finds.
-        uses: (mentions,) what its text does with each, a position in USES; None leaves them out.
-        counts: (mentions,) whether it counts as a claim; None: every one does.
+        states: (n, labels) ground truth of each text's image. None without a ground truth.
+        matcher: Matcher that finds mentions and ignore phrases. None for no marks.
+        rewards: Rewards of the texts' pieces. None to omit the pieces.
+        mentions: Mentions in the texts. None for all mentions that the matcher finds.
+        uses: (mentions,) use of each mention, as an index into USES. None to omit uses.
+        counts: (mentions,) True for mentions that count as claims. None if all mentions count.
 
     Returns:
-        ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
-        an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``; ``pieces`` (how many per
-        text), ``piece_length``, ``reward`` (in thousandths).
+        Columns ``text``; ``marks`` (number per text), ``gap`` (distance from the previous mark), ``length``, ``label``
+        (-1 for an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``; ``pieces``
+        (number per text), ``piece_length``, ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
         name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")
@@ -736,7 +744,7 @@ def marked(
 
 
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """Returns a pattern that every ASCII text with one of these phrases matches: a fast test before the matcher's exact
-    one.
+    """Returns a pattern that matches every ASCII text with one of the phrases, as a fast test before the exact
+    match.
     """
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None

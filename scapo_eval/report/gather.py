@@ -1,4 +1,6 @@
-"""From files and folders to a :class:`~scapo_eval.report.data.Report`: every input is recognized by content."""
+"""Conversion of files and folders to a :class:`~scapo_eval.report.data.Report`, with recognition of inputs by
+content.
+"""
 
 from __future__ import annotations
 
@@ -42,29 +44,29 @@ from .data import (
 )
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
-"""``(what, bytes)`` -> context whose value is called with the bytes that are done."""
+"""Function from ``(description, bytes)`` to a context whose value is called with the number of processed bytes."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
-"""What is being done -> context in which it is."""
+"""Function from the description of a stage to the context in which the stage runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings that decide how the inputs of a report are judged and named.
+    """Settings for the scoring and naming of a report's inputs.
 
     Attributes:
-        truth: ground truth file, to judge captions and training samples by; None: captions' own ``objects``.
-        vocabulary: name or file.
-        dopa, dopa_vocabulary: a DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
-        scoring: how captions are scored.
-        trails: beginnings of system names; systems that share one are checkpoints of one training run, in order.
-        names: old -> new name of a system.
-        scenes: files of what is in the images beyond presence; with some, claims of every kind are checked.
-        kinds: of the claims that count then.
-        given: file or folder -> the name that its only system was given with it.
-        resampling: of every interval.
-        allow_different: whether systems of one benchmark may have been scored differently.
-        by: column of the caption records (or ``length``) by whose values captions are sliced; None: by none.
+        truth: Ground truth file for captions and training samples. None selects the captions' own ``objects``.
+        vocabulary: Name or file of the vocabulary.
+        dopa, dopa_vocabulary: DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
+        scoring: Settings for the scoring of captions.
+        trails: Prefixes of system names. Systems with the same prefix are checkpoints of one training run, in order.
+        names: Old name -> new name of a system.
+        scenes: Files with the content of images beyond presence. If given, claims of every kind are checked.
+        kinds: Kinds of claims to check.
+        given: File or folder -> user-specified name of its only system.
+        resampling: Settings of all intervals.
+        allow_different: True to accept systems of one benchmark with different scoring settings.
+        by: Column of the caption records (or ``length``) whose values define slices. None for no slices.
     """
 
     truth: str | None = None
@@ -90,18 +92,18 @@ def gather(
     stage: Stage = lambda text: nullcontext(),
     warn: Warn = warn_user,
 ) -> Report:
-    """Reads every input: a training run's folder, a results file, verdicts on claims, objects that a judge listed,
-    answers with labels or ratings, or captions.
+    """Reads all inputs: training runs, results files, judged claims, judged object lists, answers with labels or
+    ratings, and captions.
 
     Args:
-        inputs: paths; systems come in the order given, the first of each benchmark is its baseline.
-        settings: how they are judged and named.
-        progress: shows how far a caption file has been read.
-        stage: says what takes its time besides.
-        warn: told what a reader of the values must know.
+        inputs: Paths. Systems are shown in this order, and the first system of each benchmark is its baseline.
+        settings: Settings for scoring and naming.
+        progress: Callback for the progress of reading a caption file.
+        stage: Callback for other slow stages.
+        warn: Callback for notes on the interpretation of values.
 
     Raises:
-        InputError, InputErrors: as the readers do.
+        InputError, InputErrors: If an input cannot be read.
     """
     sources = [input_at(path) for path in inputs]
     with naming_files(sources):
@@ -137,7 +139,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
             claims.append(lists)
         elif benchmark_name is None:
             if settings.scenes:
-                file.keep()  # captions are read for what they name, and again for their claims
+                file.keep()  # captions are read for their objects, and again for their claims
             with progress(name, file.size) as advance:
                 captions.append(judging.evidence(file, name, advance))
             runs.append(captions[-1].scores)
@@ -185,7 +187,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
 
 
 def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
-    """Returns the runs of a results file under the names that they are given."""
+    """Returns the runs in a results file under their user-specified names."""
     name = settings.given.get(path)
     if name is None:
         return [replace(run, name=settings.names.get(run.name, run.name)) for run in runs]
@@ -195,8 +197,8 @@ def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
 
 
 def _is_training_run(source: Source, known: KnownFile | None) -> bool:
-    """Returns whether an input is the folder of one; other folders are refused, unless the readers of files
-    take them.
+    """Returns True if an input is the folder of a training run. Rejects other folders, unless a file reader accepts
+    them.
     """
     if isinstance(source, DataSet) or not os.path.isdir(source):
         return False
@@ -209,7 +211,7 @@ def _is_training_run(source: Source, known: KnownFile | None) -> bool:
 
 @dataclass
 class _Judging:
-    """The judges of captions and training samples, loaded with the first of them."""
+    """Ground truth and vocabulary for captions and training samples, loaded when first used."""
 
     settings: Settings
 
@@ -240,7 +242,7 @@ class _Judging:
         return Truth.of(matrix, second, any_fingerprint=self.settings.scoring.any_fingerprint)
 
     def evidence(self, file: Source, name: str, on_progress: Callable[[int], None]) -> CaptionEvidence:
-        """Returns the evidence of a caption file."""
+        """Returns the evidence in a caption file."""
         with caption_file(file):
             return caption_evidence(
                 file,
@@ -255,14 +257,14 @@ class _Judging:
             )
 
     def checked(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, CheckedSystem]:
-        """Returns the values of a caption file's claims, and the claims."""
+        """Returns the scores of a caption file's claims, and the claims."""
         assert self.truth is not None
         how: dict[str, Any] = {"name": name, "resampling": self.settings.resampling, "on_progress": on_progress}
         with caption_file(file):
             return check_claims(file, self.truth, self.scenes, self.settings.kinds, self.settings.scoring, **how)
 
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
-        """Returns Object HalBench's values by the lists of a judge, and the lists."""
+        """Returns Object HalBench's scores for the lists of a judge, and the lists."""
         if self.oracle is None:
             raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
         texts: list[JudgedText] = []
@@ -292,7 +294,7 @@ def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:
 
 
 def _differ_by_nature(runs: Sequence[Run]) -> bool:
-    """Returns whether the benchmark sets readings of one file side by side, as density does with annotations."""
+    """Returns True if the benchmark compares several readings of one file, as density does with annotations."""
     record = find_benchmark(runs[0].metric_set.name)
     return record is not None and not record.several
 

@@ -1,9 +1,8 @@
-"""One self-contained HTML page: the scores as plain HTML at the top, everything else from packed columns.
+"""Self-contained HTML page, with the scores as static HTML at the top and all other content in packed columns.
 
-jinja2 writes the head (autoescaped), so that it is there before any script runs. Captions and numbers
-follow as gzip in base85, which the page's own script unpacks; it puts text into the page only as text
-nodes, never as markup. A Content-Security-Policy forbids every request, and all scripts but this one.
-Equal input gives equal bytes.
+jinja2 renders the head (with autoescape), so that it is visible before any script runs. Captions and numbers follow as
+gzip in base85, which the page's script unpacks. The script inserts text only as text nodes, never as markup. A
+Content-Security-Policy forbids all requests and all other scripts. Equal input produces equal bytes.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ from .training import training_columns
 
 THUMBNAIL_PIXELS = 220
 CLAIMS_SHOWN = 2000
-"""Number of descriptions per system whose claims a page shows."""
+"""Maximum number of descriptions per system whose claims a page shows."""
 
 _ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
@@ -80,13 +79,13 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     """Returns the report as one HTML file.
 
     Args:
-        report: what to show.
-        title: title of the page.
-        images: image id -> address of its picture, see :func:`image_files` and :func:`thumbnails`.
-        state: fingerprint of the inputs, for a served page that follows them; None for a file.
+        report: Report to show.
+        title: Title of the page.
+        images: Image id -> address of its picture; see :func:`image_files` and :func:`thumbnails`.
+        state: Fingerprint of the inputs for a served page that follows them. None for a file.
 
     Raises:
-        MissingExtra: if jinja2 is not installed.
+        MissingExtra: If jinja2 is not installed.
     """
     try:
         import jinja2
@@ -115,7 +114,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         payloads["claims"] = _packed([_claims(claim) for claim in report.claims])
     if report.checked:
         payloads["kinds"] = _packed(checked.columns_of(report.checked))
-    if report.training_logs:  # the library that draws many steps is only where there are steps
+    if report.training_logs:  # the library for long curves is included only with training logs
         scripts.insert(0, bundle.vendored("uPlot.iife.min.js"))
         style += bundle.vendored("uPlot.min.css")
         training, numbers = training_columns(report)
@@ -156,7 +155,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         percent=percent,
         payloads=payloads,
     )
-    return text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8; packed texts keep theirs
+    return text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8; packed texts keep it
 
 
 def _csp_hash(text: str) -> str:
@@ -164,7 +163,7 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    """Packs data as JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means
+    """Packs data as JSON, gzip and base85, which is shorter than base64 by a sixteenth. The result contains no
     markup.
     """
     return _packed_bytes(dump_json(value))
@@ -175,7 +174,7 @@ def _packed_bytes(data: bytes) -> str:
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
-    """Returns a fraction in percent; ``n/a`` for None."""
+    """Returns a fraction in percent, or ``n/a`` for None."""
     if value is None:
         return "n/a"
     text = f"{100 * value:{'+' if sign else ''}.{digits}f}"
@@ -186,7 +185,7 @@ def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
 
 
 def _group(group: Results) -> dict[str, Any]:
-    """Returns the scores of one metric as cells."""
+    """Returns the scores of one benchmark as table cells."""
     metric, record = group.metric_set, group.to_dict()
     differences = {(row["system"], row["metric"]): row for row in record["comparisons"]}
     names = list(record["systems"][0]["metrics"])
@@ -217,7 +216,7 @@ def _group(group: Results) -> dict[str, Any]:
     ]
     tests = sorted({row["test"] for row in record["comparisons"]} - {None})
     sharing = {row["n_images"] for row in record["comparisons"]}
-    shared = sorted({n for n in sharing if n >= MIN_SHARED_IMAGES} or sharing)  # of fewer no difference is shown
+    shared = sorted({n for n in sharing if n >= MIN_SHARED_IMAGES} or sharing)  # fewer: no difference shown
     return {
         "name": benchmark_name(metric.name),
         "set": metric.name,
@@ -250,7 +249,7 @@ def _heading(group: Results, name: str) -> str:
 
 
 def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
-    """Returns the headline metrics of several benchmarks, one row per system; None for a single benchmark."""
+    """Returns the headline metrics of several benchmarks with one row per system, or None for a single benchmark."""
     if len(groups) < 2:
         return None
     shown = [
@@ -313,7 +312,7 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _by_kind(report: Report, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Returns the scores of claims with a row per kind; None without any."""
+    """Returns the scores of claims with one row per kind, or None without such scores."""
     for group, made in zip(report.groups, groups, strict=True):
         if group.metric_set.name == "claimscore":
             return {**made, "rows": checked.figures(group), "texts": bool(report.checked)}
@@ -324,7 +323,7 @@ _CLAIM = ("claim", "true", "descriptive", "reference")
 
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """Returns the claims of the descriptions with the most that are not true, and what they say of the reference
+    """Returns the claims in the descriptions with the most false claims, and these descriptions' answers to reference
     claims.
     """
     return {
@@ -343,9 +342,7 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row per system with captions: its scores, its guards, and how they changed from its natural
-    baseline.
-    """
+    """Returns one row per system with captions: its scores, its guards, and their changes from its initial baseline."""
     rows: list[dict[str, Any]] = []
     argument = next((candidate for candidate in arguments if candidate["set"] == "capscore"), None)
     for run in report.captions:
@@ -420,7 +417,7 @@ def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str
 
 
 def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
-    """Returns the number of values in each bin of ``width``; the last bin is open."""
+    """Returns the number of values in each bin of ``width``. The last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
 
@@ -429,7 +426,7 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
 
 
 def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
-    """Returns the slices' names as the scores have them, and the places of each system's captions among them."""
+    """Returns the names of the slices in the scores, and the slice index of each caption for each system."""
     group = next((group for group in report.groups if group.metric_set.name == "capscore" and group.sliced), None)
     sliced = [run.slices for run in report.captions if run.slices is not None]
     if group is None or len(sliced) < len(report.captions):
@@ -443,11 +440,11 @@ def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
 def _captions(
     runs: Iterable[CaptionEvidence], slices: Sequence[str], places: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Returns the columns of every caption; images in the order in which they first occur.
+    """Returns the columns of all captions, with images in the order of their first occurrence.
 
-    ``texts`` holds the captions image by image, then system by system: captions of one image share phrases, and so they
-    lie within gzip's window. ``image`` and ``line`` are steps from the one before, ``form`` a mark's label and length
-    as a position in ``forms``.
+    ``texts`` contains the captions sorted by image and then by system, so that captions of one image, which share
+    phrases, are within gzip's window. ``image`` and ``line`` are differences from the previous value. ``form`` is an
+    index into ``forms``, which contains pairs of label and length.
     """
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
@@ -489,7 +486,7 @@ def _captions(
 
 
 def _steps(values: Sequence[int]) -> list[int]:
-    """Returns the difference of each value from the one before."""
+    """Returns the difference between each value and the previous value."""
     return [b - a for a, b in pairwise((0, *values))]
 
 
@@ -505,10 +502,10 @@ def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
 
 
 def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
-    """Returns the picture file of each image, where the folder (or a subfolder) has it.
+    """Returns the picture file of each image that exists in the folder or a subfolder.
 
     Raises:
-        InputError: if the folder is not found, or none of the images is in it.
+        InputError: If the folder is not found, or it contains none of the images.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -526,7 +523,7 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
 
 
 def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
-    """Addresses by which a page finds the pictures on disk: relative to its own folder, absolute for ``-``."""
+    """Returns the addresses of pictures on disk: relative to the folder of the page, or absolute for ``-``."""
     import os
 
     if report_path == "-":
@@ -538,11 +535,11 @@ def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
 
 
 def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
-    """Returns the small JPEG copies as ``data:`` addresses, THUMBNAIL_PIXELS on the longer side.
+    """Returns small JPEG copies as ``data:`` addresses, with THUMBNAIL_PIXELS on the longer side.
 
     Raises:
-        MissingExtra: if Pillow is not installed.
-        InputError: if a file is not a readable image.
+        MissingExtra: If Pillow is not installed.
+        InputError: If a file is not a readable image.
     """
     import io
 

@@ -1,4 +1,4 @@
-"""Writes the report's first page: every system against every baseline, from tests alone."""
+"""First page of the report, which compares every system with every baseline, based only on tests."""
 
 from __future__ import annotations
 
@@ -23,28 +23,32 @@ from .data import CaptionEvidence, Report, marked
 from .sentences import LENGTH, Sentence, sentence, spoken_metrics
 
 MOST_BASELINES = 10
-"""Number of systems of one benchmark up to which each can be the baseline; of more, only the first can."""
+"""Maximum number of systems of a benchmark for which each can be the baseline. With more systems, only the first
+can.
+"""
 
 _DIFFERENCE = {
     "difference": "difference", "low": "ci_low", "high": "ci_high", "before": "baseline_value", "after": "system_value"
 }  # fmt: skip
 
 MOST_LABELS = 5
-"""Number of changed labels that the Overview shows; the Labels page shows all."""
+"""Maximum number of changed labels on the Overview page. The Labels page shows all."""
 
 
 def overview(report: Report) -> list[dict[str, Any]]:
-    """Returns the argument of every benchmark whose runs are systems, for the page.
+    """Returns the comparison for every benchmark whose runs are systems, for the page.
 
-    ``against`` has a row per baseline, with an entry per system (None for the baseline itself): the sentence's clauses
-    with their colors, the differences, the labels that changed most, and one pair of captions. ``natural`` is each
-    system's baseline before anybody chooses: the first that it can be compared with.
+    ``against`` has one row per baseline, with an entry per system (None for the baseline itself). An entry contains the
+    clauses of the sentence with their colors, the differences, the labels that changed most, and an example pair of
+    captions. ``natural`` contains the initial baseline of each system: the first system that it can be compared with.
     """
     return [_argument(group, report) for group in report.groups if _of_systems(group.metric_set)]
 
 
 def _data_set(captions: Sequence[CaptionEvidence]) -> str:
-    """Returns the source that judges the captions, if it is the same for all of them; results files know no names."""
+    """Returns the ground truth and vocabulary of the captions, if all captions share them. Results files do not contain
+    names.
+    """
     sets = {(Path(caption.truth.oracle.source).name, caption.truth.vocabulary.name) for caption in captions}
     return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""
 
@@ -101,18 +105,18 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
 
 
 def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str, Any]]:
-    """Returns the image and text of the captions that name most absent objects, the shorter one first of equal ones."""
+    """Returns the image and text of the captions with the most absent objects, shorter captions first among equals."""
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)
     order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))
     return [{"image": run.image_ids[k], "text": texts.add(run, k)} for k in order[:most]]
 
 
 def _sliced(group: Results) -> dict[str, Any]:
-    """Returns the group's slices by the places of systems, slices and spoken metrics.
+    """Returns the slices of a group, with systems, slices and metrics represented by indices.
 
-    ``cells`` holds ``[system, slice, images, metrics]``; a metric is ``[value, low, high]`` and, of the others than the
-    baseline, the difference with its bounds and the images shared. ``tests`` holds ``[system, baseline
-    or null, metric, p]``.
+    ``cells`` contains ``[system, slice, images, metrics]``. Each metric is ``[value, low, high]``, followed for systems
+    other than the baseline by the difference, its bounds and the number of shared images. ``tests`` contains ``[system,
+    baseline or null, metric, p]``.
     """
     sliced = group.sliced or {}
     systems = {run.name: k for k, run in enumerate(group.runs)}
@@ -143,7 +147,9 @@ def _sliced(group: Results) -> dict[str, Any]:
 
 
 def natural_baselines(images: Sequence[frozenset[str]]) -> list[int]:
-    """Returns for each system the first one with enough shared images for a comparison; else the system itself."""
+    """Returns for each system the first system with enough shared images for a comparison. This may be the system
+    itself.
+    """
 
     def comparable(a: frozenset[str], b: frozenset[str]) -> bool:
         return a == b or len(a & b) >= MIN_SHARED_IMAGES
@@ -158,7 +164,7 @@ def _against(
     captions: Mapping[str, CaptionEvidence],
     texts: _Texts,
 ) -> list[dict[str, Any] | None]:
-    """Returns every system (in the page's order) against the first of a group."""
+    """Returns the comparison of every system (in the page's order) with the first system of a group."""
     baseline, resampling = group.runs[0].name, group.runs[0].resampling
     base = captions.get(baseline)
     lengths = _lengths(
@@ -226,10 +232,10 @@ def _change(change: LabelChange) -> dict[str, Any]:
 
 
 def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:
-    """Returns how much less a system says than the baseline, on the shared images.
+    """Returns the relative change in words and objects per caption compared with the baseline, on the shared images.
 
-    ``says_less`` is empty unless it names fewer absent objects and a fifth fewer words or objects; then it is what the
-    test says of the Cap. Score.
+    If a system hallucinates less and has at least 20 % fewer words or objects, ``says_less`` is the test result for the
+    Cap. Score. Otherwise, it is empty.
     """
     guards: dict[str, Any] = {**amount_changes(ours, base), "says_less": ""}
     rows = {row["metric"]: row for row in group.comparisons if row["system"] == ours.name}
@@ -243,8 +249,8 @@ def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dic
 def _example(
     ours: CaptionEvidence, base: CaptionEvidence, changes: Sequence[LabelChange], said: Sentence
 ) -> tuple[tuple[int, int], str | None, str] | None:
-    """Returns a pair of captions, the label and the clause that it shows: the largest tested change there is,
-    if any.
+    """Returns a pair of captions, and the label or clause that it illustrates. This is the largest tested change, if
+    there is one.
     """
     told = next((change for change in changes if change.tone != "untested"), None)
     if told and (pair := telling_captions(ours, base, better=told.difference < 0, label=told.label)):
@@ -258,7 +264,7 @@ def _example(
 
 
 def _lengths(comparisons: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:
-    """Comparisons of caption lengths in the form of :func:`scapo_eval.results.comparison.compare`."""
+    """Returns comparisons of caption lengths in the format of :func:`scapo_eval.results.comparison.compare`."""
     corrected = holm([comparison.p_value for comparison in comparisons.values()])
     return {
         name: {**asdict(comparison), "metric": LENGTH, "system": name, "baseline": baseline, "p_holm": p,
@@ -268,21 +274,21 @@ def _lengths(comparisons: Mapping[str, Comparison], baseline: str) -> dict[str, 
 
 
 class _Texts:
-    """The captions that are shown on the page, each once."""
+    """Captions on the page, without duplicates."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}
         self._runs: list[tuple[CaptionEvidence, int]] = []
 
     def add(self, run: CaptionEvidence, k: int) -> int:
-        """Returns the position of a caption among those shown."""
+        """Returns the index of a caption among the captions on the page."""
         place = self._places.setdefault((run.name, k), len(self._places))
         if place == len(self._runs):
             self._runs.append((run, k))
         return place
 
     def columns(self, first: CaptionEvidence) -> dict[str, list[Any]]:
-        """Returns the captions with their marks, see :func:`scapo_eval.report.data.marked`."""
+        """Returns the captions with their marks; see :func:`scapo_eval.report.data.marked`."""
         columns: dict[str, list[Any]] = marked([], None, None)
         matcher = AliasMatcher(first.truth.vocabulary)
         for run, k in self._runs:

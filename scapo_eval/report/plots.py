@@ -1,6 +1,6 @@
-"""The report's plots as figures of matplotlib, and as files for papers: equal input gives equal bytes.
+"""Plots of the report as matplotlib figures, and as files for papers. Equal input produces equal bytes.
 
-Every function returns a :class:`matplotlib.figure.Figure`; :func:`save` writes one as PNG, SVG or PDF.
+Every drawing function returns a :class:`matplotlib.figure.Figure`. :func:`save` writes a figure as PNG, SVG or PDF.
 """
 
 from __future__ import annotations
@@ -27,17 +27,21 @@ from .sentences import spoken_metrics
 
 COLORS = ("#1b2026", "#0b3fe4", "#ff5311", "#126955", "#732b8c", "#9c6338", "#dd6590", "#2e95c9")
 DARK_COLORS = ("#ffffff", "#62d3f0", "#e45102", "#007f4f", "#b38ef4", "#f0e442", "#ff77ac", "#614fff")
-"""Hues after Okabe and Ito, moved apart in lightness: distinct for every kind of color vision (a test simulates)."""
+"""Colors for dark pages. Like ``COLORS``, they are based on the hues of Okabe and Ito with increased differences in
+lightness, so that they are distinct for every kind of color vision (verified by a test with simulated color vision).
+"""
 MARKERS = "sD^ovP"
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 FORMATS = ("png", "svg", "pdf")
 WIDTHS = {"column": 3.35, "text": 6.9}
-"""Width of a figure in inches, by its place in a paper of two columns."""
+"""Width of a figure in inches, by its place in a two-column paper."""
 NARROWEST, WIDEST = 2.0, 30.0
 NARROW = 4.2
-"""Width in inches below which panels stand one below the other and texts are smaller."""
+"""Width in inches below which panels are stacked vertically and texts are smaller."""
 MOST_NAMED = 10
-"""Number of systems up to which names stand beside their points; more of them have a legend."""
+"""Maximum number of systems whose names are written next to their points. With more systems, the figure has a
+legend.
+"""
 
 _RC = {
     "axes.spines.top": False,
@@ -51,16 +55,16 @@ _RC = {
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Settings that decide how a figure is drawn.
+    """Settings for the appearance of a figure.
 
     Attributes:
-        width: inches, or one of WIDTHS.
-        dark: whether it is for a dark page.
-        font: name of an installed font; None for matplotlib's own.
-        style: name or file of a style sheet of matplotlib, applied last.
+        width: Width in inches, or a key of WIDTHS.
+        dark: True for a dark page.
+        font: Name of an installed font. None selects matplotlib's default.
+        style: Name or file of a matplotlib style sheet, which is applied last.
 
     Raises:
-        InputError: if the width, the font or the style sheet is not valid.
+        InputError: If the width, the font or the style sheet is invalid.
     """
 
     width: str | float = "text"
@@ -78,12 +82,12 @@ class Style:
 
     @property
     def inches(self) -> float:
-        """Width of the figure."""
+        """Width of the figure in inches."""
         return WIDTHS[self.width] if isinstance(self.width, str) else float(self.width)
 
     @property
     def narrow(self) -> bool:
-        """Whether it is one column wide."""
+        """True if the figure is one column wide."""
         return self.inches < NARROW
 
     @property
@@ -98,12 +102,12 @@ class Style:
 
     @property
     def faint(self) -> str:
-        """Color of what is behind the values."""
+        """Color of elements behind the values."""
         return "#77828f" if self.dark else "#8a939d"
 
     @property
     def shade(self) -> str:
-        """Color of the corner of saying less."""
+        """Color of the corner that represents saying less."""
         return "#3b2c14" if self.dark else "#fbe9d0"
 
     def color(self, k: int) -> str:
@@ -112,11 +116,11 @@ class Style:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Applies these settings to Matplotlib.
+        """Applies these settings to matplotlib within the context.
 
         Raises:
-            InputError: if the font or the style sheet is not found.
-            MissingExtra: if matplotlib is not installed.
+            InputError: If the font or the style sheet is not found.
+            MissingExtra: If matplotlib is not installed.
         """
         matplotlib = _matplotlib()
         from matplotlib import font_manager
@@ -155,10 +159,10 @@ class Style:
 
 
 def picture_format(path: str) -> str:
-    """Returns the format that a file's name asks for.
+    """Returns the format that corresponds to the extension of a file name.
 
     Raises:
-        InputError: if it is none of FORMATS.
+        InputError: If the format is not in FORMATS.
     """
     suffix = Path(path).suffix.lstrip(".").lower()
     if suffix not in FORMATS:
@@ -172,9 +176,9 @@ def save(figure: Any, stream: IO[bytes], form: str) -> None:
     """Writes a figure without a date or a version.
 
     Args:
-        figure: what one of the functions here returned.
-        stream: stream to which it is written.
-        form: format: ``png``, ``svg`` or ``pdf``.
+        figure: Figure from a function in this module.
+        stream: Output stream.
+        form: Format: ``png``, ``svg`` or ``pdf``.
     """
     dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
     with _matplotlib().rc_context(_RC):
@@ -200,9 +204,9 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
 
 
 def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[str] = ()) -> None:
-    """Puts the legend below the axes in as many columns as fit, and notes below it.
+    """Adds a legend below the axes, in as many columns as fit, with notes below it.
 
-    The figure grows by what the legend is high, so that the plot keeps its size.
+    The figure grows by the height of the legend, so that the plot keeps its size.
     """
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
     fitting = max(1, int(style.inches / (0.35 + longest * (0.055 if style.narrow else 0.068))))
@@ -222,15 +226,15 @@ def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[s
 
 
 def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
-    """Draws hallucination against coverage with curves of equal Cap. Score, 95 % regions, arrows and trails.
+    """Draws hallucination against coverage, with curves of equal Cap. Score, 95 % regions, arrows and trails.
 
     Args:
-        planes: the planes, drawn as one panel each.
-        style: how it is drawn.
+        planes: Planes to draw, with one panel each.
+        style: Appearance of the figure. None selects the default.
 
     Raises:
-        InputError: if ``planes`` is empty.
-        MissingExtra: if matplotlib is not installed.
+        InputError: If ``planes`` is empty.
+        MissingExtra: If matplotlib is not installed.
     """
     if not planes:
         raise InputError("nothing to draw: a frontier needs systems with both a Hal. Rate and a Cover Rate")
@@ -259,10 +263,10 @@ def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
 
 
 def _name_points(figure: Any, axes: Any, plane: Plane, style: Style) -> bool:
-    """Writes every name beside its point; writes none and returns False if there is no room for all of them."""
+    """Writes every name next to its point. If there is not enough room for all names, writes none and returns False."""
     from matplotlib.transforms import Bbox
 
-    figure.draw_without_rendering()  # the layout, which decides where the points are
+    figure.draw_without_rendering()  # the layout determines the positions of the points
     renderer = figure.canvas.get_renderer()
     dots = axes.transData.transform([(100 * p.x, 100 * p.y) for p in plane.points])
     unit = figure.dpi / 72
@@ -302,7 +306,7 @@ def _name_points(figure: Any, axes: Any, plane: Plane, style: Style) -> bool:
 
 
 def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, titled: bool) -> list[Any]:
-    """Draws a plane and returns a legend's handles, one per system."""
+    """Draws a plane, and returns the handles for a legend, one per system."""
     every = np.array([(p.x, p.y) for p in plane.points] + [tuple(e) for p in plane.points for e in p.ellipse])
     low, high = every.min(axis=0), every.max(axis=0)
     pad = np.maximum(0.2 * (high - low), 0.015)
@@ -348,15 +352,15 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
 
 
 def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | None = None) -> Any:
-    """Returns the labels that the systems hallucinate most: the share of captions that do, with Wilson intervals.
+    """Draws the labels with the highest hallucination rates, as shares of captions with Wilson intervals.
 
     Args:
-        systems: the systems with their captions.
-        top: greatest number of labels; ordered by the mean of the shares that are drawn.
-        style: how it is drawn.
+        systems: Systems with their captions.
+        top: Maximum number of labels, sorted by the mean of the shares.
+        style: Appearance of the figure. None selects the default.
 
     Raises:
-        InputError: if there are no captions, or nothing is hallucinated.
+        InputError: If there are no captions, or no label is hallucinated.
     """
     if not systems:
         raise InputError("labels are counted in captions: give captions files and --truth")
@@ -392,15 +396,15 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
 
 
 def differences(group: Results, metrics: Sequence[str] | None = None, style: Style | None = None) -> Any:
-    """Draws differences to the baseline with their intervals, ranked: filled where the test shows one.
+    """Draws ranked differences from the baseline with their intervals. Filled marks represent significant differences.
 
     Args:
-        group: results of one benchmark.
-        metrics: metrics, a panel each; None: those that a sentence of the report speaks of.
-        style: how it is drawn.
+        group: Results of one benchmark.
+        metrics: Metrics to draw, with one panel each. None selects the first three metrics of the report's sentence.
+        style: Appearance of the figure. None selects the default.
 
     Raises:
-        InputError: if there are no differences, or a metric is not one of the benchmark's.
+        InputError: If there are no differences, or a metric does not belong to the benchmark.
     """
     metric_set = group.metric_set
     chosen = list(metrics) if metrics is not None else spoken_metrics(metric_set)[:3]
@@ -416,7 +420,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
     style = style or Style()
     order = sorted(
         {row["system"]: row["difference"] for row in rows[chosen[-1]]}.items(), key=lambda item: item[1]
-    )  # the last metric, Cap. Score where there is one, ranks them
+    )  # ranked by the last metric, which is Cap. Score if available
     names = [name for name, _ in order] if order else [run.name for run in group.runs[:0:-1]]
     with style.applied():
         columns = 1 if style.narrow else len(chosen)
@@ -444,15 +448,16 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
 
 
 def faithscore(group: Results, style: Style | None = None) -> Any:
-    """Draws FaithScore against Avg. Facts, a panel per generation setting (the paper's figure): more and right is up,
-    right.
+    """Draws FaithScore against Avg. Facts, with one panel per generation setting, as in the paper's figure.
+
+    More and correct facts are in the upper right corner.
 
     Args:
-        group: results of ``faithscore``.
-        style: how it is drawn.
+        group: Results of ``faithscore``.
+        style: Appearance of the figure. None selects the default.
 
     Raises:
-        InputError: if the results are of another benchmark.
+        InputError: If the results belong to another benchmark.
     """
     ending = "faithscore"
     of_settings = [name.removesuffix(ending) for name in group.metric_set.formulas if name.endswith(ending)]
@@ -487,17 +492,16 @@ def faithscore(group: Results, style: Style | None = None) -> Any:
 
 
 def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None) -> Any:
-    """Draws training curves, one panel per quantity, one line per training run; the logged values are drawn behind the
-    lines.
+    """Draws training curves, with one panel per quantity and one smoothed line per run in front of the logged values.
 
     Args:
-        logs: logs of training runs.
-        smooth: number of steps of which a line is the mean; None takes a 30th of the longest run. What fewer than
-            half of the logged steps have is never smoothed.
-        style: how it is drawn.
+        logs: Logs of training runs.
+        smooth: Number of steps over which lines are averaged. None selects a 30th of the longest run. Quantities that
+            are logged in fewer than half of the steps are not smoothed.
+        style: Appearance of the figure. None selects the default.
 
     Raises:
-        InputError: if ``logs`` is empty, or has none of the quantities that are drawn.
+        InputError: If ``logs`` is empty, or contains none of the quantities to draw.
     """
     if not logs:
         raise InputError("nothing to draw: give the folder of a training run, with metrics.jsonl")
@@ -542,7 +546,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
 
 
 def smoothed(steps: NDArray[np.float64], values: NDArray[np.float64], width: float) -> NDArray[np.float64]:
-    """Means of what lies within half of ``width`` of each step; missing values (NaN) are passed over."""
+    """Returns the mean of all values within half of ``width`` around each step. Missing values (NaN) are ignored."""
     known = ~np.isnan(values)
     sums, counts = (np.concatenate([[0.0], np.cumsum(addends)]) for addends in (np.where(known, values, 0.0), known))
     low = np.searchsorted(steps, steps - width / 2, side="left")

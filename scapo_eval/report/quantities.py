@@ -1,4 +1,4 @@
-"""Names of what a training run logs (``metrics.jsonl``), for people: titles, groups and meanings, in one table."""
+"""Titles, groups and meanings of the quantities that a training run logs (``metrics.jsonl``)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ HELD_OUT, SECONDS = "evaluation_", "seconds_"
 
 
 class Quantity(NamedTuple):
-    """Settings that decide how a logged quantity is shown.
+    """Settings for the display of a logged quantity.
 
     Attributes:
-        title: its name, with the unit.
-        group: the quantities that it is shown with; ``headline`` is shown first, ``guards`` beside it.
-        percent: a fraction that is shown in percent.
-        meaning: one sentence for who does not know it.
+        title: Title with the unit.
+        group: Group for the display. ``headline`` is shown first, next to ``guards``.
+        percent: True for a fraction that is shown in percent.
+        meaning: Explanation in one sentence.
     """
 
     title: str
@@ -77,7 +77,7 @@ GROUPS = ("headline", "guards", "Held-out images", "Reward", "Update", "Time", "
 
 
 def quantity(name: str) -> Quantity:
-    """Returns how a key of ``metrics.jsonl`` is shown; an unknown one keeps its own name."""
+    """Returns the display settings for a key of ``metrics.jsonl``. An unknown key is its own title."""
     if name.startswith(HELD_OUT):
         known = quantity(name.removeprefix(HELD_OUT))
         return known._replace(title=f"Held out: {known.title}", group="Held-out images")
@@ -87,8 +87,8 @@ def quantity(name: str) -> Quantity:
 
 
 def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Returns the names by their group, groups in the order of ``GROUPS``, names in that of the table; empty groups
-    omitted.
+    """Returns names by group, with groups in the order of ``GROUPS`` and names in the order of the table. Empty groups
+    are omitted.
     """
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))

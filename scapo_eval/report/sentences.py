@@ -1,4 +1,4 @@
-"""Words the tests of one system against another as one sentence: nothing is claimed that was not tested."""
+"""Sentences that summarize the tests of one system against another, without any untested claims."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..results.stats import MIN_SHARED_IMAGES
 from ..results.verdict import CAP_SCORE, component_rates
 
 Tone = Literal["better", "worse", "untested"]
-"""What a color stands for on every page: the test says better, it says worse, or it says nothing."""
+"""Test result that a color represents on every page: better, worse, or undecided."""
 
 Named = Callable[[str], str]
-"""What a metric is called."""
+"""Function from a metric to its displayed name."""
 
 LENGTH = "len"
-"""The mean length of captions, good in no direction."""
+"""Mean length of captions, for which neither direction is better."""
 
 PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
-"""Metric -> how its tested loss reads beside a tested gain in Cap. Score."""
+"""Metric -> wording of a significant loss that accompanies a significant gain in Cap. Score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A clause of a sentence.
+    """Clause of a sentence.
 
     Attributes:
-        text: what it says.
-        tone: what the test behind it says.
-        metric: what it speaks of; empty for what belongs to no single metric.
-        fell: whether the metric is lower than the baseline's.
+        text: Text of the clause.
+        tone: Result of the underlying test.
+        metric: Metric of the clause. Empty for clauses without a single metric.
+        fell: True if the metric is lower than the baseline's.
     """
 
     text: str
@@ -44,14 +44,14 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One system against one baseline.
+    """Comparison of one system with one baseline.
 
     Attributes:
-        system, baseline: their names.
-        verdict: a word or two for all of it, from the tests alone.
-        tone: its color.
-        parts: the clauses, in order.
-        n_images: number of shared images, on which all of it was measured.
+        system, baseline: Names of the two systems.
+        verdict: Summary in one or two words, based only on the tests.
+        tone: Color of the summary.
+        parts: Clauses in order.
+        n_images: Number of shared images, on which all values were measured.
     """
 
     system: str
@@ -65,9 +65,7 @@ class Sentence:
         return "".join(self.pieces())
 
     def pieces(self) -> list[str]:
-        """Returns the clauses with their separators: the metrics' own verbs are listed, everything else is set
-        apart.
-        """
+        """Returns the clauses with their separators: commas between clauses about metrics, and semicolons otherwise."""
         made: list[str] = []
         for k, part in enumerate(self.parts):
             alike = k > 0 and (part.metric in CHANGES) == (self.parts[k - 1].metric in CHANGES)
@@ -77,7 +75,7 @@ class Sentence:
 
 
 def spoken_metrics(metric_set: MetricSet) -> list[str]:
-    """Returns the metrics that a sentence speaks of: a benchmark's headline, and Cap. Score if it has one."""
+    """Returns the metrics for a sentence: the headline metrics of a benchmark, and Cap. Score if available."""
     names = headline(metric_set)
     if CAP_SCORE in metric_set.formulas and CAP_SCORE not in names:
         at = 1 + max((names.index(name) for name in component_rates(metric_set) if name in names), default=-1)
@@ -94,15 +92,15 @@ def sentence(
     verdict: ComparisonRow | None = None,
     named: Named = metric_name,
 ) -> Sentence:
-    """Returns the sentence of one system against one baseline.
+    """Returns the sentence for one system and one baseline.
 
     Args:
-        rows: their comparisons, one per metric.
-        metric_set: the metrics.
-        length: comparison of their caption lengths (words), if there are captions.
-        same_images: whether both were scored on exactly the same images.
-        verdict: the joint test of "better in one, worse in none", if there is one.
-        named: what a metric is called, with its reader where that is the project's own.
+        rows: Comparisons of the two systems, one per metric.
+        metric_set: Metrics of the benchmark.
+        length: Comparison of caption lengths in words, if there are captions.
+        same_images: True if both systems were scored on exactly the same images.
+        verdict: Joint test of "better in one, worse in none", if available.
+        named: Function from a metric to its displayed name, with a mark if the project's own parser was used.
     """
     row_of = {row["metric"]: row for row in rows}
     first = rows[0]
@@ -148,7 +146,7 @@ def sentence(
 
 
 def _with_power(row: ComparisonRow, metric_set: MetricSet, named: Named) -> str:
-    """Returns a metric's name, with the difference that the sample would have shown."""
+    """Returns the name of a metric, with the difference that the test detects with 80 % power."""
     name = named(row["metric"])
     if row["detectable"] is None:
         return name
@@ -165,14 +163,14 @@ def _tone(row: ComparisonRow, metric_set: MetricSet) -> Tone:
 
 
 def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the rates that are tested worse where the Cap. Score made of them is tested better."""
+    """Returns the rates that are significantly worse although their Cap. Score is significantly better."""
     return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
 
 
 def _changed(
     row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False, named: Named = metric_name
 ) -> Clause:
-    """Returns a tested change in words; ``paid``: a loss beside a gain that is larger."""
+    """Returns the wording of a significant change. ``paid`` is True for a loss that accompanies a larger gain."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
@@ -192,9 +190,10 @@ def _changed(
 def _verdict(
     tones: Mapping[str, Tone], metric_set: MetricSet, joint: ComparisonRow | None, named: Named
 ) -> tuple[str, Tone]:
-    """Returns a decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
+    """Returns the verdict and its tone.
 
-    Then every metric that is good in one direction counts.
+    If the Cap. Score is decided, it represents its two rates, and "overall" is added if one of them is significantly
+    worse. In addition, all other metrics with a better direction count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

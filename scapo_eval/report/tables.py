@@ -1,6 +1,6 @@
-"""The layouts of the paper's tables (1 to 4, general capability, ablation, Qwen3-VL, FaithScore).
+"""Layouts of the paper's tables (1 to 4, general capability, ablation, Qwen3-VL, FaithScore).
 
-:mod:`scapo_eval.results.render` makes LaTeX, Markdown or CSV of them.
+:mod:`scapo_eval.results.render` converts them to LaTeX, Markdown or CSV.
 """
 
 from __future__ import annotations
@@ -61,20 +61,21 @@ _TABLE_3: tuple[ShownMetric, ...] = tuple(
 )
 
 TABLES = ("scores", "1", "2", "3", "4", "general", "ablation", "backbone", "faithscore")
-"""Every layout by its name; ``ablation`` is that of SCAPO's components, ``backbone`` that of Qwen3-VL."""
+"""Names of all layouts. ``ablation`` shows SCAPO's components, and ``backbone`` shows Qwen3-VL."""
 
 
 def table(report: Report, which: str, *, intervals: bool = False, metrics: Sequence[str] | None = None) -> Table:
-    """Returns one of the paper's tables, or all metrics.
+    """Returns one of the paper's tables, or a table of all metrics.
 
     Args:
-        report: the scores; systems of several benchmarks are joined by name.
-        which: one of :data:`TABLES`; ``3`` is density, of captions or of results of ``scapo-eval density``.
-        intervals: whether to show intervals.
-        metrics: which metrics ``scores`` shows; None: all of one benchmark, the headline metrics of several.
+        report: Report with the scores. Systems in several benchmarks are joined by name.
+        which: Name in :data:`TABLES`. ``3`` is the density of captions, or of results of ``scapo-eval density``.
+        intervals: True to show intervals.
+        metrics: Metrics for ``scores``. None selects all metrics of a single benchmark, or the headline metrics of
+            several.
 
     Raises:
-        InputError: if the report has none of the metrics that the table shows, or ``metrics`` names an unknown one.
+        InputError: If the report has none of the table's metrics, or ``metrics`` contains an unknown metric.
     """
     if which == "3":
         return _density_table(report)
@@ -108,8 +109,8 @@ def _density_table(report: Report) -> Table:
 
 
 def _faithscore_columns(report: Report) -> tuple[ShownMetric, ...]:
-    """Returns FaithScore and Avg. Facts of each generation setting (the paper's figure of them); overall without
-    settings.
+    """Returns the columns FaithScore and Avg. Facts of each generation setting (the paper's figure), or the overall
+    columns.
     """
     names = [
         name for group in report.groups if group.metric_set.name == "faithscore" for name in group.metric_set.formulas

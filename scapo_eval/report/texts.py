@@ -1,4 +1,4 @@
-"""Places in a text as browsers count them."""
+"""Text offsets in the units of browsers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def utf16_offsets(text: str) -> list[int] | None:
-    """Returns number of UTF-16 units before each character and at the end; None if it equals the character's
+    """Returns the number of UTF-16 units before each character and at the end, or None if it always equals the
     index.
     """
     if text.isascii() or max(text) <= "\uffff":

@@ -1,4 +1,4 @@
-"""Training runs as the page takes them: what is logged in groups, settings, seeds, and the numbers as bytes."""
+"""Training runs in the page's format: logged quantities in groups, settings, seeds, and packed numbers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from .data import Report, TrainingLog, marked
 from .quantities import Quantity, by_group, quantity
 
 KEPT_BITS = 20
-"""Bits of the significand that the page keeps: six decimal digits, one more than it ever shows."""
+"""Number of significand bits on the page. They correspond to six decimal digits, one more than the page shows."""
 
 _OF_ONE_SEED = re.compile(r"(^|\.)(\w*seed|output|name|trackers|port)$")
-"""Settings that runs of one experiment may differ in."""
+"""Pattern for settings that may differ between runs of one experiment."""
 _SEED_IN_NAME = re.compile(r"[-_. ]{0,9}(seed|s)?[-_. ]?\d{1,18}$", re.IGNORECASE)
 
 
 def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
-    """Returns every training run of a report: names, settings, alarms and samples; and the numbers of all columns.
+    """Returns names, settings, alarms and samples of all training runs in a report, and the numbers of all columns as
+    bytes.
 
-    A column is the position of its values among the numbers; one whose values no 32-bit float holds is the values.
+    A column is the position of its values among the numbers, or the list of values if they do not fit into 32-bit
+    floats.
     """
     numbers = _Numbers()
     groups = seed_groups(report.training_logs)
@@ -33,8 +35,10 @@ def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
 
 
 def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
-    """Returns the experiment that each run is a seed of: equal settings but for the seed and the place; else equal
-    names.
+    """Returns the name of each run's experiment. Runs with different seeds form an experiment.
+
+    Their settings must be equal except for seeds and output names. Without settings, their names must be equal except
+    for the seed.
     """
     keys: list[Any] = []
     for run in runs:
@@ -49,7 +53,7 @@ def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
 
 
 def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """Returns the quantities that the runs log, in groups, and how each is shown."""
+    """Returns the logged quantities in groups, with their display settings."""
     logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
     return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
 
@@ -83,14 +87,14 @@ def _run(run: TrainingLog, group: str, report: Report, numbers: _Numbers) -> dic
 
 
 class _Numbers:
-    """Columns of 32-bit floats, one after another."""
+    """Concatenated columns of 32-bit floats."""
 
     def __init__(self) -> None:
         self._columns: list[NDArray[np.float32]] = []
         self._length = 0
 
     def add(self, values: Sequence[float | None]) -> int | list[float | None]:
-        """Returns where the column begins; the values themselves if 32 bits cannot hold one."""
+        """Returns the position of a column, or the values themselves if they do not fit into 32-bit floats."""
         exact = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
         size = np.abs(exact[np.isfinite(exact) & (exact != 0)])
         if len(size) and (size.max() > np.finfo(np.float32).max / 2 or size.min() < np.finfo(np.float32).tiny):
@@ -100,7 +104,7 @@ class _Numbers:
         return at
 
     def packed(self) -> bytes:
-        """Returns all bytes of the numbers, the first ones first, then the second ones...: so they compress better."""
+        """Returns the bytes of all numbers, ordered by their position within a number, for better compression."""
         if not self._columns:
             return b""
         numbers = np.concatenate(self._columns)

@@ -1,7 +1,7 @@
-"""A report that follows its inputs: served to this computer only, made anew when a file has changed.
+"""Report that follows its inputs: a page that is served only to this computer and rebuilt when a file changes.
 
-The address holds a random token, and the Host header must be a loopback name (against DNS rebinding); the page may ask
-its own server only whether something has changed.
+The address contains a random token, and the Host header must be a loopback name (against DNS rebinding). The page may
+only ask its own server whether the inputs have changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _HOSTS = frozenset({LOOPBACK, "localhost"})
 
 
 def state_of(paths: Sequence[str | Path]) -> str:
-    """Returns a hash of size and time of every file, and of every file in every folder; of its absence, too."""
+    """Returns a hash of the size and time of all files, including the files in folders. Missing files also affect the
+    hash.
+    """
     states: list[str] = []
     for path in map(Path, paths):
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -35,20 +37,20 @@ def state_of(paths: Sequence[str | Path]) -> str:
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Serves a page until it is shut down.
+    """Server for a page, which runs until it is shut down.
 
     Args:
-        make: the page for a state, which it must carry.
-        state: what the inputs are like now.
-        port: port to listen on, 0 for any free one.
-        failed: told why a page could not be made; the one before stays.
+        make: Function that makes the page for a state. The page must contain the state.
+        state: Function that returns the current state of the inputs.
+        port: Port to listen on. 0 for any free port.
+        failed: Callback with the reason if a page cannot be made. The previous page is then kept.
 
     Attributes:
-        url: address of the page, with its token.
+        url: Address of the page, with its token.
 
     Raises:
-        OSError: if the port is taken.
-        ScapoError: if the first page cannot be made.
+        OSError: If the port is in use.
+        ScapoError: If the first page cannot be made.
     """
 
     daemon_threads = True
@@ -70,7 +72,7 @@ class ReportServer(ThreadingHTTPServer):
         self.url = f"http://{LOOPBACK}:{self.server_address[1]}/{self.token}/"
 
     def page(self) -> bytes:
-        """Returns the page of what the inputs are like now; while they are half written, the one before."""
+        """Returns the page for the current inputs, or the previous page while the inputs are incomplete."""
         with self._lock:
             if (now := self._state()) != self._seen:
                 try:
@@ -81,7 +83,7 @@ class ReportServer(ThreadingHTTPServer):
             return self._page
 
     def state(self) -> str:
-        """Returns the present state of the inputs."""
+        """Returns the current state of the inputs."""
         return self._state()
 
 

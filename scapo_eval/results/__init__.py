@@ -1,1 +1,1 @@
-"""Counts to values: metrics, intervals, tests, signatures, results files and tables."""
+"""Metrics, intervals, tests, signatures, results files and tables, all computed from counts."""

@@ -1,8 +1,9 @@
-"""Defines a benchmark: one record, found by its name, from which everything that several packages need of it is made.
+"""Benchmark records, which define all properties of a benchmark in one place.
 
-Its verb on the command line, its function in Python, its names for people and its part of the report come from the
-record alone. Shipped ones stand in :data:`SUMMARIES`, a module ``scapo_eval/benchmarks/NAME`` with its record
-``BENCHMARK`` each; those from other packages are entry points of the group ``scapo.benchmarks``, which name a record.
+The command-line verb, the Python function, the display names and the report section of a benchmark are all derived from
+its record. The shipped benchmarks are listed in :data:`SUMMARIES`. Each has a module ``scapo_eval/benchmarks/NAME``
+that defines the record ``BENCHMARK``. Benchmarks from other packages are entry points of the group
+``scapo.benchmarks``, which refer to a record.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from .results import Run
 
 VERB_OF: Mapping[str, str] = {"capscore": "score", "claimscore": "claims"}
-"""Benchmarks whose verbs have other names; nobody who types a verb types the name of its results."""
+"""Benchmarks whose verb has a different name. A verb is typed by users, and a benchmark name appears in results
+files.
+"""
 
 BENCHMARK_OF = {verb: name for name, verb in VERB_OF.items()}
 
@@ -47,26 +50,27 @@ SUMMARIES: Mapping[str, str] = {
     "density": "Annotated objects and rewarded subsentences per response, for vocabularies and rules.",
     "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
 }
-"""Name of a shipped benchmark -> one line of help, in the order of the help page; read without importing any."""
+"""Name of a shipped benchmark -> one line of help, in the order of the help page. Reading it imports no benchmark."""
 
 GROUP = "scapo.benchmarks"
-"""Group of the entry points that name records from other packages."""
+"""Entry-point group for records from other packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A parameter of a benchmark's ``score`` on the command line; its default is the parameter's own.
+    """Definition of a command-line option for a parameter of a benchmark's ``score`` function.
 
-    A parameter without a default is required; one whose default is False is a switch.
+    The default of the parameter is also the default of the option. An option is required if its parameter has no
+    default, and it is a switch if the default is False.
 
     Attributes:
-        help: what it does, for the help page.
-        flags: its names; empty: the parameter's own (``--like_this`` with hyphens).
-        metavar: the name of its value on the help page.
-        file: whether it is the path of a file that is read or written.
-        choices: its values.
-        repeated: whether it may be given several times, for a tuple.
-        at_least: the smallest number; it is a whole number then.
+        help: Effect of the option, for the help page.
+        flags: Names of the option. If empty, the name is derived from the parameter (``--like-this``).
+        metavar: Placeholder of the value on the help page.
+        file: ``read`` or ``written`` if the value is the path of an input or output file.
+        choices: Allowed values.
+        repeated: True if the option can be repeated. The values form a tuple.
+        at_least: Minimum value. If it is set, the value must be an integer.
 
     Example:
         >>> from scapo_eval import Option
@@ -87,15 +91,15 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class OnEngine:
-    """The functions that count files on a cluster.
+    """Description of the engine function that scores files on a cluster.
 
     Attributes:
-        function: name of the function of an engine (:mod:`scapo_eval.distributed.engine`).
-        needs: options without which it cannot.
-        refuses: options that it does not take.
-        renamed: option -> its name there, where it is another.
-        given: further arguments of the function.
-        finished: what is done with the runs of all systems.
+        function: Name of an engine method (:mod:`scapo_eval.distributed.engine`).
+        needs: Options that the method requires.
+        refuses: Options that the method does not support.
+        renamed: Option -> name of the method's parameter, if the two names differ.
+        given: Additional arguments of the method.
+        finished: Function that post-processes the runs of all systems.
     """
 
     function: str
@@ -110,55 +114,63 @@ class OnEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """One benchmark.
+    """Record of one benchmark.
 
     Attributes:
-        name: by which it is found; name of its metric set.
-        title: its name for people, over the columns of its metrics; empty: the name.
-        summary: one line of help; empty: that of :data:`SUMMARIES`.
-        help: what its verb's help page says: what it does, and what FILES are.
-        metric_set: column names of a table of counts -> its metrics; runs may differ in their parts. None: its runs
-            have the metrics of other benchmarks.
-        metric_names: metric -> its name for people, if it is not one that benchmarks share.
-        name_of: names for people that follow a rule: metric -> name, or None.
-        meanings: metric -> what is counted, for the legend of a table; a share unless it says otherwise.
-        canonical: metric -> its id in the registry of Every Eval Ever, where it is the same quantity; other metrics are
+        name: Unique name, which is also the name of the metric set.
+        title: Display name, used as the heading above its metric columns. If empty, the name is used.
+        summary: One line of help. If empty, the line in :data:`SUMMARIES` is used.
+        help: Help text of the verb, which describes its function and its FILES.
+        metric_set: Function from the columns of a count table to the metric set. Runs may differ in the parts that they
+            cover. The value is None if the runs of the verb have the metrics of other benchmarks.
+        metric_names: Metric -> display name, for metrics that only this benchmark has.
+        name_of: Function from a metric to its display name, for names that follow a rule. It returns None for unknown
+            metrics.
+        meanings: Metric -> counted quantity, for the legend of a table. The quantity is a share unless the text states
+            otherwise.
+        canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. The id of all other metrics is
             ``scapo.NAME.METRIC``.
-        dataset: where its data are published, as that schema says it; none: what is scored is of one's own.
-        dataset_by_protocol: whether that holds only for runs that follow a protocol.
-        headline: the metrics by which it is known, for tables of several benchmarks; none: all of them.
-        frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
-        score: files of one or several systems (:class:`~scapo_eval.benchmarks.systems.Systems`) -> a run each; its
-            keyword parameters are the options. No runs: it has done something else, and nothing is shown.
-        files: what the files are called on the help page and in Python, as a parameter.
-        takes: kinds of files (:mod:`scapo_eval.readers.kinds`) that they are.
-        metavar: how they are given, if it is not as ``FILES...``.
-        files_needed: whether there must be some; without, the options say what is done.
-        listed: option of question files, of which the shell puts further ones (``--questions a.json b.json``) among
-            the FILES.
-        options: the options, in the order of the help page.
-        declares: a function whose keyword parameters are options, too, where they are not ``score``'s.
-        scoring: whether ``score`` takes ``scoring``, how captions are scored (ScoringOptions).
-        captions: whether the files hold captions.
-        own_files: options -> files of the benchmark's own data, which no output may replace.
-        verb: the verb that scores it.
-        several: whether the verb takes several systems and compares them with the first.
-        function: its function in Python, for one system; None: one is made of ``score``.
-        engine: how it is counted on a cluster; None: in one process only.
-        one_process: what is counted in one process, for a message.
-        advice: options -> a line worth knowing beside the results, or None.
-        asked: what its question files are, for messages; empty if it has none to ask a model.
-        recognizes: whether an answer that does not name its benchmark belongs here by its mode or question.
-        recognizes_file: what a file of answers looks like, for messages; None if it is not of this benchmark.
-        prompts: question file and its first record -> ``(line, record)`` for every prompt, the record with ``id``,
-            ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None if the file is not
-            of this benchmark.
-        augmented: how plain and description-augmented answers are scored alike, see
-            :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
-        view: files of systems by name, resampling, what is called with each damage -> a run of each, and its
-            :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report shows side by side; None: only
-            their values are shown.
-        protocols: folder of the protocols that come with a benchmark from another package.
+        dataset: Source of the published data, in the schema of Every Eval Ever. The value is empty if users score their
+            own data.
+        dataset_by_protocol: True if ``dataset`` applies only to runs that follow a protocol.
+        headline: Main metrics, for tables of several benchmarks. The value is empty for all metrics.
+        frontiers: ``(x metric, y metric, title)`` of plots of faithfulness against coverage.
+        score: Function that returns one run for each system in the files
+            (:class:`~scapo_eval.benchmarks.systems.Systems`). Its keyword parameters are the options. If it returns no
+            runs, nothing is displayed.
+        files: Name of the files on the help page, and of the parameter in Python.
+        takes: Accepted kinds of files (:mod:`scapo_eval.readers.kinds`).
+        metavar: Notation for the files on the help page, if it is not ``FILES...``.
+        files_needed: True if at least one file is required. Otherwise, the options determine the action.
+        listed: Option for question files that accepts several values (``--questions a.json b.json``). The shell passes
+            the additional values as FILES.
+        options: Options, in the order of the help page.
+        declares: Function whose keyword parameters are additional options.
+        scoring: True if ``score`` accepts the parameter ``scoring`` (ScoringOptions), the settings for captions.
+        captions: True if the files contain captions.
+        own_files: Function from the options to the benchmark's own data files, which no output may overwrite.
+        verb: Name of the verb.
+        several: True if the verb accepts several systems and compares them with the first system.
+        function: Python function that scores one system. None derives it from ``score``.
+        engine: Engine function for clusters. The value is None if the benchmark runs only in one process.
+        one_process: Description of the work that runs in one process, for a message.
+        advice: Function from the options to a remark that is printed with the results, or None.
+        asked: Description of the question files, for messages. The value is empty if the benchmark has no questions for
+            models.
+        recognizes: Function that returns True if an answer without a benchmark name belongs to this benchmark,
+            according to its mode or question.
+        recognizes_file: Function that describes a file of answers, for messages. It returns None if the file does not
+            belong to this benchmark.
+        prompts: Function from a question file and its first record to ``(line, record)`` of every prompt. Each record
+            contains ``id``, ``prompt`` (or ``question``), ``image`` and the fields to copy into the answer. The
+            function returns None if the file does not belong to this benchmark.
+        augmented: Function that scores plain and description-augmented answers alike, see
+            :mod:`scapo_eval.benchmarks.augmented`. The value is None if unsupported.
+        view: Function that returns a run for each system and its
+            :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report displays side by side. Its
+            arguments are the systems' files by name, the resampling settings and a callback for damaged records. The
+            value is None if the report displays only values.
+        protocols: Folder of the protocols of a benchmark from another package.
     """
 
     name: str
@@ -200,7 +212,7 @@ class Benchmark:
     protocols: str | Path | None = None
 
     def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {self.title}")  # its functions are bound to it, and show it in theirs
+        return one_line(self, f"{self.name}: {self.title}")  # bound functions include it in their own
 
     def __post_init__(self) -> None:
         for name, otherwise in (
@@ -213,7 +225,7 @@ class Benchmark:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """Returns the entry points from other packages, by name; a shipped name cannot be used."""
+    """Returns the entry points from other packages, by name. Names of shipped benchmarks are ignored."""
     from importlib.metadata import entry_points
 
     return {
@@ -227,12 +239,12 @@ def other_benchmarks() -> list[str]:
 
 
 def benchmark_names() -> list[str]:
-    """Returns the shipped benchmarks, then those from other packages."""
+    """Returns the names of all benchmarks, shipped benchmarks first."""
     return [*SUMMARIES, *other_benchmarks()]
 
 
 def has_benchmark(name: str) -> bool:
-    """Returns whether there is a benchmark of this name."""
+    """Returns True if a benchmark of this name exists."""
     return name in SUMMARIES or name in _others()
 
 
@@ -241,7 +253,7 @@ def benchmark(name: str) -> Benchmark:
     """Returns the record of a benchmark.
 
     Raises:
-        InputError: for unknown benchmark, or one from another package that cannot be loaded.
+        InputError: If the benchmark is unknown, or cannot be loaded from its package.
     """
     if name in SUMMARIES:
         shipped: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
@@ -262,12 +274,14 @@ def benchmark(name: str) -> Benchmark:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    """Returns the record of a benchmark, None if there is none of this name."""
+    """Returns the record of a benchmark, or None if no benchmark has this name."""
     return benchmark(name) if has_benchmark(name) else None
 
 
 def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
-    """Returns the records of these names (None: every one); one that cannot be loaded is warned of and omitted."""
+    """Yields the records of the named benchmarks (None for all). Records that fail to load are omitted with a
+    warning.
+    """
     return filter(None, map(_loadable, benchmark_names() if names is None else names))
 
 
@@ -283,14 +297,14 @@ def _loadable(name: str) -> Benchmark | None:
 
 
 def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
-    """Returns the metric set that a results file was made with.
+    """Returns the metric set of a results file.
 
     Args:
-        name: its name.
-        columns: of the file's counts.
+        name: Name of the metric set.
+        columns: Names of the counts in the file.
 
     Raises:
-        InputError: if this version does not know it, or its columns are others.
+        InputError: If this version does not support the metric set, or expects other columns.
     """
     record = find_benchmark(name)
     if record is None or record.metric_set is None:

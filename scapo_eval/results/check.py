@@ -1,4 +1,4 @@
-"""Checks a results file before anything is computed from it; a fault is named by its field."""
+"""Validation of results files before further computation. Errors name the invalid field."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from .signature import Signature
 def check_results(document: Mapping[str, Any]) -> None:
     """Checks ``metric``, ``systems`` and ``per_image`` of a results file.
 
-    Counts are non-negative whole numbers, rows complete, image ids unique in any spelling; the counts of a system are
-    the sums of its rows; columns that are part of others (:attr:`scapo_eval.results.metric.MetricSet.at_most`,
-    ``adds_up``) do not exceed them. What a system says of its rows is what they prove: numbers of records and images,
-    the hash of the image ids, that of the ground truth's cells, the captions per image.
+    Counts must be non-negative integers, rows must be complete, and image ids must be unique even if their spelling
+    differs. The counts of a system must equal the sums of its rows. Columns must satisfy the constraints of the metric
+    set (:attr:`scapo_eval.results.metric.MetricSet.at_most`, ``adds_up``). The rows must agree with the statements of
+    the system: its numbers of records and images, the hashes of its image ids and ground-truth cells, and its captions
+    per image.
 
     Raises:
-        InputError: with the name of the field, for example ``per_image[0].rows[3]``.
+        InputError: If a check fails. The message names the field, for example ``per_image[0].rows[3]``.
     """
     metric_set = _typed(document, "metric", str, "")
     systems = _typed(document, "systems", list, "")
@@ -135,7 +136,7 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
 
 
 def _check_parts(by: Mapping[str, Any], place: str, columns: list[str], total: NDArray[np.int64]) -> None:
-    """Checks that counts by image and value of a column add up to those by image."""
+    """Checks that the counts by image and column value add up to the total counts."""
     _typed(by, "column", str, place)
     ids, values, rows = (_typed(by, key, list, place) for key in ("image_ids", "values", "rows"))
     if not len(ids) == len(values) == len(rows):
@@ -167,7 +168,7 @@ def _strings(record: Mapping[str, Any], key: str, place: str) -> list[str]:
 
 
 def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place: str, metric_set: str) -> None:
-    """Refuses what a system says of itself and its rows deny."""
+    """Raises an error if a system's statements contradict its rows."""
     signature = Signature.parse(system["signature"])
     ids, n = evidence["image_ids"], system["n_captions"]
     fields = signature.fields
@@ -189,7 +190,7 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
     if column and "per_image" in fields and fields["per_image"] != str(counted.per_image):
         raise refuse("signature", f"per_image:{fields['per_image']}", counted.per_image)
     span = system.get("account", {}).get("captions_per_image")
-    if column and span not in (None, [0, 0], [min(column), max(column)]):  # 0 and 0: of other records than captions
+    if column and span not in (None, [0, 0], [min(column), max(column)]):  # [0, 0] marks records other than captions
         raise refuse("account.captions_per_image", span, [min(column), max(column)])
     said = fields.get("ids", "none")
     of_images = not (metric_set == "amber" and evidence.get("verdicts")) and (metric_set not in _NAMED or n == len(ids))
@@ -206,12 +207,13 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
 _CELL = re.compile("[0-9a-f]{16}")
 _RECORDS = ("captions", "responses")
 _NAMED = ("mmhal", "faithscore", "facts")
-"""Metrics whose signature hashes the image of every record, so that rows prove it where each image has one. AMBER's
-hashes the ids of its questions too, which rows do not have."""
+"""Metric sets whose signature hashes the image of every record. Rows can verify this hash only if each image has one
+record. The hash of AMBER also covers question ids, which the rows do not contain.
+"""
 
 
 def _hashes(ids: list[str]) -> list[str]:
-    """Returns the possible values of ``ids`` in a signature: of the ids as texts in order, or as numbers in order."""
+    """Returns the possible ``ids`` hashes of image ids, which may be sorted as text or as numbers."""
     hashes = [digest(sorted(ids))]
     if all(image.isascii() and image.isdecimal() for image in ids):
         hashes.append(digest(sorted(ids, key=int)))
@@ -219,7 +221,7 @@ def _hashes(ids: list[str]) -> list[str]:
 
 
 def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:
-    """Returns the (images, columns) counts, after a look at every one of them."""
+    """Returns the (images, columns) counts after validating each of them."""
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(columns):
             size = f"{len(row)} counts" if isinstance(row, list) else json_type(row)

@@ -1,4 +1,4 @@
-"""Runs side by side: the difference of every metric to the first run, with interval and paired test."""
+"""Comparison of runs: the difference of every metric to the first run, with an interval and a paired test."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ def compare(
     allow_different: bool = False,
     margin: float | None = None,
 ) -> Results:
-    """Compares runs of one benchmark with the first.
+    """Compares runs of one benchmark with the first run.
 
     Args:
-        runs: the first is the baseline.
-        resampling: of all intervals and tests; None uses those of the first run.
-        test: method of the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
-        allow_different: go on where runs were scored differently, and name in every row in what.
-        margin: largest difference at which two systems count as equal (0.01: one point), for ``p_equivalence``.
+        runs: Runs to compare. The first run is the baseline.
+        resampling: Settings for all intervals and tests. None selects the settings of the first run.
+        test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
+        allow_different: True to compare runs that were scored differently, and to list the differing fields in every
+            row.
+        margin: Largest difference between equivalent systems (0.01 is one percentage point), for ``p_equivalence``.
 
     Returns:
-        The runs, their intervals made alike, a joint verdict on every system
-        (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons: ``system, baseline, metric``;
-        ``system_value``, ``baseline_value`` and ``difference`` on the ``n_images`` shared images, on ``n_differing`` of
-        which the metric's counts differ, with ``ci_low, ci_high, p_value, test``, and ``p_holm``, corrected over the
-        systems that are compared in that metric; ``standard_error``, and ``detectable``, the smallest difference that
-        such a sample shows with a power of 80 %; with a margin ``p_equivalence``; with ``allow_different`` also
-        ``differing``, the fields of the signature in which the two differ.
+        The runs with uniform intervals, a joint verdict on every system
+        (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains ``system,
+        baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` refer to the ``n_images``
+        shared images. ``n_differing`` is the number of shared images with different counts for the metric. The test
+        results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected over the systems compared in
+        that metric. ``standard_error`` is the standard error of the difference, and ``detectable`` is the smallest
+        difference that a sample of this size detects with a power of 80 %. A margin adds ``p_equivalence``.
+        ``allow_different`` adds ``differing``, the differing fields of the two signatures.
 
     Raises:
-        InputError: for runs of different benchmarks, or scored against different truths, with different vocabularies,
-            readings, parsers, modes...; McNemar's test of metrics without single verdicts.
+        InputError: If the runs belong to different benchmarks, or were scored with different settings (for example
+            ground truths, vocabularies, readings or parsers). The error is also raised if McNemar's test is requested
+            for metrics without verdicts on single items.
     """
     drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
     if margin is not None and not margin > 0:
@@ -72,11 +75,11 @@ def compare(
 
 
 def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:
-    """Returns a mapping: field -> both values, for everything in which two runs were scored differently.
+    """Returns a mapping from each differing setting of two runs to both of its values.
 
-    Beside the fields of their signatures (:meth:`~scapo_eval.results.signature.Signature.differences`) these are what
-    the truths say of the images that both have (the names and label sets of the truths do not matter then), and the
-    number of captions that most images have.
+    The settings are the fields of the signatures (:meth:`~scapo_eval.results.signature.Signature.differences`), the
+    ground-truth cells of the shared images, and the most frequent number of captions per image. If images are shared,
+    their cells are compared instead of the names and label sets of the ground truths.
     """
     differing = run.signature.differences(other.signature)
     differing.pop("per_image", None)

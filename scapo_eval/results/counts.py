@@ -1,4 +1,4 @@
-"""Counts per image: what a run is reduced to, and all that intervals, tests and reports need of it."""
+"""Counts per image, the reduced form of a run that intervals, tests and reports require."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from ..base.reprs import fields_in_short
 
 @dataclass(frozen=True, slots=True)
 class CountTable:
-    """Counts summed per image: all that intervals, tests and reports need of a run.
+    """Counts summed per image, the only data that intervals, tests and reports require from a run.
 
     Attributes:
-        columns: names of the counts.
-        image_ids: canonical image ids, sorted.
-        rows: (images, columns) int64.
-        cells: (images,) uint64 number for the states of each image's cells, see
-            :meth:`scapo_eval.truths.oracle.Truth.prints`; None if there is no truth of images, or nobody kept it.
+        columns: Names of the counts.
+        image_ids: Canonical image ids, sorted.
+        rows: (images, columns) int64 counts.
+        cells: (images,) uint64 fingerprint of each image's ground-truth cells, see
+            :meth:`scapo_eval.truths.oracle.Truth.prints`. The value is None if the images have no ground truth, or if
+            no fingerprints were recorded.
     """
 
     columns: tuple[str, ...]
@@ -38,11 +39,11 @@ class CountTable:
         return np.asarray(self.rows.sum(axis=0, dtype=np.int64))
 
     def counts(self) -> dict[str, int]:
-        """Returns a mapping: column name -> sum over all images."""
+        """Returns a mapping from column name to the sum over all images."""
         return dict(zip(self.columns, self.total.tolist(), strict=True))
 
     def select(self, image_ids: Iterable[str]) -> CountTable:
-        """Returns the rows of these images, in the order given (KeyError for one that is missing)."""
+        """Returns the rows of the listed images, in the given order. A missing image raises KeyError."""
         position = {image: k for k, image in enumerate(self.image_ids)}
         ids = tuple(image_ids)
         places = [position[image] for image in ids]
@@ -50,12 +51,12 @@ class CountTable:
 
     @property
     def truth(self) -> str | None:
-        """Hash of the states of all images' cells, for a signature."""
+        """Hash of the ground-truth cells of all images, for a signature."""
         return None if self.cells is None else digest([self.cells.astype("<u8").tobytes()])
 
     @property
     def per_image(self) -> int | None:
-        """Number of captions that most images have; None if captions are not counted."""
+        """Most frequent number of captions per image. The value is None if captions are not counted."""
         if "captions" not in self.columns or not len(self.rows):
             return None
         numbers, images = np.unique(self.rows[:, self.columns.index("captions")], return_counts=True)
@@ -63,7 +64,7 @@ class CountTable:
 
 
 def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the different values of ``where``, sorted, and the sum of the rows at each."""
+    """Returns the distinct values of ``where``, sorted, and the sum of the rows for each value."""
     order = np.argsort(where, kind="stable")
     ordered = where[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -71,27 +72,27 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
 
 
 def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """Returns the counts in the smallest type of integers that fits, to be sent between processes."""
+    """Converts counts to the smallest integer type that fits, for transfer between processes."""
     extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
 
 
 class CountBuilder:
-    """Adds rows of records up per image; memory grows with images, not with records."""
+    """Builder that sums the rows of records per image. Its memory grows with the number of images, not of records."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
         self._index: dict[str, int] = {}
         self._rows = np.zeros((64, len(self.columns)), dtype=np.int64)
         self._known: Sequence[str] = ()
-        self._sums = np.zeros((0, len(self.columns)), dtype=np.int64)  # of the images of a known list
+        self._sums = np.zeros((0, len(self.columns)), dtype=np.int64)  # sums for the images of a fixed list
         self._given = np.zeros(0, dtype=bool)
 
     def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
         """Adds one row per record.
 
         Args:
-            image_ids: canonical id of each record's image.
+            image_ids: Canonical image id of each record.
             rows: (records, columns) integer counts.
         """
         index = self._index
@@ -100,11 +101,11 @@ class CountBuilder:
         np.add.at(self._rows, where, rows)
 
     def add_known(self, known: Sequence[str], where: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Adds sums of different images of a known list, without a look at their ids.
+        """Adds sums for distinct images of a fixed list, without processing their ids.
 
         Args:
-            known: canonical ids; the same list at every call.
-            where: (n,) positions in it, all different.
+            known: Canonical ids. Every call must pass the same list.
+            where: (n,) distinct positions in ``known``.
             rows: (n, columns) counts.
         """
         if len(self._sums) != len(known):
@@ -120,7 +121,7 @@ class CountBuilder:
             self._rows = grown
 
     def table(self) -> CountTable:
-        """Returns the table so far, images sorted by id."""
+        """Returns the current table, with images sorted by id."""
         given = np.flatnonzero(self._given)
         ids, rows = [self._known[k] for k in given.tolist()], self._sums
         if self._index:

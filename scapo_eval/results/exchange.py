@@ -1,7 +1,8 @@
-"""Results in the words of others: the schema of Every Eval Ever (evalevalai.com), version 0.3.
+"""Export of results to the schema of Every Eval Ever (evalevalai.com), version 0.3.
 
-One document per system and benchmark: who was measured, by what, and every metric with its value and uncertainty.
-Their schema asks for more than a results file knows about a model; what is not known is said to be ``unknown``.
+Each system and benchmark yields one document, which describes the model, the evaluation, and every metric with its
+value and uncertainty. The schema requires more information about a model than a results file contains. Missing
+information is exported as ``unknown``.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from .results import MetricValue, Run
 EEE_VERSION = "0.3.0"
 
 Relationship = Literal["first_party", "third_party", "collaborative", "other"]
-"""What the evaluator has to do with the model's developer."""
+"""Relationship between the evaluator and the developer of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """The facts that a results file does not contain.
+    """Information for an export that a results file does not contain.
 
     Attributes:
-        timestamp: seconds since 1970, when the document is made.
-        organization: who evaluated.
-        relationship: of the organization to the model's developer.
-        models: system -> id of its model (``developer/name``, as on Hugging Face).
+        timestamp: Creation time of the document, in seconds since 1970.
+        organization: Evaluating organization.
+        relationship: Relationship of the organization to the developer of the model.
+        models: (system, model id) pairs. A model id has the form ``developer/name``, as on Hugging Face.
     """
 
     timestamp: float
@@ -49,10 +50,10 @@ INTERVALS = {"wilson": "Wilson, effective sample size by image", "percentile": "
 
 
 def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
-    """Returns a run as a document of Every Eval Ever; metrics without a value are omitted.
+    """Converts a run to a document of Every Eval Ever. Metrics without a value are omitted.
 
     Raises:
-        InputError: if the run has no value at all.
+        InputError: If no metric of the run has a value.
     """
     model = dict(provenance.models).get(run.name, f"unknown/{_plain(run.name)}")
     benchmark = run.metric_set.name
@@ -93,11 +94,11 @@ def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
 
 
 KINDS = ("accuracy", "precision", "recall", "f1")
-"""Families within which they aggregate."""
+"""Metric kinds of the schema that group related metrics."""
 
 
 def _source(run: Run) -> dict[str, Any]:
-    """Returns the data that was evaluated on: the public data set, its sample, and whole hashes of the images."""
+    """Returns the evaluated data: the public dataset, the sample, and the hash of the image ids."""
     benchmark = run.metric_set.name
     fields = run.signature.fields
     record = find_benchmark(benchmark)
@@ -133,7 +134,7 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     if not canonical:
         config["additional_details"] = {"metric_id_status": "unregistered"}
     if not plain:
-        bias = name.endswith("yes_bias")  # a difference of two shares
+        bias = name.endswith("yes_bias")  # difference between two shares
         config |= {"score_type": "continuous", "min_score": -1 if bias else 0, "max_score": 1}
     details: dict[str, Any] = {"signature": str(run.signature)}
     if metric.printed is not None:
@@ -161,17 +162,17 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
 
 
 def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields one record per answer or caption, from the evidence that a scoring verb wrote.
+    """Yields one record per answer or caption, based on the evidence of a scoring verb.
 
-    An answer is scored 1 if it is right. A caption is scored by what its aggregate counts: 1 if it has a
-    hallucinated mention (``chair_s``); it is correct if it has none.
+    An answer has the score 1 if it is correct, otherwise 0. A caption has the score of its ``chair_s`` indicator: 1 if
+    it contains a hallucinated mention, otherwise 0. A caption is correct if it contains none.
 
     Args:
-        document: of :func:`every_eval_ever`, of the same run.
-        evidence: lines of ``--per-answer`` or ``--per-caption``.
+        document: Document of the same run from :func:`every_eval_ever`.
+        evidence: Lines from ``--per-answer`` or ``--per-caption``.
 
     Raises:
-        InputError: if a line is neither.
+        InputError: If a line comes from neither option.
     """
     results = {result["evaluation_result_id"]: result for result in document["evaluation_results"]}
     wanted: tuple[str, ...]
@@ -208,8 +209,8 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
 
 
 def _objects(line: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Returns the objects that a caption names, those that are hallucinated, and those that are in the image."""
-    if "mentions" in line:  # of score
+    """Returns the claimed objects of a caption, its hallucinated objects, and the objects in the image."""
+    if "mentions" in line:  # evidence of the verb score
         verdicts = [(mention["label"], mention["verdict"]) for mention in line["mentions"]]
         named = [label for label, _ in verdicts]
         wrong = [label for label, verdict in verdicts if verdict == "hallucinated"]
@@ -224,10 +225,10 @@ def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) 
     """Returns the document with a reference to its instance-level file.
 
     Args:
-        document: the aggregate.
-        path: of the file, from the root of their datastore.
-        data: its bytes.
-        rows: its lines.
+        document: Aggregate document.
+        path: Path of the instance-level file, relative to the root of the datastore.
+        data: Content of the file.
+        rows: Number of lines in the file.
     """
     return {
         **document,
@@ -242,9 +243,9 @@ def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) 
 
 
 def datastore_path(document: dict[str, Any]) -> str:
-    """Returns the place of the document in their datastore: ``data/benchmark/developer/model/UUID.json``.
+    """Returns the path of a document in the datastore: ``data/benchmark/developer/model/UUID.json``.
 
-    The UUID is the hash of the document, in the form of version 4, so that equal documents have one name.
+    The UUID is the hash of the document in the form of version 4, so equal documents have equal names.
     """
     benchmark = document["evaluation_id"].partition("/")[0]
     developer, _, model = document["model_info"]["id"].rpartition("/")
@@ -254,7 +255,7 @@ def datastore_path(document: dict[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    """Returns a name that every file system takes."""
+    """Converts a name to a valid file name for all file systems."""
     return re.sub(r"[^\w.\-]+", "_", name).strip("._") or "unnamed"
 
 
@@ -262,7 +263,7 @@ def documents(runs: tuple[Run, ...], provenance: Provenance) -> Iterator[dict[st
     """Yields one document per run.
 
     Raises:
-        InputError: if a model is named for a system that there is not; a run has no value.
+        InputError: If a model id refers to an unknown system, or a run has no value.
     """
     names = [run.name for run in runs]
     for name, _ in provenance.models:

@@ -1,4 +1,4 @@
-"""Corrections of p-values for several tests."""
+"""Corrections of p-values for multiple tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Applies Holm's step-down correction for several tests (Holm 1979); None stays None."""
+    """Applies Holm's step-down correction for multiple tests (Holm 1979). Missing p-values remain None."""
     known = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = list(p_values)
     running = 0.0
@@ -17,15 +17,16 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def tarone_holm(p_values: Sequence[float], smallest: Sequence[float]) -> list[float]:
-    """Applies Holm's correction without the tests that could not have been significant.
+    """Applies Holm's correction after excluding tests that cannot reach significance.
 
-    A discrete test has a smallest p-value that it can reach (five images that differ: 2 / 32); while that is above a
-    p-value in question, it cannot be the one that is wrongly significant (Tarone 1990; step-down and consistent over
-    levels as in Hommel & Krummenauer 1998). The guarantee is Holm's: the probability of any false finding.
+    A discrete test has a smallest attainable p-value, for example 2 / 32 for five differing images. If this minimum
+    exceeds a p-value, the test cannot cause a false finding at that level (Tarone 1990; step-down and consistent across
+    levels as in Hommel & Krummenauer 1998). As in Holm's method, the correction controls the probability of any false
+    finding.
 
     Args:
-        p_values: of n tests.
-        smallest: (n,) the smallest p-value that each test can reach.
+        p_values: p-values of n tests.
+        smallest: (n,) smallest attainable p-value of each test.
 
     Returns:
         (n,) corrected p-values.

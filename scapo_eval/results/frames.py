@@ -1,4 +1,4 @@
-"""Results as a tidy data frame: one row per system and metric."""
+"""Results as a tidy data frame with one row per system and metric."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ COLUMNS = ("system", "metric", *NUMBERS, "n_images", "signature")
 
 
 def to_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Returns a pandas DataFrame of records with the keys COLUMNS; the numbers are floats, NaN if there is none.
+    """Returns a pandas DataFrame from records with the keys COLUMNS. Numbers are floats, and missing numbers are NaN.
 
     Raises:
-        MissingExtra: if pandas is not installed.
+        MissingExtra: If pandas is not installed.
     """
     try:
         import pandas

@@ -1,8 +1,9 @@
-"""Finished values from other harnesses, imported into a results file and not computed again.
+"""Import of values that other harnesses computed. The values are stored in a results file without recomputation.
 
-lmms-eval writes ``{"results": {task: {"metric,filter": value, "metric_stderr,filter": ...}}, "configs", ...}``;
-VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns tell the benchmark. The paper's general
-benchmarks get one name and one scale whichever harness they come from; ``printed`` keeps the harness's own number.
+lmms-eval writes ``{"results": {task: {"metric,filter": value, "metric_stderr,filter": ...}}, "configs", ...}``.
+VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns identify the benchmark. Each of the paper's
+general benchmarks has a single name and scale, independent of the harness. The field ``printed`` contains the original
+number of the harness.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from ..readers.formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Recognized, 
 from .signature import Signature
 
 FINISHED = "handed-over"
-"""Name of the metric set of finished values."""
+"""Name of the metric set for imported values."""
 
 GENERAL = (
     "mme_perception", "mme_cognition", "mmbench_circular", "mmbench_vanilla", "mmmu_accuracy", "llava_bench_relative",
     "mmvet_total",
 )  # fmt: skip
-"""The paper's general benchmarks; of each the higher value is better."""
+"""General benchmarks of the paper. Higher values are better in all of them."""
 
 NORMAL_95 = 1.959963984540054
-"""Half-width of a 95 % interval in standard errors."""
+"""Half-width of a 95 % interval, in standard errors."""
 
 PLAIN, PERCENT, FRACTION = None, 100.0, 1.0
-"""How a harness writes a value: points of its own scale, percent, or a fraction already."""
+"""Scales on which harnesses write a value: points on a benchmark-specific scale, percent, or a fraction."""
 
 _LMMS_KNOWN: dict[tuple[str, str], tuple[str, float | None]] = {
     ("mme", "mme_perception_score"): ("mme_perception", PLAIN),
-    ("mme", "mme_percetion_score"): ("mme_perception", PLAIN),  # so spelt until 2024
+    ("mme", "mme_percetion_score"): ("mme_perception", PLAIN),  # misspelled by the harness until 2024
     ("mme", "mme_cognition_score"): ("mme_cognition", PLAIN),
     ("mmbench_en_dev", "gpt_eval_score"): ("mmbench_circular", PERCENT),
     ("mmbench_en_dev_static", "gpt_eval_score"): ("mmbench_circular", PERCENT),
@@ -55,13 +56,13 @@ _MAIN_SPLITS = ("validation", "val", "dev", "none", "")
 
 @dataclass(frozen=True, slots=True)
 class HarnessValue:
-    """A value as a results file carries it.
+    """An imported value, as stored in a results file.
 
     Attributes:
-        value: a fraction where ``plain`` is false, else the harness's own scale.
-        printed: the harness's own number.
-        plain: not a fraction.
-        stderr: standard error on the scale of ``value``, None if the file has none.
+        value: Value as a fraction, or on the scale of the harness if ``plain`` is True.
+        printed: Original number of the harness.
+        plain: True if the value is not a fraction.
+        stderr: Standard error on the scale of ``value``. The value is None if the file contains none.
     """
 
     value: float
@@ -70,7 +71,7 @@ class HarnessValue:
     stderr: float | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """Returns the value as in a results file; without a standard error it has no interval."""
+        """Returns the entry for a results file. Without a standard error, the entry has no interval."""
         half = None if self.stderr is None else NORMAL_95 * self.stderr
         return {
             "value": self.value,
@@ -83,15 +84,15 @@ class HarnessValue:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """One results file from another harness.
+    """Values from one results file that another harness wrote.
 
     Attributes:
-        path: the file.
+        path: Path of the file.
         tool: ``lmms-eval`` or ``vlmevalkit``.
-        model: who was measured, None if the file does not say.
-        values: metric -> value; names of no known benchmark are ``task/metric``.
-        n: answers behind them, None if the file does not say.
-        details: further fields of the signature.
+        model: Name of the evaluated model. The value is None if the file does not contain the name.
+        values: Metric -> value. Metrics of unknown benchmarks are named ``task/metric``.
+        n: Number of evaluated answers. The value is None if the file does not contain the number.
+        details: Additional fields for the signature.
     """
 
     path: str
@@ -103,15 +104,15 @@ class HandedOver:
 
 
 def is_results(source: Recognized) -> bool:
-    """Returns whether a file holds finished values."""
+    """Returns True if a file contains values that another harness computed."""
     return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
 
 
 def handed_over(source: Recognized, path: Input) -> HandedOver:
-    """Returns the values of an opened file.
+    """Reads the values from a results file that another harness wrote.
 
     Raises:
-        InputError: if the file holds no number, or is not a results file of a harness.
+        InputError: If the file contains no numbers, or is not a results file of a supported harness.
     """
     if source.format is LMMS_EVAL_RESULTS:
         run = _lmms_eval(source.rows)
@@ -126,14 +127,15 @@ def handed_over(source: Recognized, path: Input) -> HandedOver:
 
 
 def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[str, Any]:
-    """Returns a results file of finished values: runs of one system are merged, several systems stand side by side.
+    """Combines imported values in a results file. Several files of one system are merged.
 
     Args:
-        runs: the files, at least one.
-        name: makes all of them one system of this name; without it a run belongs to its model, or to its file.
+        runs: Content of the files, at least one.
+        name: Name of the system, if all files belong to one system. Otherwise, the model or the file name identifies
+            the system of each file.
 
     Raises:
-        InputError: if two files of one system give the same metric.
+        InputError: If two files of one system contain the same metric.
     """
     systems: dict[str, list[HandedOver]] = {}
     for run in runs:
@@ -210,14 +212,14 @@ def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, HarnessValue]]
 
 
 def _lmms_model_name(document: Record) -> str | None:
-    """Returns the last part of the path or hub name of the weights."""
+    """Returns the model name, which is the last part of the path or hub name of the weights."""
     config = document.get("config")
     told = config.get("model_args") if isinstance(config, dict) else None
     match = re.search(r"(?:^|,)(?:pretrained|model_version|model)=([^,]+)", told) if isinstance(told, str) else None
     name = optional_text(document.get("model_name")) or (match.group(1) if match else None)
     if name is None:
         return optional_text(config.get("model")) if isinstance(config, dict) else None
-    cached = re.search(r"models--([^/]+)/snapshots/", name)  # a folder of Hugging Face's cache
+    cached = re.search(r"models--([^/]+)/snapshots/", name)  # folder in the Hugging Face cache
     return cached.group(1).split("--")[-1] if cached else name.rstrip("/").split("/")[-1]
 
 
@@ -248,7 +250,7 @@ def _vlmevalkit(rows: Rows) -> HandedOver:
 
 
 def _as_table(rows: Rows) -> Iterator[Record]:
-    """Yields the records of a table; a JSON object of columns is turned into its rows."""
+    """Yields the records of a table. A JSON object of columns is transposed into rows."""
     for _, record in rows:
         lists = [value for value in record.values() if isinstance(value, list)]
         if not lists:
@@ -261,7 +263,7 @@ Known = Mapping[str, tuple[str, float | None]]
 
 
 def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, HarnessValue]:
-    """Returns every number of a table, as ``benchmark/row/column`` unless it is a known metric."""
+    """Returns all numbers of a table. A number is named ``benchmark/row/column`` unless it is a known metric."""
     values: dict[str, HarnessValue] = {}
     for row in table:
         group = str(row.get(key) or "") if key else ""
@@ -276,9 +278,7 @@ def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str 
 
 
 def _main_split(table: Sequence[Record], name: str) -> Known:
-    """Returns the accuracy of the split that papers report: the validation set, not the few-shot pool or the
-    test set.
-    """
+    """Returns the overall accuracy of the split that papers report, which is the validation split if there is one."""
     splits = [str(row.get("split") or "") for row in table]
     main = next((split for split in _MAIN_SPLITS if split in splits), None)
     if main is None:
@@ -287,10 +287,10 @@ def _main_split(table: Sequence[Record], name: str) -> Known:
 
 
 def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
-    """Splits results of MMBench, which is scored circularly (``_acc.csv``), or both ways in one table
+    """Returns the overall accuracies of MMBench, which is scored circularly (``_acc.csv``) or in both ways
     (``_acc_all.csv``).
 
-    The vanilla table of older versions has the same columns; only its file name tells them apart.
+    Vanilla tables from older versions have the same columns and are recognized only by their file name.
     """
     splits = {str(row.get("split") or "") for row in table}
     both: dict[str, tuple[str, float | None]] = {}
@@ -307,7 +307,9 @@ def _harness_value(number: float, scale: float | None, stderr: float | None) -> 
 
 
 def _number(value: object) -> float | None:
-    """Returns a finite number, also if a table has it as text; None for ``N/A`` and anything else."""
+    """Converts a value to a finite float, including numbers stored as text. Returns None for ``N/A`` and other
+    values.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

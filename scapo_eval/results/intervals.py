@@ -1,9 +1,10 @@
-"""Confidence intervals that keep their level at the edge, and the quantiles they take.
+"""Confidence intervals that keep their level near 0 and 1, with the required quantile functions.
 
-A share: Wilson's score interval (Wilson 1927) of as many independent trials as the sample is worth
-(:func:`~scapo_eval.results.linear.effective_size`), with Student's quantile; the lower bound of three events and
-fewer is the Poisson one (Brown, Cai & DasGupta 2001). A difference of two systems on the same images: their two
-intervals and their correlation (Newcombe 1998, method 10; Zou & Donner 2008). A plain number: Student's interval.
+A share has Wilson's score interval (Wilson 1927) with Student's quantile. Its number of trials is the effective size of
+the sample (:func:`~scapo_eval.results.linear.effective_size`). With three or fewer events, the lower bound is a Poisson
+bound (Brown, Cai & DasGupta 2001). The difference of two systems on the same images has an interval that combines their
+two intervals and their correlation (Newcombe 1998, method 10; Zou & Donner 2008). A metric that is not a share has
+Student's interval.
 """
 
 from __future__ import annotations
@@ -23,31 +24,33 @@ if TYPE_CHECKING:
     from statistics import NormalDist
 
 FEW_EVENTS = 3.5
-"""Effective events below which the lower bound of a share is Poisson's."""
+"""Number of effective events below which the lower bound of a share is a Poisson bound."""
 
 
 @cache
 def normal() -> NormalDist:
     """Returns the standard normal distribution."""
-    from statistics import NormalDist  # with fractions and decimal numbers: two milliseconds of every start
+    from statistics import NormalDist  # slow import (fractions, decimal): two milliseconds per start
 
     return NormalDist()
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Returns Student's quantile, by Wallace's approximation (1959): below 0.3 % off from 5 degrees of freedom on."""
+    """Returns the quantile of Student's t by Wallace's approximation (1959), with an error below 0.3 % if df is at
+    least 5.
+    """
     z = normal().inv_cdf(p) * (8 * df + 3) / (8 * df + 1)
     return math.copysign(math.sqrt(df * math.expm1(min(700.0, z * z / df))), z)
 
 
 def t_tail(t: float, df: float) -> float:
-    """Returns the probability that Student's t exceeds ``t``: the inverse of :func:`t_quantile`."""
+    """Returns the probability that Student's t exceeds ``t``. This function is the inverse of :func:`t_quantile`."""
     z = math.sqrt(df * math.log1p(t * t / df)) * (8 * df + 1) / (8 * df + 3)
     return normal().cdf(-math.copysign(z, t))
 
 
 def chi2_tail(x: float, df: int) -> float:
-    """Returns the probability that a chi-squared variable exceeds ``x``, by the finite sums for whole degrees of
+    """Returns the probability that a chi-squared variable exceeds ``x``, using the finite sums for integer degrees of
     freedom.
     """
     if x <= 0:
@@ -68,7 +71,7 @@ def chi2_tail(x: float, df: int) -> float:
 
 
 def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share of n independent trials (any n > 0, whole or not)."""
+    """Returns Wilson's score interval for a share of n independent trials. ``n`` can be any positive number."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     low, high = max(0.0, middle - half), min(1.0, middle + half)
@@ -76,7 +79,9 @@ def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float,
 
 
 def _rare(share: float, n: float, low: float, confidence: float) -> float:
-    """Returns the lower bound of a share of few events: Poisson's, by Wilson and Hilferty's cube root (1931)."""
+    """Returns the lower bound of a share with few events, a Poisson bound by the approximation of Wilson and Hilferty
+    (1931).
+    """
     events = share * n
     if not 0 < events < FEW_EVENTS:
         return low
@@ -102,18 +107,23 @@ def _bounds(linear: Linear, confidence: float, *, single: bool) -> list[tuple[fl
             half = quantile * math.sqrt(float(variance))
             made.append((float(value) - half, float(value) + half))
         else:
-            made.append(None)  # all images alike: there is no spread to learn from
+            made.append(None)  # all images are equal, so the spread is unknown
     return made
 
 
 def intervals(linear: Linear, confidence: float) -> dict[str, Interval]:
-    """Returns a mapping: metric -> interval; without bounds if the metric has no value, or a plain number no spread."""
+    """Returns a mapping from metric to interval.
+
+    The bounds are None if the metric has no value, or if it is not a fraction and its spread is 0.
+    """
     bounds = _bounds(linear, confidence, single=True)
     return {name: Interval(*(pair or (None, None))) for name, pair in zip(linear.names, bounds, strict=True)}
 
 
 def difference_intervals(a: Linear, b: Linear, confidence: float) -> dict[str, Interval]:
-    """Returns a mapping: metric -> interval of ``a - b``, of two systems on the same images, row by row."""
+    """Returns a mapping from metric to the interval of ``a - b``. Both systems must have the same images in the same
+    order.
+    """
     made = {}
     pairs = zip(_bounds(a, confidence, single=False), _bounds(b, confidence, single=False), strict=True)
     for k, ((ours, theirs), r) in enumerate(zip(pairs, correlations(a, b).tolist(), strict=True)):
@@ -138,10 +148,11 @@ def null_variance(
     r: Floats,
     fraction: NDArray[np.bool_],
 ) -> Floats:
-    """Squared standard error of a difference, if both systems had the same value.
+    """Returns the squared standard error of a difference under the hypothesis of equal values.
 
-    For fractions that of two proportions of their effective sizes at their common value, so that it holds where one
-    system has no event at all; for plain numbers that of the two spreads. Any shape, broadcast.
+    For fractions, the error is that of two proportions with their effective sizes, at their common value. It is
+    therefore also valid if one system has no events. For other numbers, the error combines the two variances. Arrays of
+    all shapes are broadcast.
     """  # fmt: skip
     (x, y), (v, w), (m, n) = values, variances, sizes
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,13 +1,14 @@
-"""Every metric as a ratio of sums over images: what intervals, tests and power are computed from.
+"""Metrics as ratios of sums over images, the basis of intervals, tests and power.
 
-A metric is a function of summed counts. Around the sums of a run it is, to first order, a ratio
-``sum(numerators) / sum(volumes)`` with one numerator and one volume per image (linearization, or the infinitesimal
-jackknife: Efron 1982, Woodruff 1971). For a metric that is a ratio the two are its own counts, and nothing is
-approximated; for a harmonic mean, an F1 or a mean over categories the numerator carries the image's influence.
+A metric is a function of summed counts. Near the sums of a run, the metric is to first order a ratio ``sum(numerators)
+/ sum(volumes)`` with one numerator and one volume per image (linearization, or infinitesimal jackknife: Efron 1982,
+Woodruff 1971). For a metric that is already a ratio, its counts are used and the result is exact. For a harmonic mean,
+an F1 or a mean over categories, the numerator contains the influence of the image.
 
-The spread of such a ratio over images gives its standard error, whatever goes on inside an image. Set beside the
-spread that a proportion of so many independent trials would have, it gives the design effect (Kish 1965) and with it
-the number of independent trials that the sample is worth: its effective size (Korn & Graubard 1998).
+The spread of the ratio over images yields its standard error, for any dependence within an image. The ratio of the
+squared error to the variance of a proportion with the same number of independent trials is the design effect (Kish
+1965). The design effect determines the effective size, which is the equivalent number of independent trials (Korn &
+Graubard 1998).
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ from .counts import CountTable
 from .metric import Floats, Formula, MetricSet, Ratio
 
 _STEP = 1e-5
-_INSIDE = 1e-6  # how far sums are moved into the inside of their range, where derivatives and variances exist
+_INSIDE = 1e-6  # shift of the sums into the interior of their range, where derivatives and variances exist
 _EDGE = 1e-9
 FLOOR_IMAGES = 10
-"""Images' worth of doubt about a design effect below 1: few images are often more alike than chance, by chance."""
+"""Weight, in images, of the assumption that the design effect is at least 1. With few images, smaller effects are often
+due to chance.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """The metrics of a set as ratios of sums over n images.
+    """Metrics of a set as ratios of sums over n images.
 
     Attributes:
-        names: M metrics.
-        values: (M,) value; NaN if there is none.
-        numerators, volumes: (n, M), whose sums make the value.
-        trials: (M,) independent trials per unit of volume if nothing were clustered; 0 if that has no meaning.
-        fraction: (M,) whether the value is a share in [0, 1].
+        names: Names of the M metrics.
+        values: (M,) values. NaN marks a missing value.
+        numerators, volumes: (n, M) arrays. The ratio of their sums is the value.
+        trials: (M,) independent trials per unit of volume without clustering. The value is 0 if undefined.
+        fraction: (M,) True if the value is a share in [0, 1].
     """
 
     names: tuple[str, ...]
@@ -50,26 +53,26 @@ class Linear:
 
     @property
     def images(self) -> Floats:
-        """(M,) number of images that have something to say."""
+        """(M,) number of images that contribute to each metric."""
         return np.asarray(((self.volumes != 0) | (self.numerators != 0)).sum(axis=0), dtype=np.float64)
 
     @property
     def influences(self) -> Floats:
-        """(n, M) what each image adds to the value; columns sum to 0."""
+        """(n, M) contribution of each image to the value. Each column sums to 0."""
         volume = self.volumes.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.numerators - self.values * self.volumes) / volume)
 
     @property
     def variances(self) -> Floats:
-        """(M,) squared standard error of the value, images being independent; 0 for a single image."""
+        """(M,) squared standard error of the value for independent images. The error is 0 for a single image."""
         images = self.images
         factor = np.divide(images, images - 1, out=np.ones_like(images), where=images > 1)
         return np.asarray(factor * (self.influences**2).sum(axis=0))
 
     @property
     def sizes(self) -> Floats:
-        """(M,) effective size, see :func:`effective_size`; it has a meaning for fractions only."""
+        """(M,) effective size, see :func:`effective_size`. The size is defined only for fractions."""
         volume = self.volumes.sum(axis=0)
         return effective_size(self.values, self.variances, self.trials * volume, self.images)
 
@@ -78,15 +81,15 @@ def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floa
     """Returns the number of independent trials with the same standard error.
 
     Args:
-        value: fractions, any shape (as of the others, which are broadcast).
-        variance: squared standard error, from the spread over images.
-        trials: number of trials that there were; 0: unknown, then images stand for them.
-        images: number of images.
+        value: Fractions of any shape. All arguments are broadcast.
+        variance: Squared standard error, from the spread over images.
+        trials: Number of trials. If it is 0 (unknown), the number of images is used.
+        images: Number of images.
 
     Returns:
-        ``trials / design effect``. The design effect is the variance over that of independent trials; below 1 it is
-        believed the less the fewer images there are (FLOOR_IMAGES), and where nothing (or everything) happened, so
-        that there is no spread to measure, it is taken as 1.
+        ``trials / design effect``. The design effect is the variance divided by the variance of independent trials. An
+        effect below 1 is shrunk toward 1, more strongly with fewer images (FLOOR_IMAGES). The effect is 1 if the value
+        is 0 or 1, because there is no spread to measure.
     """
     known = trials > 0
     n = np.where(known, trials, images)
@@ -98,11 +101,11 @@ def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floa
 
 
 def linearized(table: CountTable, metrics: MetricSet) -> Linear:
-    """Returns the metrics of a table as ratios of sums over its images.
+    """Expresses the metrics of a table as ratios of sums over its images.
 
     Args:
-        table: counts per image, with the set's columns.
-        metrics: the metric set.
+        table: Counts per image, with the columns of the metric set.
+        metrics: Metric set.
     """
     rows = table.rows.astype(np.float64)
     names = tuple(metrics.formulas)
@@ -119,7 +122,7 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
 
 
 def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tuple[float, Floats, Floats, float]:
-    """Returns the value, numerators, volumes, trials per unit of volume."""
+    """Returns the value, the numerators, the volumes, and the trials per unit of volume of one metric."""
     position = {column: k for k, column in enumerate(metrics.columns)}
     sums = rows.sum(axis=0)
     value = float(formula({column: sums[k] for column, k in position.items()}))
@@ -137,7 +140,7 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
     named = {k for pair in parts for k in pair} | {position[column] for column in metrics.cells}
     influences = rows @ slopes
     if not active or not named.issuperset(active):
-        volumes = rows[:, active].any(axis=1).astype(np.float64)  # an image is one unit
+        volumes = rows[:, active].any(axis=1).astype(np.float64)  # each image is one unit
         trials = 0.0
     else:
         wholes = [k for k in active if k not in {few for few, _ in parts}]
@@ -151,9 +154,9 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
 
 
 def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[tuple[NDArray[np.int64], ...]]:
-    """Returns the pairs of (images,) counts: events and their opposites, of every share that a formula is made of.
+    """Returns pairs of (images,) counts, the events and their opposites, for every share in a formula.
 
-    No pair where the columns that move it are neither parts of one another nor cells of a table.
+    The list is empty if a column that affects the formula is neither part of another column nor a cell of a table.
     """
     position = {column: k for k, column in enumerate(metrics.columns)}
     rows = table.rows
@@ -175,7 +178,7 @@ def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[t
 
 
 def _active(slopes: Floats, at: Floats) -> list[int]:
-    """Returns the columns that move a formula."""
+    """Returns the positions of the columns that affect a formula."""
     return [k for k in range(len(slopes)) if abs(slopes[k]) * max(at[k], 1.0) > _EDGE]
 
 
@@ -189,7 +192,7 @@ def _inside(sums: Floats, metrics: MetricSet, position: dict[str, int]) -> Float
 
 
 def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
-    """Returns the (columns,) derivatives of a formula at summed counts, by central differences."""
+    """Returns the (columns,) derivatives of a formula at summed counts, using central differences."""
     steps = _STEP * np.maximum(at, 1.0)
     steps = np.minimum(steps, np.where(at > 0, at / 2, steps))
     points = at + np.concatenate([np.diag(steps), -np.diag(steps)])
@@ -200,11 +203,11 @@ def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
 
 
 def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence[tuple[int, int]]) -> float:
-    """Returns the variance of a value whose trials are independent: every trial counts in a column and in all that
-    contain it.
+    """Returns the variance of a value under independent trials. A trial counts in its column and in all containing
+    columns.
     """
     holders: dict[int, set[int]] = {k: {k} for k in active}
-    for _ in active:  # what holds a holder, too
+    for _ in active:  # repeated, to include indirect containment
         for few, many in parts:
             holders[few] |= holders[many]
     variance = 0.0
@@ -215,9 +218,10 @@ def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence
 
 
 def correlations(a: Linear, b: Linear) -> Floats:
-    """Returns (M,): how two systems' values move together over the images that both have, row by row the same.
+    """Returns the (M,) correlations of two systems' values over their shared images, given in the same order.
 
-    At most ``1 - 2 / n``: that two systems agree on every image of n does not show that they always will.
+    The correlation is at most ``1 - 2 / n``, since agreement on all n images does not prove perfect agreement in
+    general.
     """
     x, y = a.influences, b.influences
     scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
@@ -228,7 +232,7 @@ def correlations(a: Linear, b: Linear) -> Floats:
 
 
 def covariance(table: CountTable, metrics: MetricSet, names: Sequence[str]) -> NDArray[Any]:
-    """Returns the (k, k) covariance of some metrics' values, over the same images."""
+    """Returns the (k, k) covariance of the values of selected metrics over the same images."""
     linear = linearized(table, metrics)
     influences = linear.influences[:, [linear.names.index(name) for name in names]]
     n = len(influences)

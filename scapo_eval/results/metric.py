@@ -1,8 +1,8 @@
-"""Defines a metric: named integer counts per record, and ratios of their sums.
+"""Metrics as functions of summed integer counts.
 
-Counts first, ratios last: a record becomes a small row of integers, and every metric is a function of
-summed rows. So shards merge by addition, the bootstrap resamples rows and never re-matches, and a
-paired test needs no second pass.
+Each record is reduced to a small row of integers, and every metric is computed from summed rows. Shards can therefore
+be merged by addition, the bootstrap resamples rows without matching captions again, and a paired test needs no second
+pass.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from ..base.reprs import fields_in_short
 
 Floats = NDArray[np.float64]
 Sums = Mapping[str, Floats]
-"""Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
+"""Column name -> summed counts of any shape, for example () for a total or (R,) for R resamples."""
 
 Formula = Callable[[Sums], Floats]
-"""Summed counts -> value of the same shape; NaN if there is none."""
+"""Function from summed counts to a value of the same shape. NaN marks a missing value."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSet:
-    """All metrics computed from one set of counts.
+    """Metrics that are computed from one set of counts.
 
     Attributes:
-        name: first field of the signature (``capscore``, ``chair``, ``density``...).
-        columns: names of the integer counts of one record, in order.
-        formulas: metric -> function of the summed columns, in the order of display.
-        higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
-        plain_numbers: metrics that are not fractions (shown as they are, not as percent).
-        at_most: pairs of columns, of which the first cannot exceed the second in any row.
-        adds_up: columns that together are another column, in every row: ``((parts...), whole)``.
-        cells: columns that count different things, none of them part of another (the cells of a yes/no table).
+        name: Name in the first field of the signature (``capscore``, ``chair``, ``density``...).
+        columns: Names of the integer counts of one record, in order.
+        formulas: Metric -> function of the summed columns, in display order.
+        higher_is_better: Metric -> True if higher values are better, for colors and arrows. A metric is absent or None
+            if neither direction is better.
+        plain_numbers: Metrics that are not fractions and therefore are not displayed in percent.
+        at_most: Pairs of columns. In every row, the first count is at most the second count.
+        adds_up: ``((parts...), whole)`` of columns whose parts add up to the whole in every row.
+        cells: Columns that count disjoint events, such as the cells of a yes/no table.
     """
 
     name: str
@@ -52,17 +53,17 @@ class MetricSet:
 
     @property
     def counted(self) -> bool:
-        """Whether values come from counts; those that another harness finished have none, and no images either."""
+        """True if the values are computed from counts. Values from other harnesses have neither counts nor images."""
         return bool(self.columns)
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
-        """Returns the values of summed counts.
+        """Computes all metrics from summed counts.
 
         Args:
             counts: (..., columns) sums, integer or float.
 
         Returns:
-            Metric -> array of shape (...), NaN if it has no value.
+            Metric -> array of shape (...), with NaN for missing values.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
@@ -71,13 +72,16 @@ class MetricSet:
 def of_version(
     metrics: MetricSet, columns: Sequence[str], former: Sequence[str], mended: Collection[str] = ()
 ) -> MetricSet:
-    """Returns the metrics of this version, or of the counts of an earlier one those that they still give.
+    """Adapts a metric set to the columns of a results file, which may come from an earlier version.
 
     Args:
-        metrics: those of this version.
-        columns: of the counts.
-        former: columns of the earlier version.
-        mended: metrics that stood for something else then.
+        metrics: Metric set of this version.
+        columns: Columns of the file.
+        former: Columns of the earlier version.
+        mended: Metrics with a different definition in the earlier version. They are removed.
+
+    Returns:
+        The metric set of this version, or for former columns the subset of metrics that these columns support.
     """
     if tuple(columns) != tuple(former):
         return metrics
@@ -101,7 +105,7 @@ def of_version(
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
-    """Returns ``numerator / denominator``, NaN (no value) where the denominator is 0."""
+    """Returns ``numerator / denominator``, or NaN (no value) if the denominator is 0."""
     out: Floats = np.full(np.broadcast(numerator, denominator).shape, np.nan)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
@@ -109,11 +113,11 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The formula ``sum(numerator) / sum(denominator) / unit``; no value over an empty denominator.
+    """Formula ``sum(numerator) / sum(denominator) / unit``. The value is NaN if the denominator is 0.
 
     Attributes:
-        numerator, denominator: names of columns.
-        unit: what the numerator counts 1 as.
+        numerator, denominator: Names of columns.
+        unit: Divisor that converts the numerator to units of 1.
     """
 
     numerator: str
@@ -121,12 +125,12 @@ class Ratio:
     unit: int = 1
 
     def __call__(self, sums: Sums) -> Floats:
-        """Returns the values of summed counts."""
+        """Returns the value for summed counts."""
         return divide(sums[self.numerator], sums[self.denominator]) / self.unit
 
 
 def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
-    """Returns the share ``sum(numerator) / sum(denominator)`` as a formula; no value over an empty denominator.
+    """Returns the formula of the share ``sum(numerator) / sum(denominator)``. The value is NaN if the denominator is 0.
 
     Example:
         >>> import scapo_eval
@@ -138,7 +142,7 @@ def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
 
 
 def harmonic_mean(a: Floats, b: Floats) -> Floats:
-    """Harmonic mean of two fractions; 0 where both are 0 or one is 0, NaN if one has no value."""
+    """Returns the harmonic mean of two fractions. The mean is 0 if a fraction is 0, and NaN if a fraction is NaN."""
     total = np.asarray(a + b, dtype=np.float64)
     out: Floats = np.where(np.isnan(total), np.nan, 0.0)
     np.divide(2.0 * a * b, total, out=out, where=total > 0)

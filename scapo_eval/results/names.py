@@ -1,4 +1,4 @@
-"""Names of metrics for people: headings of tables for papers, legends, reports and plots."""
+"""Display names of metrics for paper tables, legends, reports and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .benchmark import benchmarks, find_benchmark
 DAGGER_SUFFIX, DAGGER = "_dagger", "†"
 NATIVE_SUFFIX, NATIVE = "_native", "native"
 READ = ("chair_s", "chair_s_refined", "chair_i")
-"""Metrics that mean another number with every way of reading captions, so that their names tell which."""
+"""Metrics whose value depends on the caption reader, so that their display names include the reader."""
 
 NAMES = {
     "hal_rate": "Hal. Rate",
@@ -41,8 +41,9 @@ NAMES = {
     "llava_bench_relative": "LLaVA-Bench",
     "mmvet_total": "MM-Vet",
 }
-"""Metric -> its name in papers, of metrics that benchmarks share or that have none; the others are in the records.
-Metrics of a part (``existence_f1``) follow from these."""
+"""Metric -> name in papers, for metrics that are shared between benchmarks or belong to none. Benchmark records define
+all other names. Names of partial metrics (``existence_f1``) are derived from these names.
+"""
 
 _MEANINGS_ANYWHERE = {
     "hal_rate": "claimed labels that are absent",
@@ -59,23 +60,21 @@ _MEANINGS_ANYWHERE = {
     "faithscore": "atomic facts that are verified",
     "avg_facts": "verified facts per answer",
 }
-"""Metric -> what is counted, where its set says nothing of its own."""
+"""Metric -> counted quantity, used if the benchmark record defines no meaning."""
 
 CHANGES = {
     "hal_rate": ("names {} points fewer absent objects", "names {} points more absent objects"),
     "cover_rate": ("covers {} points fewer present objects", "covers {} points more present objects"),
 }
-"""Metric -> how a fall and a rise of it read in a sentence; other metrics are named with the signed change."""
+"""Metric -> phrases for a decrease and an increase. Other metrics are described by name and signed change."""
 
 GENERAL = {"handed-over": "General"}
-"""Metric set of no benchmark -> heading over its columns."""
+"""Metric set without a benchmark -> heading above its columns."""
 
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Returns a mapping: metric -> its name in papers; a name that is shared, or shipped, is not another package's to
-    change.
-    """
+    """Returns a mapping from metric to its name in papers. Other packages cannot override shared or shipped names."""
     records = [*benchmarks()]
     return {name: text for record in reversed(records) for name, text in record.metric_names.items()} | NAMES
 
@@ -100,13 +99,13 @@ def metric_name(name: str) -> str:
 
 
 def meanings_of(metric_set: str) -> Mapping[str, str]:
-    """Returns a mapping: metric -> what is counted, as the record of its benchmark says."""
+    """Returns a mapping from metric to counted quantity, as defined in the benchmark record."""
     record = find_benchmark(metric_set)
     return record.meanings if record else {}
 
 
 def reader_of(signature: str) -> str | None:
-    """Returns how captions were read (``native``, ``reference``, ``opera``); None if nothing is matched in them."""
+    """Returns the caption reader (``native``, ``reference``, ``opera``), or None if no captions were matched."""
     metric_set, *fields = signature.split("|")
     if metric_set == "capscore":
         return NATIVE
@@ -121,7 +120,9 @@ _READERS = {
 
 
 def reading_of(signature: str) -> str:
-    """Against which truth captions were scored and who read them, for a header; empty if none were matched."""
+    """Returns the ground truth and the caption reader as a phrase for a header, or an empty text if no captions were
+    matched.
+    """
     if (reader := reader_of(signature)) is None:
         return ""
     fields = dict(field.partition(":")[::2] for field in signature.split("|")[1:])
@@ -132,9 +133,9 @@ def reading_of(signature: str) -> str:
 
 
 def reader_mark(name: str, signatures: Iterable[str]) -> str:
-    """Returns the suffix of a metric's name: ``" (native)"`` if the project's own matcher read the captions.
+    """Returns the suffix of a metric's name, for example ``" (native)"`` if the project's matcher read the captions.
 
-    The field's own name without more is left to the readings of its scripts.
+    Names without a suffix are reserved for the readings of the reference scripts.
     """
     if name not in READ:
         return ""
@@ -143,7 +144,7 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
-    """Returns what a metric counts, in one line and in people's names; empty if nothing is known beyond its name."""
+    """Returns the quantity that a metric counts, as one line with display names. Returns an empty text if unknown."""
     if name.endswith(NATIVE_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(NATIVE_SUFFIX))
         return f"{plain}, as scapo's matcher reads captions" if plain else ""
@@ -163,6 +164,6 @@ def _lowered(text: str) -> str:
 
 
 def benchmark_name(metric_set: str) -> str:
-    """Returns the name of a benchmark over the columns of its metrics."""
+    """Returns the display name of a benchmark, for the heading above its metric columns."""
     record = find_benchmark(metric_set)
     return record.title if record else GENERAL.get(metric_set, metric_set)

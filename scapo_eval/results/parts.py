@@ -1,4 +1,4 @@
-"""Counts by the values of a column: what a run keeps so that it can be sliced together with others."""
+"""Counts by the values of a column, which allow slicing a run together with other runs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..base.reprs import fields_in_short
 from .counts import CountBuilder, CountTable
 
 MOST_VALUES = 8
-"""Numbers of more different values than this are cut into quarters of about equal size."""
+"""Maximum number of distinct numbers in a column. Columns with more are divided into quarters of about equal size."""
 
 MOST_SLICES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Counts of one system, a row per image and value of a column.
+    """Counts of one system, with one row per image and column value.
 
     Attributes:
-        column: its name.
-        image_ids: image of each row.
-        values: text, number or truth value of each row; None if a record has none.
+        column: Name of the column.
+        image_ids: Image of each row.
+        values: Text, number or Boolean value of each row. The value is None if the record has no value.
         rows: (rows, columns) counts.
     """
 
@@ -38,14 +38,14 @@ class Parts:
     __repr__ = fields_in_short
 
     def tables(self, columns: Sequence[str], label: Callable[[Any], str]) -> dict[str, CountTable]:
-        """Returns a mapping: slice -> counts per image, in the order of the labels.
+        """Returns a mapping from slice to its counts per image, sorted by label.
 
         Args:
-            columns: names of the counts.
-            label: what the slice of a value is called, see :func:`labels_of`.
+            columns: Names of the counts.
+            label: Function from a value to the name of its slice, see :func:`labels_of`.
 
         Raises:
-            InputError: if there are too many slices to read.
+            InputError: If there are more than MOST_SLICES slices.
         """
         builders: dict[str, CountBuilder] = {}
         labels = np.array([label(value) for value in self.values], dtype=object)
@@ -60,7 +60,10 @@ class Parts:
 
 
 def labels_of(parts: Sequence[Parts]) -> Callable[[Any], str]:
-    """Names values the same for all systems: as they are, or by the quarter that a number falls into."""
+    """Returns a function that names the slice of a value, shared by all systems.
+
+    The name is the value itself, or the range of a quarter if the column contains many distinct numbers.
+    """
     values = [value for each in parts for value in each.values if value is not None]
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     if len(numbers) < len(values) or len(set(numbers)) <= MOST_VALUES:
@@ -76,7 +79,7 @@ def labels_of(parts: Sequence[Parts]) -> Callable[[Any], str]:
 
 
 def _natural(name: str) -> tuple[int, float, str]:
-    """Numbers by their size, quarters in order, words by the alphabet."""
+    """Returns a sort key that orders numbers by size, quarters by their bounds, and words alphabetically."""
     words = name.split()
     if name.startswith("below "):
         return 0, float("-inf"), name

@@ -1,11 +1,11 @@
-"""The studentized permutation test of two systems on the same images.
+"""Studentized permutation test for two systems on the same images.
 
-Under the null hypothesis two systems have the same value of a metric, which is less than that they behave alike: one
-may claim five times as much. Swapping the rows of single images (Noreen 1989) tests the latter, and rejects too often
-where volumes differ, too rarely where images are clustered. Dividing the difference by its standard error, in the data
-and anew in every swapped sample, mends that: the test is exact where rows are exchangeable, and of the right size for
-equal values in large samples (Janssen 1997; Chung & Romano 2013). The standard error is that of the null hypothesis
-(:func:`~scapo_eval.results.intervals.null_variance`), so that a system without any event does not look certain.
+The null hypothesis is that two systems have the same value of a metric. This is weaker than equal behavior: one system
+may claim five times as much. Swapping the rows of single images (Noreen 1989) tests equal behavior. The test rejects
+too often if volumes differ, and too rarely if images are clustered. Dividing the difference by its standard error, in
+the data and in every swapped sample, corrects this. The resulting test is exact for exchangeable rows and has the
+correct size for equal values in large samples (Janssen 1997; Chung & Romano 2013). The standard error assumes the null
+hypothesis (:func:`~scapo_eval.results.intervals.null_variance`), so a system without events does not appear certain.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .intervals import null_variance
 from .linear import Linear, effective_size
 from .metric import Floats
 
-_IMAGES = 2048  # whose coins are tossed together: a block of 1,000 resamples is 16 MB
+_IMAGES = 2048  # images per block of coins: a block of 1,000 resamples has 16 MB
 _FEATURES = 6
 
 
 def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> Floats:
-    """(M,) two-sided p-values ``(hits + 1) / (R + 1)``; NaN if one of the systems has no value.
+    """Returns the (M,) two-sided p-values ``(hits + 1) / (R + 1)``, with NaN if a system has no value.
 
-    A swapped sample that leaves a system without any volume counts as a hit: nothing is dropped.
+    A swapped sample in which a system has no volume counts as a hit, so no sample is dropped.
 
     Args:
-        a, b: two systems on the same images, row by row.
-        resamples: number of swapped samples R.
-        seed: of the coins.
+        a, b: Two systems on the same images, in the same order.
+        resamples: Number of swapped samples R.
+        seed: Seed of the random swaps.
     """
     order = _canonical_order(a, b)
     features = np.concatenate([_features(a), _cross(a, b)], axis=1)[order]
@@ -53,13 +53,15 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
 
 
 def _canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
-    """Returns the images by their numbers, not by their names: no digit depends on what images are called."""
+    """Returns an order of the images that depends only on their numbers, so that image names do not affect the
+    result.
+    """
     columns = np.concatenate([a.numerators, a.volumes, b.numerators, b.volumes], axis=1)
     return np.lexsort(columns.T)
 
 
 def _features(run: Linear) -> Floats:
-    """Returns features (images, 5 M) whose sums give values and variances."""
+    """Returns the (images, 5 M) features, whose sums determine values and variances."""
     x, v = run.numerators, run.volumes
     return np.concatenate([x, v, x * x, x * v, v * v], axis=1)
 
@@ -69,7 +71,7 @@ def _cross(a: Linear, b: Linear) -> Floats:
 
 
 def _tossed(gaps: Floats, resamples: int, seed: int) -> Floats:
-    """Returns the (resamples, columns) sums of the rows whose coin shows heads, with a coin per row and resample."""
+    """Returns the (resamples, columns) sums over randomly selected rows. Each row is selected with probability 1/2."""
     rng = np.random.default_rng(seed)
     sums = np.zeros((resamples, gaps.shape[1]))
     for first in range(0, len(gaps), _IMAGES):
@@ -87,7 +89,9 @@ def _statistic(
     trials: Floats,
     fraction: NDArray[np.bool_],
 ) -> Floats:
-    """(samples, M) absolute difference over its standard error; infinite where a system has no volume."""  # fmt: skip
+    """Returns the (samples, M) absolute differences divided by their standard errors, infinite if a system has no
+    volume.
+    """  # fmt: skip
     x, v, xx, xv, vv, xw = np.split(ours, _FEATURES, axis=1)
     y, w, yy, yw, ww, yv = np.split(theirs, _FEATURES, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

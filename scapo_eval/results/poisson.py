@@ -1,10 +1,11 @@
-"""The Poisson bootstrap: resampled sums that add up over batches, machines and files, as counts do.
+"""Poisson bootstrap, whose resampled sums add up over batches, machines and files.
 
-In the bootstrap an image comes Binomial(n, 1/n) times into a resample. For many images that is Poisson(1), and then no
-image's number of times depends on another's: it is read from a hash of the image's id, the seed and the resample's
-number (Hanley & MacGibbon 2006; Chamandy et al. 2012, "Estimating uncertainty for massive data streams"). So every
-process finds the same weights for the same image, in any order, and the sums of parts add up to those of the whole.
-Counts of one image must have been summed first (by any process), which is what a count table holds.
+In the ordinary bootstrap, an image occurs Binomial(n, 1/n) times in a resample. For many images, this distribution
+approaches Poisson(1), and the numbers of occurrences become independent. Each number is derived from a hash of the
+image id, the seed and the index of the resample (Hanley & MacGibbon 2006; Chamandy et al. 2012, "Estimating uncertainty
+for massive data streams"). Every process therefore computes the same weights for the same image, in any order, and the
+sums of parts add up to the total sums. The counts of one image must be summed first (in any process), as in a count
+table.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LANES = 4
-"""Weights that are read from one 64-bit word: each takes 16 bits, so that probabilities are right to 2**-16."""
+"""Number of weights per 64-bit word. Each weight uses 16 bits, so probabilities are accurate to 2**-16."""
 
-_RESAMPLES, _IMAGES = 64, 8192  # of one step: its weights are 4 MB
+_RESAMPLES, _IMAGES = 64, 8192  # per step; the weights of a step have 4 MB
 
 
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Returns the (images,) 64-bit hash of each canonical image id: the same in every process, on every machine."""
+    """Returns the (images,) 64-bit hashes of canonical image ids, which are equal in all processes and on all
+    machines.
+    """
     ids = (image.encode("utf-8", "surrogatepass") for image in image_ids)
     return np.frombuffer(b"".join(blake2b(image_id, digest_size=8).digest() for image_id in ids), dtype="<u8")
 
@@ -32,24 +35,24 @@ def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
 def poisson_sums(
     hashes: NDArray[np.uint64], counts: NDArray[np.int64], *, resamples: int, seed: int
 ) -> NDArray[np.int64]:
-    """Returns the summed counts of resamples, in each of which an image comes Poisson(1) times.
+    """Returns the summed counts of resamples. Each image occurs Poisson(1) times in a resample.
 
-    The sums of batches of images, added, are those of all images: ``poisson_sums(a) + poisson_sums(b)``.
+    The sums of several batches add up: ``poisson_sums(a) + poisson_sums(b)`` are the sums for all images.
 
     Args:
-        hashes: (images,) of :func:`image_hashes`, each image once over all batches.
+        hashes: (images,) hashes from :func:`image_hashes`. Each image occurs once in all batches together.
         counts: (images, columns) integers.
-        resamples: number of resamples R.
-        seed: of the resampling.
+        resamples: Number of resamples R.
+        seed: Seed of the resampling.
 
     Returns:
-        (R, columns).
+        (R, columns) sums.
     """
     return _sums(hashes, counts, resamples, (seed, 0))
 
 
 def _poisson_table() -> NDArray[np.uint8]:
-    """Returns the weight (65536,) for every 16 bits: the quantiles of Poisson(1)."""
+    """Returns the (65536,) weights for all 16-bit numbers, which are the quantiles of Poisson(1)."""
     below = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
     return np.searchsorted(below, (np.arange(1 << 16) + 0.5) / (1 << 16), side="right").astype(np.uint8)
 
@@ -64,7 +67,7 @@ def _sums(
     sums = np.zeros((len(streams) * _LANES, rows.shape[1]))
     for first in range(0, len(hashes), _IMAGES):
         part = slice(first, first + _IMAGES)
-        values = rows[part].astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
+        values = rows[part].astype(np.float64)  # float for a BLAS product; exact, since counts are far below 2**53
         for k in range(0, len(streams), _RESAMPLES // _LANES):
             some = streams[k : k + _RESAMPLES // _LANES]
             words = _mixed(hashes[part][:, None] ^ some).astype("<u8", copy=False).view("<u2")
@@ -73,7 +76,7 @@ def _sums(
 
 
 def _mixed(words: NDArray[Any]) -> NDArray[Any]:
-    """Applies SplitMix64's finalizer (Steele et al. 2014): every input bit affects every output bit."""
+    """Applies SplitMix64's finalizer (Steele et al. 2014), in which every input bit affects every output bit."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)

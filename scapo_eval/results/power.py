@@ -1,8 +1,8 @@
-"""Computes what a sample can show: power, from the standard errors of a pilot.
+"""Power analysis, based on the standard errors in a pilot sample.
 
-The standard error of a difference falls with the square root of the number of images. Two systems in the pilot give
-the error of their paired difference; one system alone gives that of a second one like it, the two taken as
-independent, which is the worst case: systems on the same images usually fail together.
+The standard error of a difference decreases with the square root of the number of images. A pilot with two systems
+yields the error of their paired difference. A pilot with one system yields the error for a second, similar system that
+is assumed to be independent. This is the worst case, since systems usually fail on the same images.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The differences in one metric that a number of images can show.
+    """Differences in one metric that a given number of images can detect.
 
     Attributes:
-        metric: its name.
-        system, baseline: the pilot's systems; ``baseline`` is None if there was one alone.
-        value: the system's value in the pilot.
-        pilot_images: number of images of the pilot.
-        images: number of images planned for.
-        standard_error: of the difference on that many images.
-        detectable: the smallest difference shown with a power of 80 %; None if no difference is.
-        difference: the one asked about; None without one.
-        power: probability that a true difference of that size is shown.
-        images_needed: number of images that show it with a power of 80 %.
+        metric: Name of the metric.
+        system, baseline: Systems of the pilot. ``baseline`` is None if the pilot contains one system.
+        value: Value of the system in the pilot.
+        pilot_images: Number of images in the pilot.
+        images: Planned number of images.
+        standard_error: Standard error of the difference for the planned number of images.
+        detectable: Smallest difference that is detected with a power of 80 %. The value is None if there is none.
+        difference: Requested true difference, or None.
+        power: Probability of detecting a true difference of the requested size.
+        images_needed: Number of images that detect the requested difference with a power of 80 %.
     """
 
     metric: str
@@ -60,19 +60,20 @@ def power(
     images: int | None = None,
     metrics: Sequence[str] | None = None,
 ) -> list[Power]:
-    """Returns what a sample can show, from a pilot.
+    """Estimates the differences that a sample can detect, based on a pilot.
 
     Args:
-        pilot: results, runs, or a results file. Of several systems each is taken with the first.
-        difference: a true difference in the metrics' own unit (0.01: one point).
-        images: number of images planned for; None: the pilot's.
-        metrics: those asked about; None: all that have a value.
+        pilot: Results, runs, or a results file. Each further system is compared with the first system.
+        difference: True difference in the unit of the metric (0.01 is one percentage point).
+        images: Planned number of images. None selects the number of images in the pilot.
+        metrics: Metrics to analyze. None selects all metrics with a value.
 
     Returns:
         One entry per pair of systems and metric.
 
     Raises:
-        InputError: fewer than 30 images in the pilot, no counts per image, an unknown metric, numbers below 0.
+        InputError: If the pilot has fewer than 30 images or no counts per image, if a metric is unknown, or if
+            ``difference`` or ``images`` is not positive.
 
     Example:
         >>> import scapo_eval
@@ -135,5 +136,5 @@ def _planned(
 
 
 def as_record(power: Power) -> dict[str, Any]:
-    """Returns the entry as one JSON object."""
+    """Returns the entry as a JSON object."""
     return {name: getattr(power, name) for name in Power.__slots__}

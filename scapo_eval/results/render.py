@@ -1,7 +1,8 @@
-"""Results as tables for papers and notebooks: LaTeX, Markdown, HTML, CSV.
+"""Tables of results in LaTeX, Markdown, HTML and CSV, for papers and notebooks.
 
-What may be read out of a table is decided here, once: stars where the test says so, bold only for a best value that is
-tested better than the baseline, and both values on the shared images where systems were scored on different ones.
+This module defines the marks in all tables. Stars mark significant differences. Bold marks the best value only if it is
+significantly better than the baseline. If systems were scored on different images, the notes list both values on the
+shared images.
 """
 
 from __future__ import annotations
@@ -22,28 +23,30 @@ from .names import benchmark_name, metric_name, reader_mark
 TableFormat = Literal["latex", "markdown", "csv"]
 
 MANY_METRICS = 8
-"""A benchmark of more metrics than this is shown by its headline metrics, unless others are asked for."""
+"""Maximum number of metrics in a default table. Benchmarks with more metrics are represented by their headline
+metrics.
+"""
 
 ComparisonRow = Mapping[str, Any]
-"""One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
+"""An entry of ``comparisons`` from :func:`scapo_eval.results.comparison.compare`."""
 
 
 class Scored(Protocol):
-    """Runs of one benchmark with their comparisons: :class:`~scapo_eval.results.results.Results`."""
+    """Runs of one benchmark with their comparisons, for example :class:`~scapo_eval.results.results.Results`."""
 
     @property
     def metric_set(self) -> MetricSet:
-        """That the runs share."""
+        """Metric set of all runs."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns ``{"systems": [...], "comparisons": [...]}``."""
 
 
-# Words for one value and one difference; the terminal and the report use them, too
+# Text of single values and differences, also for the terminal and the report
 
 
 def number(value: float | None, plain: bool = False, digits: int | None = None, sign: bool = False) -> str:
-    """Returns a value for people: percent with one decimal, a plain number with two, ``n/a`` if there is none."""
+    """Formats a value: percent with one decimal, other numbers with two, and ``n/a`` for None."""
     if value is None:
         return "n/a"
     text = (
@@ -53,14 +56,14 @@ def number(value: float | None, plain: bool = False, digits: int | None = None, 
 
 
 def stars(row: ComparisonRow) -> str:
-    """Returns ``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
+    """Returns ``**`` for a corrected p-value below 0.01, ``*`` for one below 0.05, and otherwise an empty text."""
     p = row.get("p_holm", row["p_value"])
     return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
 
 
 def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
-    """Returns whether the test says that the system is better (worse: False) than the baseline; None if it says
-    nothing.
+    """Returns True if the system is significantly better than the baseline, False if it is worse, and otherwise
+    None.
     """
     if higher is None or not stars(row) or row["difference"] is None:
         return None
@@ -68,15 +71,15 @@ def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
 
 
 def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
-    """Returns the note on a difference of systems that were scored on different images; empty for the same ones.
+    """Describes the difference of systems that were scored on different images. Returns an empty text for equal images.
 
     Args:
-        row: one of ``comparisons``.
-        sizes: system -> number of its images.
-        show: a value as text.
+        row: Entry of ``comparisons``.
+        sizes: System -> number of its images.
+        show: Function that formats a value.
 
     Returns:
-        ``29.1 -> 26.0 on 412 shared images``, or ``6 shared images`` where these are too few to compare on.
+        ``29.1 -> 26.0 on 412 shared images``, or ``6 shared images`` if these are too few for a comparison.
     """
     shared = row["n_images"]
     if shared == sizes[row["system"]] == sizes[row["baseline"]]:
@@ -88,7 +91,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
-    """Returns the tests behind p-values, in words; empty if nothing was tested."""
+    """Returns the names of the tests behind the p-values, or an empty text if nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
     return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
@@ -102,11 +105,11 @@ class Column:
     """One column of a table.
 
     Attributes:
-        heading: heading of the column.
-        group: heading over several neighboring columns, empty for none.
-        better: whether higher is better; None if neither direction is.
-        plain: whether the values are not fractions and are shown as they are, not in percent.
-        digits: number of digits after the decimal point.
+        heading: Heading of the column.
+        group: Heading above several adjacent columns, or empty.
+        better: True if higher values are better, None if neither direction is better.
+        plain: True if the values are not fractions and are not displayed in percent.
+        digits: Number of digits after the decimal point.
     """
 
     heading: str
@@ -118,14 +121,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a table.
+    """One cell of a table.
 
     Attributes:
-        value: None if there is none.
-        low, high: its interval, where it is shown.
-        stars: significance of the difference to the baseline.
-        best: whether it is the best of its column and tested so.
-        difference: to the baseline, where it is shown.
+        value: Value of the metric, or None if there is none.
+        low, high: Bounds of the interval if it is displayed, otherwise None.
+        stars: Significance of the difference to the baseline.
+        best: True if the value is the best of its column and the test confirms it.
+        difference: Difference to the baseline if it is displayed, otherwise None.
     """
 
     value: float | None
@@ -138,14 +141,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The content of a table, before it is formatted.
+    """Content of a table, independent of the output format.
 
     Attributes:
-        corner: heading of the column with the systems' names.
-        columns: the columns, in order.
-        rows: name of a system and its cells, in order.
-        notes: what a reader must know, one sentence each.
-        signatures: system and benchmark -> signature.
+        corner: Heading of the column with system names.
+        columns: Columns, in order.
+        rows: System name and cells of each row, in order.
+        notes: Remarks for readers, one sentence each.
+        signatures: (system and benchmark, signature) pairs.
     """
 
     corner: str
@@ -156,7 +159,7 @@ class Table:
 
 
 ShownMetric = tuple[str, str, Column]
-"""Name of the metric set, metric (or ``n_images``), column that shows it."""
+"""Name of the metric set, metric (or ``n_images``), and column for the metric."""
 
 N_IMAGES = "n_images"
 
@@ -168,17 +171,17 @@ def latex(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> str:
-    r"""Returns a LaTeX table that is at most ``\textwidth`` wide; needs the packages booktabs and graphicx.
+    r"""Returns a LaTeX table with a maximum width of ``\textwidth``. It requires the packages booktabs and graphicx.
 
     Args:
-        results: of one benchmark, or of several, joined by the systems' names.
-        intervals: whether to show intervals.
-        metrics: which metrics; None: all of one benchmark (its headline metrics where it has many), the headline
-            metrics of several.
-        footnotes: what else stands below the table.
+        results: Results of one benchmark, or of several benchmarks, which are joined by system name.
+        intervals: True to include intervals.
+        metrics: Metrics to include. None selects all metrics of a single benchmark (the headline metrics if there are
+            more than MANY_METRICS), and the headline metrics of several benchmarks.
+        footnotes: Additional notes below the table.
 
     Raises:
-        InputError: a metric is unknown.
+        InputError: If a metric is unknown.
     """
     return render(score_table(results, intervals=intervals, metrics=metrics, footnotes=footnotes), "latex")
 
@@ -195,9 +198,7 @@ def markdown(
 
 
 def html(results: Scored) -> str:
-    """Returns an HTML table with intervals, for notebooks; what a reader must know and the signatures stand
-    below it.
-    """
+    """Returns an HTML table with intervals for notebooks, followed by the notes and the signatures."""
     table = score_table(results, intervals=True)
     heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
     lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]
@@ -227,7 +228,7 @@ def score_table(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> Table:
-    """Returns the table behind :func:`latex` and :func:`markdown`; ``footnotes`` stand below it."""
+    """Returns the table behind :func:`latex` and :func:`markdown`. The ``footnotes`` are appended to its notes."""
     groups = [*results] if isinstance(results, Sequence) else [results]
     shown: list[ShownMetric] = []
     for group, names in zip(groups, chosen_metrics([g.metric_set for g in groups], metrics), strict=True):
@@ -246,17 +247,17 @@ def score_table(
 
 
 def headline(metric_set: MetricSet) -> list[str]:
-    """Returns the metrics by which a benchmark is known; all of them where its record names none."""
+    """Returns the main metrics of a benchmark, or all metrics if its record lists none."""
     record = find_benchmark(metric_set.name)
     known = record.headline if record else ()
     return [name for name in known if name in metric_set.formulas] or list(metric_set.formulas)
 
 
 def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> list[list[str]]:
-    """Returns the metrics of each set that a table shows; see :func:`latex`.
+    """Returns the metrics of each set that a table contains; see :func:`latex`.
 
     Raises:
-        InputError: if a metric is in none of the sets.
+        InputError: If a requested metric belongs to no set.
     """
     if wanted is None:
         few = len(sets) == 1 and len(sets[0].formulas) <= MANY_METRICS
@@ -276,15 +277,14 @@ def joined(
     intervals: bool = False,
     differences: bool = False,
 ) -> Table:
-    """Returns the values of several benchmarks, one row per system; a benchmark that a system was not scored on has no
-    value.
+    """Returns a table of several benchmarks with one row per system. A cell is empty if the system has no score.
 
     Args:
-        groups: results per benchmark.
-        shown: the columns.
-        corner: heading of the column with the systems' names.
-        intervals: whether intervals stand beside values.
-        differences: whether differences to the baseline do.
+        groups: Results per benchmark.
+        shown: Columns of the table.
+        corner: Heading of the column with system names.
+        intervals: True to include intervals.
+        differences: True to include differences to the baseline.
     """
     documents = {group.metric_set.name: group.to_dict() for group in groups}
     names = dict.fromkeys(system["name"] for document in documents.values() for system in document["systems"])
@@ -316,7 +316,7 @@ def joined(
 def _cells(
     document: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
 ) -> dict[str, Cell]:
-    """Returns a mapping: system -> its cell of one column."""
+    """Returns a mapping from system to its cell in one column."""
     if metric == N_IMAGES:
         return {system["name"]: Cell(system["n_images"]) for system in document["systems"]}
     rows = {row["system"]: row for row in document["comparisons"] if row["metric"] == metric}
@@ -341,9 +341,9 @@ def _cells(
 def _best(
     systems: Sequence[Mapping[str, Any]], rows: Mapping[str, ComparisonRow], metric: str, higher: bool | None
 ) -> str:
-    """Returns the system with the best value if it is significantly better than the baseline.
+    """Returns the system with the best value if it is significantly better than the baseline, otherwise an empty text.
 
-    The baseline must be significantly better than every other system.
+    If the baseline has the best value, it must be significantly better than every other system.
     """
     values = {
         system["name"]: system["metrics"][metric]["value"]
@@ -365,8 +365,8 @@ def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[ShownMetr
     if tests := test_of(rows):
         baselines = " and ".join(dict.fromkeys(row["baseline"] for row in rows))
         yield (
-            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: the best value, "
-            "where it is tested better than the baseline; the baseline itself, where every other is tested worse."
+            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: best and "
+            "significantly better than the baseline. A bold baseline is significantly better than all other systems."
         )
     for key, document in used.items():
         sizes = {system["name"]: system["n_images"] for system in document["systems"]}
@@ -399,7 +399,7 @@ def _system_notes(
 
 
 def render(table: Table, form: TableFormat) -> str:
-    """Returns the table as text."""
+    """Formats a table as text."""
     return {"latex": _latex, "markdown": _markdown, "csv": _csv}[form](table)
 
 
@@ -412,7 +412,7 @@ def _arrow(column: Column, up: str, down: str) -> str:
 
 
 def _groups(table: Table) -> list[tuple[str, int]]:
-    """Groups of neighboring columns under one heading: the heading and the number of columns."""
+    """Returns the heading and the number of columns of each group of adjacent columns."""
     groups: list[tuple[str, int]] = []
     for column in table.columns:
         if groups and groups[-1][0] == column.group:
@@ -431,7 +431,7 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     ">": r"\(>\)",
     **dict(
         zip("«»„“”‚‘’", (r"\(\ll\)", r"\(\gg\)", ",,", "``", "''", ",", "`", "'"), strict=True)
-    ),  # OT1 lacks the first
+    ),  # OT1 encoding lacks guillemets
 }
 
 
@@ -526,7 +526,7 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Returns the values as unrounded fractions; a missing value is an empty cell."""
+    """Formats the values as unrounded fractions. Missing values are empty cells."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])

@@ -1,4 +1,4 @@
-"""One system's run as counts with their metrics, and several runs as the results that verbs print and reports read."""
+"""Runs, which contain the counts and metrics of one system, and results, which combine several runs."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from .stats import (
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """Settings that decide how intervals are made and tests resampled.
+    """Settings for intervals and resampling tests.
 
     Attributes:
-        resamples: number of resamples; 0 for no intervals and no tests.
-        seed: seed of numpy's default generator.
-        confidence: level of the intervals.
-        bootstrap: of ``percentile`` intervals: ``multinomial``, or ``poisson`` (adds up over machines,
-            :mod:`scapo_eval.results.poisson`); None: ``poisson`` above 200,000 images.
-        interval: ``wilson``, or ``percentile`` for those of the bootstrap, see :mod:`scapo_eval.results.stats`.
-        test: of the comparison that a run stands in; None if it stands alone.
+        resamples: Number of resamples. With 0, intervals and tests are omitted.
+        seed: Seed of numpy's default generator.
+        confidence: Confidence level of the intervals.
+        bootstrap: Bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums add up over
+            machines (:mod:`scapo_eval.results.poisson`). None selects ``poisson`` above 200,000 images.
+        interval: ``wilson``, or ``percentile`` for bootstrap intervals, see :mod:`scapo_eval.results.stats`.
+        test: Test of the comparison that contains the run. The value is None for a single run.
     """
 
     resamples: int = DEFAULT_RESAMPLES
@@ -68,7 +68,7 @@ class Resampling:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InputError(f"{name} must be a whole number of at least 0, got {short_repr(value)}")
-        if str(self.bootstrap) == "streams":  # of 0.2.0: the same law, drawn by several threads
+        if str(self.bootstrap) == "streams":  # name in 0.2.0: same distribution, drawn by several threads
             object.__setattr__(self, "bootstrap", "multinomial")
         if self.bootstrap is not None:
             check_choice("bootstrap", self.bootstrap, get_args(Bootstrap))
@@ -78,7 +78,9 @@ class Resampling:
 
     @classmethod
     def of(cls, signature: Signature) -> Resampling:
-        """Returns how the intervals of a results file were made: without the field ``interval`` by percentiles."""
+        """Returns the settings in the signature of a results file. Without the field ``interval``, the method is
+        ``percentile``.
+        """
         fields = signature.fields
         method = fields.get("interval", "percentile")
         return cls(
@@ -95,9 +97,10 @@ class MetricValue:
     """One metric of a run.
 
     Attributes:
-        value: a fraction, or a plain number where the metric set says so; None if it has no value.
-        low, high: bounds of its bootstrap interval by image; None if there is none.
-        printed: the official script's own digits, where there is a parity mode.
+        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. The value is None if
+            there is no value.
+        low, high: Bounds of the confidence interval by image. The value is None if there are none.
+        printed: Digits as printed by the official script, in parity mode.
     """
 
     value: float | None
@@ -108,22 +111,22 @@ class MetricValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One system's output on one benchmark, reduced to counts.
+    """Output of one system on one benchmark, reduced to counts.
 
     Attributes:
-        name: shown in tables, unique among the runs of one table (usually the file's name without suffixes).
-        signature: what makes the values reproducible; names the resampling that draws the intervals.
-        metric_set: the metrics; runs that are compared share it.
-        table: counts per image.
-        n_records: number of scored records (captions, answers).
-        other_counts: whole-run counts that no metric needs (``unparsed``, ``missing``, ``skipped``...).
-        verdicts: for McNemar's test, where single items are right or wrong (yes/no answers).
-        printed: the official script's own digits, if there is a parity mode.
-        notes: whatever a reader of the values should know, one sentence each.
-        resampling: how intervals are drawn.
-        account: what became of every record of the file; None if nobody kept one.
-        finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
-        parts: the counts by the values of a column; None if none was asked for.
+        name: Name in tables, unique among the runs of a table (usually the file name without suffixes).
+        signature: Settings that make the values reproducible, including the resampling of the intervals.
+        metric_set: Metric set. Compared runs share the same set.
+        table: Counts per image.
+        n_records: Number of scored records (captions, answers).
+        other_counts: Counts of the whole run that no metric uses (``unparsed``, ``missing``, ``skipped``...).
+        verdicts: Correctness of single items, for McNemar's test (yes/no answers).
+        printed: Digits as printed by the official script, in parity mode.
+        notes: Remarks for readers of the values, one sentence each.
+        resampling: Settings for the intervals.
+        account: Numbers of read, scored and skipped records of the file. The value is None if they were not recorded.
+        finished: Values that another harness computed. Such a run has no counts, and nothing is resampled or tested.
+        parts: Counts by the values of a column. The value is None if no column was requested.
 
     Example:
         >>> import scapo_eval
@@ -171,14 +174,14 @@ class Run:
 
     @cached_property
     def values(self) -> Mapping[str, float | None]:
-        """Metric -> value, None if it has none."""
+        """Metric -> value, or None if there is no value."""
         if self.finished is not None:
             return {name: metric.value for name, metric in self.metrics.items()}
         return values(self.metric_set, self.table)
 
     @cached_property
     def metrics(self) -> Mapping[str, MetricValue]:
-        """Metric -> value with its interval; the intervals are drawn at the first use."""
+        """Metric -> value with its interval. The intervals are computed at the first access."""
         if self.finished is not None:
             return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}
         drawn = self.resampling
@@ -198,21 +201,21 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The integers behind the values, and the other counts."""
+        """Counts behind the values, and all other counts."""
         return {**self.table.counts(), **self.other_counts}
 
     @property
     def n_images(self) -> int:
-        """Number of different images."""
+        """Number of distinct images."""
         return len(self.table.image_ids)
 
     def redrawn(self, resampling: Resampling) -> Run:
-        """Returns the same counts with intervals drawn otherwise."""
+        """Returns the same counts with other settings for the intervals."""
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the run as one of ``systems`` in the results object, fractions unrounded, None if there is no
-        value.
+        """Returns the run as an entry of ``systems`` in a results file. Fractions are unrounded, and missing values are
+        None.
         """
         metrics: dict[str, dict[str, Any]] = {}
         few = {} if self.finished is not None else few_events(self.table, self.metric_set)
@@ -239,9 +242,10 @@ class Run:
         return result
 
     def per_image(self) -> list[dict[str, Any]]:
-        """Returns one record per image: ``image_id``, its counts, and every metric of this image alone.
+        """Returns one record per image with ``image_id``, its counts, and every metric for this image alone.
 
-        A metric is None if the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
+        A metric is None if it has no value for the image. ``pandas.DataFrame(run.per_image())`` converts the records to
+        a frame.
         """
         of_images = self.metric_set.score(self.table.rows)
         values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]
@@ -250,16 +254,16 @@ class Run:
         return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
 
     def to_pandas(self) -> Any:
-        """Returns a tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
+        """Returns a tidy frame with one row per metric and the columns of :meth:`Results.to_pandas`.
 
         Raises:
-            MissingExtra: if pandas is not installed.
+            MissingExtra: If pandas is not installed.
         """
         return Results((self,)).to_pandas()
 
     def evidence(self) -> dict[str, Any]:
-        """Returns what a later comparison needs in place of the captions: every image's counts, every item's
-        verdict.
+        """Returns the data that a later comparison requires instead of the captions: counts per image and verdicts per
+        item.
         """
         record: dict[str, Any] = {
             "columns": list(self.table.columns),
@@ -280,19 +284,20 @@ class Run:
         return record
 
     def save(self, path: str | Path) -> None:
-        """Writes a results file that :func:`load_results`, ``compare`` and ``report`` read."""
+        """Writes a results file that :func:`load_results`, ``compare`` and ``report`` can read."""
         Results((self,)).save(path)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Runs of one benchmark side by side; the first is the baseline.
+    """Runs of one benchmark and their comparisons. The first run is the baseline.
 
     Attributes:
-        runs: the systems.
-        comparisons: one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
-        verdicts: one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
-        sliced: the systems by the values of a column, see :class:`scapo_eval.results.slices.Sliced`; None: not asked.
+        runs: Runs of the systems.
+        comparisons: One mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
+        verdicts: One mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
+        sliced: Results by the values of a column, see :class:`scapo_eval.results.slices.Sliced`. The value is None if
+            not requested.
 
     Example:
         >>> import scapo_eval
@@ -323,11 +328,11 @@ class Results:
 
     @property
     def metric_set(self) -> MetricSet:
-        """That the runs share."""
+        """Metric set of all runs."""
         return self.runs[0].metric_set
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns ``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
+        """Returns ``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, the output of ``--json``."""
         document: dict[str, Any] = {
             "systems": [run.to_dict() for run in self.runs],
             "comparisons": [dict(row) for row in self.comparisons],
@@ -336,9 +341,7 @@ class Results:
         return document if self.sliced is None else {**document, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
-        """Yields one record per system and metric, with the columns of :meth:`to_pandas`; None if there is
-        no value.
-        """
+        """Yields one record per system and metric with the columns of :meth:`to_pandas`. Missing values are None."""
         comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
         for run in self.runs:
             for name, metric in run.metrics.items():
@@ -355,13 +358,13 @@ class Results:
                 }
 
     def to_pandas(self) -> Any:
-        """Returns a tidy frame, one row per system and metric.
+        """Returns a tidy frame with one row per system and metric.
 
-        Columns: ``system metric value ci_low ci_high difference p_value p_holm n_images signature``; differences
-        and p-values are to the first system, NaN for itself, and ``p_holm`` is corrected over the systems.
+        The columns are ``system metric value ci_low ci_high difference p_value p_holm n_images signature``. Differences
+        and p-values refer to the first system and are NaN in its own rows. ``p_holm`` is corrected over the systems.
 
         Raises:
-            MissingExtra: if pandas is not installed.
+            MissingExtra: If pandas is not installed.
         """
         from .frames import to_frame
 
@@ -371,11 +374,12 @@ class Results:
         """Returns a table in Markdown.
 
         Args:
-            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
-            intervals: whether to show intervals.
+            metrics: Metrics to include, in order. None selects all metrics, or the headline metrics of a benchmark with
+                many.
+            intervals: True to include intervals.
 
         Raises:
-            InputError: for an unknown metric.
+            InputError: If a metric is unknown.
         """
         from .render import markdown
 
@@ -385,11 +389,12 @@ class Results:
         """Returns a table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
 
         Args:
-            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
-            intervals: whether to show intervals.
+            metrics: Metrics to include, in order. None selects all metrics, or the headline metrics of a benchmark with
+                many.
+            intervals: True to include intervals.
 
         Raises:
-            InputError: for an unknown metric.
+            InputError: If a metric is unknown.
         """
         from .render import latex
 
@@ -408,19 +413,19 @@ class Results:
 
 
 class NotResults(InputError):
-    """A file that is not a results file of this project."""
+    """Error for files that are not results files of this project."""
 
 
 def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run, ...]:
-    """Returns the runs of one results file.
+    """Reads the runs from a results file.
 
     Args:
-        path: file written by :meth:`Results.save` or ``-o`` of a scoring verb.
-        resampling: how their intervals are made from now on; None: as in the file, in whose signature it stands.
+        path: File from :meth:`Results.save`, or from ``-o`` of a scoring verb.
+        resampling: New settings for the intervals. None selects the settings in the signature of the file.
 
     Raises:
-        NotResults: a file of another kind.
-        InputError: damaged, or without the counts per image.
+        NotResults: If the file is of another kind.
+        InputError: If the file is damaged, or contains no counts per image.
 
     Example:
         >>> import scapo_eval, tempfile
@@ -438,7 +443,7 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
     except InputError:
         if not source.head:
             raise
-        document = None  # JSON Lines, for one
+        document = None  # for example JSON Lines
     if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
         raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(source)}", path=path)
     if "per_image" not in document and document.get("metric") != FINISHED:
@@ -521,7 +526,7 @@ def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
 
 
 def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
-    """Returns the metrics of values that another harness computed, which no counts lead to."""
+    """Returns a metric set for values that another harness computed. It has no counts."""
 
     def no_value(sums: Sums) -> Floats:
         return np.asarray(np.nan)
@@ -533,7 +538,7 @@ def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
 
 
 def same_metrics(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one metric set; finished values of several harnesses get the metrics of all of them."""
+    """Gives imported runs a common metric set with the metrics of all runs. Runs with counts are returned unchanged."""
     if any(run.finished is None for run in runs):
         return list(runs)
     names = list(dict.fromkeys(name for run in runs for name in run.metric_set.formulas))
@@ -542,7 +547,7 @@ def same_metrics(runs: Sequence[Run]) -> list[Run]:
 
 
 def unique_names(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one name, from different files, told apart by number."""
+    """Appends a number to the names of runs that share a name."""
     names = [run.name for run in runs]
     return [
         replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
@@ -551,7 +556,7 @@ def unique_names(runs: Sequence[Run]) -> list[Run]:
 
 
 def system_names(paths: Sequence[str]) -> list[str]:
-    """Returns short, distinct names for files: the stem, with as many parent folders as it takes."""
+    """Returns short, distinct names for files, with as many parent folders before the stem as necessary."""
     plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
     for depth in range(1, 20):
         names = ["/".join(Path(path).parts[-depth:]) for path in plain]

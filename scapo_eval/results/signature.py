@@ -1,4 +1,4 @@
-"""Makes a score reproducible and two scores comparable, in one line beside every score."""
+"""Signatures, which make a score reproducible and determine which scores can be compared."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ SAMPLE = frozenset(
         *("model", "file", "bad_files"),
     }
 )
-"""Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
-images that they share."""
+"""Fields that identify the scored records and their source. Runs that differ only in these fields can be compared on
+their shared images.
+"""
 
 TRUTH = frozenset({"oracle", "world", "dagger_oracle"})
-"""Fields that name a truth, whatever it says of the images that were scored."""
+"""Fields that name a ground truth, independent of its cells for the scored images."""
 
 WHERE_KNOWN = frozenset({"asked_with", "sampling"})
-"""Fields that differ only where both signatures have them: not every file tells, older ones do not."""
+"""Fields that are compared only if both signatures contain them, because some files and older versions omit them."""
 
 DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn", "interval", "test"})
-"""Fields of the intervals and tests, which are drawn anew with every comparison."""
+"""Fields of intervals and tests, which are recomputed for every comparison."""
 
 IMPLIED = {"claims": "all", "unparsed": "wrong"}
-"""What a signature means that does not name the field (older results files)."""
+"""Field -> value that older results files imply if their signature omits the field."""
 
 
 JUDGED = ("faithscore",)
@@ -37,11 +38,11 @@ JUDGED = ("faithscore",)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """``metric_set|key:value|...|v:VERSION``: one line beside every score.
+    """Signature ``metric_set|key:value|...|v:VERSION``, a line that accompanies every score.
 
     Attributes:
-        metric_set: name of the metric set (``capscore``, ``chair``...).
-        fields: what decides the values, in the order of printing; ``v`` is the version that made the counts.
+        metric_set: Name of the metric set (``capscore``, ``chair``...).
+        fields: Settings that determine the values, in printing order. ``v`` is the version that computed the counts.
     """
 
     metric_set: str
@@ -49,16 +50,16 @@ class Signature:
 
     @classmethod
     def of(cls, metric_set: str, **fields: object) -> Signature:
-        """Returns the signature of counts made by this version; fields whose value is None are omitted."""
+        """Returns the signature of counts from this version. Fields with the value None are omitted."""
         named = {key: str(value).replace("|", "/") for key, value in fields.items() if value is not None}
         return cls(metric_set, {**named, "v": __version__})
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Returns the inverse of ``str()``.
+        """Parses the text of a signature, the inverse of ``str()``.
 
         Raises:
-            ValueError: if it is not a valid signature.
+            ValueError: If the text is not a valid signature.
         """
         metric_set, *fields = text.split("|")
         pairs = [field.partition(":") for field in fields]
@@ -88,11 +89,11 @@ class Signature:
         interval: str = "wilson",
         test: str | None = None,
     ) -> Signature:
-        """Returns the text with the fields of the intervals: ``bs`` resamples, ``seed``, ``interval``, and ``ci``,
-        ``bootstrap``, ``test``, ``drawn`` if there is something to say.
+        """Returns a signature with the fields of the intervals: ``bs`` (resamples), ``seed`` and ``interval``.
 
-        ``drawn`` is the version that drew the intervals, if it is not the one that made the counts. A signature
-        without ``interval`` is of a version that knew percentiles alone.
+        The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if they differ from their defaults. ``drawn``
+        is the version that computed the intervals, if it differs from the version of the counts. Signatures without
+        ``interval`` come from versions that supported only percentile intervals.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
         fields |= {"bs": str(resamples), "seed": str(seed)}
@@ -109,9 +110,9 @@ class Signature:
         return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})
 
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
-        """Returns a mapping: field -> both values, for every field in which two ways of scoring differ.
+        """Returns a mapping from each differing scoring field to both of its values.
 
-        Fields of the sample (how many records, which images), of the intervals and the version do not count.
+        Fields of the sample (for example the number of records), of the intervals, and the version are ignored.
         """
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]
@@ -119,7 +120,7 @@ class Signature:
         for name in WHERE_KNOWN & differing.keys():
             if None in differing[name]:
                 del differing[name]
-        if "claims" in differing:  # two readings have two hashes
+        if "claims" in differing:  # two readings always have two hashes
             differing.pop("reading", None)
         return differing
 

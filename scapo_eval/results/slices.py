@@ -1,8 +1,9 @@
-"""Results by the values of a column: each slice with its intervals, and a test of interaction.
+"""Results by the values of a column, with intervals for each slice and a test of interaction.
 
-Whether a metric differs between the slices of one system, and whether the difference of two systems does, is asked of
-all slices at once (Wald's test of equal values): a slice in which a difference is significant, beside one in which it
-is not, shows no interaction. Slices may share images (two prompts of one image); their covariance is taken over images.
+A test over all slices (Wald's test of equal values) shows whether a metric of one system, or a difference of two
+systems, differs between slices. A significant difference in one slice beside a non-significant difference in another
+slice does not prove an interaction. Slices may share images (two prompts for one image), so the covariance is computed
+over images.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from .results import Resampling, Run
 from .stats import MIN_SHARED_IMAGES, confidence_intervals, paired_differences, values
 
 Slices = Mapping[str, CountTable]
-"""Value of the column -> counts per image of the records that have it."""
+"""Value of the column -> counts per image of the records with this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """Systems by the values of one column.
+    """Systems divided by the values of one column.
 
     Attributes:
-        column: its name.
-        systems: system -> its slices; the first is the baseline.
+        column: Name of the column.
+        systems: System -> slices. The first system is the baseline.
     """
 
     column: str
@@ -40,10 +41,10 @@ class Sliced:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Sliced | None:
-        """Returns the runs by the column that all of them were scored by; None if there is none.
+        """Divides the runs by their common column. Returns None if the runs have no common column.
 
         Raises:
-            InputError: if the column has too many values.
+            InputError: If the column has too many values.
         """
         parts = [run.parts for run in runs if run.parts is not None]
         if len(parts) < len(runs) or len({each.column for each in parts}) != 1:
@@ -53,7 +54,7 @@ class Sliced:
         return cls(parts[0].column, {run.name: each for run, each in zip(runs, tables, strict=True)})
 
     def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
-        """Returns ``slices`` (values and intervals, differences to the baseline) and ``interactions`` (tests)."""
+        """Returns ``slices`` (values, intervals and differences to the baseline) and ``interactions`` (tests)."""
         return {
             "by": self.column,
             "slices": list(self._slices(metrics, resampling)),
@@ -90,7 +91,9 @@ class Sliced:
                 yield record
 
     def interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
-        """Tests of equal values in all slices: of each system's metrics, then of its differences to the baseline."""
+        """Yields tests of equal values in all slices, first for the metrics of each system, then for differences to the
+        baseline.
+        """
         (baseline, first), *others = self.systems.items()
         for name, slices in self.systems.items():
             for metric, p, n in _homogeneity(slices, metrics):
@@ -116,7 +119,7 @@ def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, floa
 
 
 def _alone(numbers: Floats, linears: Sequence[Linear], k: int) -> Floats:
-    """Returns the (slices,) squared standard errors, if all slices had one value."""
+    """Returns the (slices,) squared standard errors under the hypothesis of equal values in all slices."""
     if not linears[0].fraction[k]:
         return np.array([linear.variances[k] for linear in linears])
     sizes = np.array([linear.sizes[k] for linear in linears])
@@ -146,7 +149,7 @@ def _interaction(slices: Slices, baseline: Slices, metrics: MetricSet) -> Iterat
 
 
 def _wald(numbers: Floats, errors: Floats, influences: Sequence[tuple[Sequence[str], Floats]]) -> float | None:
-    """Returns the p-value of equal values, from their standard errors and how each image moves them."""
+    """Returns the p-value of equal values, based on their standard errors and the influence of each image."""
     if not (errors > 0).all():
         return 1.0 if np.ptp(numbers) == 0 else None
     images = {image: k for k, image in enumerate(sorted({image for ids, _ in influences for image in ids}))}

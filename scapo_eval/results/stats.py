@@ -1,18 +1,18 @@
-"""Intervals and paired tests from per-image counts; nothing here ever looks at a caption again.
+"""Intervals and paired tests from counts per image. This module never reads captions.
 
-Images are the unit, because captions (or questions) of one image are not independent: the counts of all captions of
-an image are one row. By default intervals are those of :mod:`scapo_eval.results.intervals` and p-values those of
-:mod:`scapo_eval.results.permutation`. The former methods are kept by name, for figures that were made with them:
-percentile intervals of the bootstrap by image (``percentile``, ``paired_bootstrap``), and swapped rows without
-studentizing (``approximate_randomization``).
+Images are the unit of analysis, because captions (or questions) of one image are not independent. The counts of all
+captions of an image form one row. By default, intervals come from :mod:`scapo_eval.results.intervals` and p-values from
+:mod:`scapo_eval.results.permutation`. Former methods remain available by name, to reproduce older figures: percentile
+intervals of the bootstrap by image (``percentile``, ``paired_bootstrap``), and swapped rows without studentization
+(``approximate_randomization``).
 
-A resample of images is a draw of ROW TYPES: images with equal counts are interchangeable, so drawing how often each
-distinct row occurs (multinomial) has exactly the distribution of drawing images one by one, costs less, and does not
-depend on the order of the input. Above POISSON_ABOVE images, or where asked for, the draws are those of
-:mod:`scapo_eval.results.poisson`, which need no process to see all images.
+The bootstrap draws row types. Images with equal counts are interchangeable, so a multinomial draw of the frequency of
+each distinct row has exactly the same distribution as drawing images. This is faster and independent of the input
+order. Above POISSON_ABOVE images, or on request, the draws come from :mod:`scapo_eval.results.poisson`, where no
+process needs to read all images.
 
-Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization), McNemar 1947;
-p-values count the observed statistic in, ``(hits + 1) / (R + 1)``.
+Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization), McNemar 1947. The
+p-values ``(hits + 1) / (R + 1)`` include the observed statistic.
 """
 
 from __future__ import annotations
@@ -38,49 +38,53 @@ DEFAULT_RESAMPLES = 1000
 DEFAULT_SEED = 12345
 CONFIDENCE = 0.95
 MIN_SHARED_IMAGES = 30
-"""Below this many shared images two systems are not tested, and those on different images not compared at all."""
+"""Minimum number of shared images for a test. Systems on different images also need this number for a difference."""
 
 IntervalMethod = Literal["wilson", "percentile"]
-"""How intervals are made: Wilson's of effective sample sizes, or the bootstrap's percentiles."""
+"""Methods for intervals: Wilson intervals with effective sample sizes, or bootstrap percentiles."""
 
 Bootstrap = Literal["multinomial", "poisson"]
-"""How images are resampled: drawn with replacement, or each by itself (:mod:`scapo_eval.results.poisson`)."""
+"""Methods of resampling: images are drawn with replacement, or each image independently
+(:mod:`scapo_eval.results.poisson`).
+"""
 
 POISSON_ABOVE = 200_000
-"""Images above which the bootstrap is the Poisson one."""
+"""Number of images above which the Poisson bootstrap is the default."""
 
 Test = Literal["studentized_permutation", "approximate_randomization", "paired_bootstrap", "mcnemar"]
 
 POWER = 0.8
-"""The power at which a difference counts as one that a sample would show."""
+"""Power that defines a detectable difference."""
 
 Verdicts = Mapping[str, Mapping[str, bool]]
-"""Metric that is a share of right items -> item id -> whether this system has it right."""
+"""Metric (a share of correct items) -> item id -> True if the system's answer is correct."""
 
-_MANY_TYPES = 20_000  # above this a multinomial draw costs more than drawing every image
-_CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memory of a resampling
+_MANY_TYPES = 20_000  # above this number, drawing every image is faster than a multinomial draw
+_CHUNK = 4_000_000  # cells of a (resamples, row types) block, to limit memory
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of a system against the baseline, on the images that both have.
+    """Comparison of a system with the baseline in one metric, on their shared images.
 
-    Systems on the same images always have a difference; on different images only from MIN_SHARED_IMAGES shared ones on.
+    Systems on the same images always have a difference. Systems on different images have a difference only if they
+    share at least MIN_SHARED_IMAGES images.
 
     Attributes:
-        metric: its name.
-        system_value: the system's value on the shared images; None if it has none.
-        baseline_value: the baseline's value on them.
-        difference: system minus baseline; None if one of them has no value.
-        interval: of the difference.
-        p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
-        test: how the p-value was found, None if there is none.
-        n_images: number of shared images.
-        standard_error: of the difference, if the two were equal.
-        detectable: the smallest difference that a sample like this shows with a power of 80 %; None if it shows
-            none.
-        p_equivalence: that the two differ by less than a margin, by two one-sided tests; None without a margin.
-        n_differing: number of shared images on which the counts behind the metric differ.
+        metric: Name of the metric.
+        system_value: Value of the system on the shared images. The value is None if there is no value.
+        baseline_value: Value of the baseline on the shared images. The value is None if there is no value.
+        difference: System minus baseline. The value is None if a value is missing.
+        interval: Interval of the difference.
+        p_value: Two-sided p-value. The value is None below MIN_SHARED_IMAGES shared images.
+        test: Test behind the p-value, or None if there is none.
+        n_images: Number of shared images.
+        standard_error: Standard error of the difference under the hypothesis of equal values.
+        detectable: Smallest difference that a similar sample detects with a power of 80 %. The value is None if there
+            is none.
+        p_equivalence: p-value of the hypothesis that the values differ by at least the margin, from two one-sided
+            tests. The value is None without a margin.
+        n_differing: Number of shared images with different counts for the metric.
     """
 
     metric: str
@@ -98,7 +102,7 @@ class Comparison:
 
 
 def bootstrap_of(n_images: int) -> Bootstrap:
-    """Returns the requested bootstrap, or the default one for this number of images."""
+    """Returns the default bootstrap for a number of images."""
     return "poisson" if n_images > POISSON_ABOVE else "multinomial"
 
 
@@ -112,17 +116,18 @@ def confidence_intervals(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns the interval of every metric of a set.
+    """Returns the interval of every metric in a set.
 
     Args:
-        table: per-image counts with the set's columns.
-        metrics: the metric set.
+        table: Counts per image, with the columns of the set.
+        metrics: Metric set.
         method: ``wilson``, see :mod:`scapo_eval.results.intervals`, or ``percentile``, see :func:`bootstrap`.
-        resamples: 0 gives empty intervals; otherwise ``percentile`` alone draws.
-        seed, confidence, kind: as in :func:`bootstrap`.
+        resamples: Number of resamples for ``percentile``. For both methods, 0 returns empty intervals.
+        seed, confidence, kind: Settings as in :func:`bootstrap`.
 
     Returns:
-        Metric -> Interval; bounds are None if the metric has no value, or a plain number no spread.
+        Metric -> Interval. The bounds are None if the metric has no value, or if it is not a fraction and has no
+        spread.
     """
     if method == "percentile":
         return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
@@ -140,19 +145,19 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns the percentile bootstrap interval of every metric of a set, resampled by image.
+    """Returns the percentile bootstrap interval of every metric in a set, resampled by image.
 
     Args:
-        table: per-image counts with the set's columns.
-        metrics: the metric set.
-        resamples: number of resamples R; 0 gives empty intervals.
-        seed: seed of numpy's default generator.
-        confidence: share of the resamples inside the interval.
-        kind: of bootstrap; None: by the number of images, see :func:`bootstrap_of`.
+        table: Counts per image, with the columns of the set.
+        metrics: Metric set.
+        resamples: Number of resamples R. With 0, the intervals are empty.
+        seed: Seed of numpy's default generator.
+        confidence: Share of the resamples inside the interval.
+        kind: Bootstrap method. None selects the method by the number of images, see :func:`bootstrap_of`.
 
     Returns:
-        Metric -> Interval; bounds are None if the metric has no value, or where a resample has none: an interval of
-        the other resamples would be too narrow.
+        Metric -> Interval. The bounds are None if the metric or one of its resamples has no value, because an interval
+        of the remaining resamples would be too narrow.
     """
     values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
     point = metrics.score(table.total)
@@ -166,7 +171,7 @@ def resampled_totals(
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
 ) -> NDArray[Any]:
-    """(resamples, columns) summed counts of resamples of the images: the input of :func:`bootstrap`."""
+    """Returns the (resamples, columns) summed counts of resampled images, the input of :func:`bootstrap`."""
     if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
     return _drawn(*_row_types(table.rows), resamples=resamples, seed=seed)
@@ -186,22 +191,21 @@ def paired_differences(
     kind: Bootstrap | None = None,
     margin: float | None = None,
 ) -> list[Comparison]:
-    """Returns the differences of every metric on the shared images, with interval and p-value.
+    """Returns the difference of every metric on the shared images, with an interval and a p-value.
 
     Args:
-        system, baseline: per-image counts of two systems.
-        metrics: the metric set.
-        resamples, seed, confidence: of tests and intervals; 0 resamples: neither.
-        test: where the p-value comes from. ``mcnemar`` (exact) takes items as independent, also those of one image;
-            metrics without verdicts fall back to the studentized permutation, and ``Comparison.test`` says which test
-            it was.
-        interval: how the interval is made; ``percentile``: the paired bootstrap's.
-        verdicts: of system and baseline, for McNemar's test.
-        kind: of bootstrap; None: by the number of shared images.
-        margin: of equivalence, in the metric's own unit (0.01: one point).
+        system, baseline: Counts per image of two systems.
+        metrics: Metric set.
+        resamples, seed, confidence: Settings for tests and intervals. With 0 resamples, both are omitted.
+        test: Method for the p-value. ``mcnemar`` (exact) treats all items as independent, even items of one image.
+            Metrics without verdicts use the studentized permutation instead, and ``Comparison.test`` names the test.
+        interval: Method for the interval. ``percentile`` selects the paired bootstrap.
+        verdicts: Verdicts of system and baseline, for McNemar's test.
+        kind: Bootstrap method. None selects the method by the number of shared images.
+        margin: Equivalence margin in the unit of the metric (0.01 is one percentage point).
 
     Returns:
-        One Comparison per metric, in the set's order.
+        One Comparison per metric, in the order of the set.
     """
     shared = sorted(set(system.image_ids) & set(baseline.image_ids))
     enough = len(shared) >= MIN_SHARED_IMAGES
@@ -258,7 +262,7 @@ def paired_differences(
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two systems on the same images, row by row."""
+    """Two systems on the same images, in the same order."""
 
     a: Linear
     b: Linear
@@ -278,7 +282,7 @@ class _Pair:
         return np.asarray(np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1))
 
     def detectable(self, k: int) -> float | None:
-        """Returns the smallest difference of metric k that would be shown, see :attr:`Comparison.detectable`."""
+        """Returns the smallest detectable difference of metric k, see :attr:`Comparison.detectable`."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -286,7 +290,7 @@ class _Pair:
         return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
-        """Returns the larger p-value of the two one-sided tests (Schuirmann 1987)."""
+        """Returns the larger p-value of two one-sided tests (Schuirmann 1987) for metric k."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -295,19 +299,19 @@ class _Pair:
 
     @cached_property
     def differing(self) -> NDArray[np.int64]:
-        """(M,) number of images that count differently."""
+        """(M,) number of images with different counts."""
         apart = (self.a.numerators != self.b.numerators) | (self.a.volumes != self.b.volumes)
         return np.asarray(apart.sum(axis=0))
 
 
 def detectable_difference(error: float, freedom: float, power: float = POWER, level: float = 1 - CONFIDENCE) -> float:
-    """Returns the difference that a two-sided test finds with some power, from its standard error.
+    """Returns the difference that a two-sided test detects with the requested power.
 
     Args:
-        error: standard error of the difference.
-        freedom: degrees of freedom of the error.
-        power: probability that the difference is found.
-        level: of the test.
+        error: Standard error of the difference.
+        freedom: Degrees of freedom of the error.
+        power: Probability of detecting the difference.
+        level: Significance level of the test.
     """
     return (t_quantile(1 - level / 2, freedom) + t_quantile(power, freedom)) * error
 
@@ -316,16 +320,16 @@ def mcnemar(only_system: int, only_baseline: int) -> float:
     """Performs the exact two-sided McNemar test.
 
     Args:
-        only_system: items that only the system has right.
-        only_baseline: items that only the baseline has right.
+        only_system: Number of items that only the system answers correctly.
+        only_baseline: Number of items that only the baseline answers correctly.
 
     Returns:
-        p-value; 1.0 if the two never disagree.
+        The p-value, which is 1.0 if the systems agree on all items.
     """
     n = only_system + only_baseline
     tail = term = 1
     for k in range(min(only_system, only_baseline)):
-        term = term * (n - k) // (k + 1)  # the next binomial coefficient
+        term = term * (n - k) // (k + 1)  # next binomial coefficient
         tail += term
     return float(min(1.0, 2 * tail / 2**n))
 
@@ -343,7 +347,7 @@ def _mcnemar_p_values(system: Verdicts, baseline: Verdicts) -> dict[str, float |
 
 
 def _row_types(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the distinct rows (sorted) and how many images have each."""
+    """Returns the sorted distinct rows and the number of images with each row."""
     if not len(rows):
         return rows, np.zeros(0, dtype=np.int64)
     key = np.zeros(len(rows), dtype=np.int64)
@@ -353,7 +357,7 @@ def _row_types(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
         if span >= 2**63:
             return np.unique(rows, axis=0, return_counts=True)
         key = key * (high - low + 1) + (column - low)
-    order = np.argsort(key, kind="stable")  # one number per row, in the rows' order: sorted ten times as fast as rows
+    order = np.argsort(key, kind="stable")  # one number per row, in row order; sorting numbers is ten times faster
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     return rows[order[starts]], np.diff(starts, append=len(rows))
 
@@ -367,11 +371,11 @@ def _chunks(resamples: int, width: int) -> Iterable[int]:
 def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
     """Returns the (resamples, columns) summed counts of images drawn with replacement."""
     n = int(frequency.sum())
-    values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
+    values = types.astype(np.float64)  # float for a BLAS product; exact, since counts are far below 2**53
     if n == 0 or resamples == 0:
         return np.zeros((0, types.shape[1]))
     rng = np.random.default_rng(seed)
-    if len(types) > _MANY_TYPES:  # image by image: the same distribution
+    if len(types) > _MANY_TYPES:  # draws every image; same distribution
         values = np.repeat(values, frequency, axis=0)
         return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) @ values for _ in range(resamples)])
     sizes = _chunks(resamples, len(types))
@@ -381,7 +385,7 @@ def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples:
 def _paired_resamples(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int, kind: Bootstrap | None
 ) -> dict[str, Floats]:
-    """Returns a mapping: metric -> (resamples,) differences on the same images drawn for both."""
+    """Returns a mapping from metric to its (resamples,) differences. Both systems use the same resampled images."""
     pairs = CountTable((*a.columns, *b.columns), a.image_ids, np.hstack([a.rows, b.rows]))
     sums = resampled_totals(pairs, resamples=resamples, seed=seed, kind=kind)
     width = a.rows.shape[1]
@@ -391,11 +395,13 @@ def _paired_resamples(
 def _swapped_differences(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """Returns a mapping: metric -> (resamples,) differences where each image's rows are swapped with p = 1/2."""
+    """Returns a mapping from metric to its (resamples,) differences, with the rows of each image swapped with p =
+    1/2.
+    """
     types, times = _row_types(np.hstack([a.rows, b.rows]))
     width = a.rows.shape[1]
     gap = (types[:, :width] - types[:, width:]).astype(np.float64)
-    moving = gap.any(axis=1)  # swapping equal rows changes nothing
+    moving = gap.any(axis=1)  # swapping equal rows has no effect
     gap, times = gap[moving], times[moving]
     rng = np.random.default_rng(seed)
     sizes = _chunks(resamples, len(times))
@@ -413,7 +419,9 @@ def _minus(x: float | None, y: float | None) -> float | None:
 
 
 def _p_value(null: Floats, observed: Floats) -> float | None:
-    """Two-sided. A resample without a value counts as extreme; without an observed difference there is no p-value."""
+    """Returns the two-sided p-value, or None without an observed difference. Resamples without a value count as
+    extreme.
+    """
     if np.isnan(observed) or not len(null):
         return None
     hits = int(np.count_nonzero(~(np.abs(null) < abs(float(observed)) - 1e-12)))
@@ -429,11 +437,10 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Returns a mapping: metric -> ``(events, images with one)``, of the shares that rest on few events (or on few
-    exceptions).
+    """Returns a mapping from metric to ``(events, images with an event)``, for shares with few events or exceptions.
 
-    A metric made of several shares rests on the rarest event of all of them, one made of the cells of a table on what
-    raises it or on what lowers it, whichever is rarer.
+    For a metric that combines several shares, the rarest event of all shares counts. For a metric of table cells, the
+    counts are either the cells that increase the value or the cells that decrease it, whichever are rarer.
     """
     few = {}
     for name, formula in metrics.formulas.items():
@@ -454,5 +461,5 @@ def _number(value: Floats) -> float | None:
 
 
 def values(metrics: MetricSet, table: CountTable) -> Mapping[str, float | None]:
-    """Metric -> value over the whole table, None if it has none."""
+    """Returns a mapping from metric to its value over the whole table, or None if it has no value."""
     return {name: _number(value) for name, value in metrics.score(table.total).items()}

@@ -1,4 +1,4 @@
-"""The joint verdict on a system: better in one metric, worse in none, as one test."""
+"""Joint verdict on a system: a single test for better in one metric and worse in none."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from .intervals import t_tail
 from .metric import MetricSet
 
 MARGIN = 0.01
-"""A loss up to which a system is not worse, unless another margin is asked for: one point."""
+"""Default margin: a system with a smaller loss is not worse. The value is one percentage point."""
 
 CAP_SCORE = "cap_score"
-"""The metric that is made of two others."""
+"""Metric that combines two other metrics."""
 
 
 def component_rates(metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the two rates that a set's Cap. Score is made of; empty if it has none."""
+    """Returns the two component rates of the Cap. Score in a metric set, or an empty tuple if the set has none."""
     record = find_benchmark(metric_set.name)
     frontiers = record.frontiers if record else ()
     return tuple(frontiers[0][:2]) if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 
 def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the metrics of a joint verdict: the two rates of Cap. Score, or a benchmark's headline.
+    """Returns the metrics of a joint verdict: the two rates of Cap. Score, or the headline metrics of a benchmark.
 
-    Cap. Score itself is a function of its rates: to test it beside them would ask the same question twice.
+    Cap. Score itself is a function of its rates, so including it would test the same hypothesis twice.
     """
     if rates := component_rates(metric_set):
         return rates
@@ -40,20 +40,21 @@ def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
 def joint_verdict(
     rows: Sequence[Mapping[str, Any]], metric_set: MetricSet, margin: float | None = None
 ) -> dict[str, Any] | None:
-    """Returns whether a system is better than the baseline in one metric and worse in none.
+    """Tests jointly if a system is better than the baseline in one metric and worse in none.
 
-    An intersection-union test (Berger 1982): the claim is made only where each of its parts holds by itself, so its
-    p-value is the largest of theirs. The parts: better in at least one metric (one-sided tests, the smallest p-value
-    times their number), and in no metric worse by the margin or more (one-sided tests against the margin).
+    The test is an intersection-union test (Berger 1982). The joint claim requires each of its parts, so its p-value is
+    the largest p-value of the parts. The first part is that the system is better in at least one metric (one-sided
+    tests, the smallest p-value multiplied by the number of metrics). The second part is that the loss in every metric
+    is smaller than the margin (one-sided tests against the margin).
 
     Args:
-        rows: one system's comparisons.
-        metric_set: the metrics.
-        margin: None: MARGIN.
+        rows: Comparisons of one system.
+        metric_set: Metric set.
+        margin: Largest loss that does not count as worse. None selects MARGIN.
 
     Returns:
-        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (their larger one); None if nothing
-        is tested.
+        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (the larger of the two p-values). The
+        result is None if a judged metric was not tested.
     """
     margin = MARGIN if margin is None else margin
     by_metric = {row["metric"]: row for row in rows}

@@ -1,9 +1,10 @@
-"""The rule ``discourse``: clause-sized units of text as recent models write it, with Markdown.
+"""The rule ``discourse``, which segments text from recent models, including Markdown, into clause-sized units.
 
-Each unit is what discourse analysis calls an elementary unit: a clause with its own claims. Punctuation says where a
-unit may end, and the words around it whether it does: no cut between stacked adjectives, subject and verb, or items
-of a list that are not clauses themselves. What a right cut is: ``benchmarks/gold/CUTS.md``; how often this rule makes
-one: ``docs/specification.md#subsentences``. In time linear in the text.
+Each unit is an elementary unit in the sense of discourse analysis: a clause with its own claims. Punctuation marks the
+positions at which a unit may end, and the surrounding words decide whether it ends there. There is no cut between
+stacked adjectives, between subject and verb, or between list items that are not clauses. ``benchmarks/gold/CUTS.md``
+defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of this rule. The run time is
+linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .punctuation import CLOSERS, DASHES, LINE_ENDS, MIN_WORDS, Urls, closes
 WIDE_SENTENCE_MARKS = (
     "\u3002\uff01\uff1f\uff61\uff0e\u061f\u06d4\u0964\u0965"  # Chinese, full width, Arabic, Devanagari
 )
-WIDE_CLAUSE_MARKS = "\uff0c\uff1b\uff1a\u060c\u061b"  # the ideographic enumeration comma keeps its list together
+WIDE_CLAUSE_MARKS = "\uff0c\uff1b\uff1a\u060c\u061b"  # the ideographic enumeration comma does not cut a list
 _IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _IDEOGRAPHS = re.compile(_IDEOGRAPH.pattern + "+")
 
@@ -38,16 +39,16 @@ _LINE_ENDS = re.compile(rf"[{LINE_ENDS}]")
 _HASHES = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"\s*(?:```|~~~)\w*\s*")
 _WORDS = re.compile(r"[^\W_]+(?:[^\w\s][^\W_]+)*")
-_ASCII_WORDS = re.compile(r"[a-z0-9]+(?:[^\w\s][a-z0-9]+)*")  # the same in lower-case ASCII, faster
+_ASCII_WORDS = re.compile(r"[a-z0-9]+(?:[^\w\s][a-z0-9]+)*")  # the same pattern for lower-case ASCII, which is faster
 _WORD = re.compile(r"[^\W_]")
 _ENDS = frozenset(".!?\u2026:;" + WIDE_SENTENCE_MARKS + "\uff1a\uff1b")
 MOST_MARKS = 100
-"""A sentence with more clause marks is no prose and is left whole."""
+"""Maximum number of clause marks in a sentence. A sentence with more marks is not prose, and is not cut."""
 
 WRAPPED_FROM = 40
-"""Characters of a line from which on it may go on in the next."""
+"""Minimum length in characters of a line that may continue in the next line."""
 
-# Word lists: closed classes, and the verbs of image descriptions that stand between a subject and what is said of it.
+# Word lists: closed classes, and the verbs of image descriptions that connect a subject to its description.
 _RELATIVES = frozenset("which who whose whom that what where when".split())
 _CONJUNCTIONS = frozenset(
     "and but or nor yet so while whereas although though as because since if unless until then".split()
@@ -99,7 +100,7 @@ _NEVER_LAST = frozenset("a an the of and or in on at with to from for by is are 
 _ADVERBS = frozenset("also further possibly perhaps likely then still just both all each almost".split())
 _FRONTED = frozenset("given more based overall here".split())
 SHORT = 3
-"""A conjunction with no more words than this waits for the clause behind its comma."""
+"""Maximum number of words after which a conjunction is merged with the clause behind its comma."""
 _PRONOUNS = frozenset("they he she we i".split())
 _SUBJECTS = frozenset("it there that here what who you let this".split()) | _PRONOUNS
 _CONTRACTED = frozenset(subject + clitic for subject in _SUBJECTS for clitic in ("'s", "'re", "'ve", "'ll", "'d"))
@@ -113,14 +114,14 @@ _KINDS = (
 
 
 class Chunk(NamedTuple):
-    """The words between two clause marks of a sentence.
+    """Words between two clause marks of a sentence.
 
     Attributes:
-        begin: offset of its first character.
-        mark: the mark before it; empty for the first of a sentence.
-        n_words: how many words; two ideographs count as one.
-        words: in lower case.
-        finite, relative: how many finite verbs and how many relative words it has.
+        begin: Offset of the first character.
+        mark: Preceding mark. Empty for the first chunk of a sentence.
+        n_words: Number of words. Two ideographs count as one word.
+        words: Words in lower case.
+        finite, relative: Number of finite verbs, and number of relative words.
     """
 
     begin: int
@@ -132,12 +133,14 @@ class Chunk(NamedTuple):
 
     @property
     def is_clause(self) -> bool:
-        """Whether it has a finite verb that is not that of a relative clause."""
+        """True if the chunk has a finite verb outside of relative clauses."""
         return self.finite > self.relative
 
 
 def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """``(offset, ends a sentence)`` of every cut strictly inside the text, none inside a mention."""
+    """Returns ``(offset, True if the cut ends a sentence)`` for all cuts strictly inside the text and outside of
+    mentions.
+    """
     quotes, parted = _Spans(quotes_of(text)), _Spans(mentions)
     urls, lowered = Urls(text), _lowered(text)
     cuts: list[tuple[int, bool]] = []
@@ -145,7 +148,7 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
         if begin and not parted.hold(begin):
             cuts.append((begin, True))
         sentence, clauses = prose, list[tuple[int, str]]()
-        word = _WORD.search(text, prose, end)  # the next one; without it nothing more is cut
+        word = _WORD.search(text, prose, end)  # the next word; without it there are no further cuts
         for offset, mark, ends_sentence in _marks(text, prose, end, quotes, urls):
             if word is None:
                 break
@@ -167,35 +170,35 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
 
 
 def quotes_of(text: str) -> list[tuple[int, int]]:
-    """Returns the spans of brackets and quotations, in which nothing is cut."""
+    """Returns the spans of brackets and quotations, which are never cut."""
     return [match.span() for match in _QUOTE.finditer(text)]
 
 
 @lru_cache(maxsize=16384)
 def clause_offsets(sentence: str, offsets: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns where one sentence is cut into clauses; remembers the latest 16,384 sentences.
+    """Returns the offsets at which a sentence is cut into clauses. The last 16,384 results are cached.
 
     Args:
-        sentence: its text.
-        offsets: behind each of its clause marks and their white space, rising.
+        sentence: Text of the sentence.
+        offsets: Offsets after the clause marks and their white space, in ascending order.
     """
     marks = [(offset, sentence[:offset].rstrip().rstrip(CLOSERS)[-1:]) for offset in offsets]
     return tuple(offset for offset, _ in _clause_cuts(_lowered(sentence), 0, len(sentence), marks))
 
 
 def has_words(piece: str) -> bool:
-    """Returns whether a piece says anything: a letter or a digit that is not the name of a fence's language."""
+    """Returns True if a piece contains a letter or a digit outside of the language name of a code fence."""
     return not _FENCE.fullmatch(piece) and _WORD.search(piece) is not None
 
 
 def _lowered(text: str) -> str:
-    """Returns the text in lower case, with straight apostrophes, character by character as long as the text."""
+    """Returns the text in lower case with straight apostrophes. The length of the text is unchanged."""
     lowered = text.lower().replace("\u2019", "'")
     return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
 class _Spans:
-    """Sorted spans that positions in rising order are compared with."""
+    """Sorted spans for queries at ascending positions."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._spans = iter(spans)
@@ -203,7 +206,7 @@ class _Spans:
         self._end = 0
 
     def hold(self, at: int) -> bool:
-        """Returns whether a position lies strictly inside one."""
+        """Returns True if a position is strictly inside a span."""
         while self._next is not None and self._next[0] < at:
             self._end = max(self._end, self._next[1])
             self._next = next(self._spans, None)
@@ -211,10 +214,11 @@ class _Spans:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
-    """Yields ``(begin, begin of its prose, end)`` of paragraphs, list items, table rows and lines without a word.
+    """Yields ``(begin, begin of its prose, end)`` for paragraphs, list items, table rows and lines without words.
 
-    A line that is only wrapped goes on; a heading, a label and the head of a table belong to what follows. The first
-    block begins at 0, each other where the one before ends. What holds no prose has it begin at its end.
+    A wrapped line continues the previous line. A heading, a label or the header of a table belongs to the following
+    block. The first block begins at 0, and each other block begins at the end of the previous block. For blocks without
+    prose, the prose begins at the end of the block.
     """
     if _LINE_ENDS.search(text) is None:
         yield 0, 0, len(text)
@@ -237,11 +241,12 @@ def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 class _Line(NamedTuple):
-    """A line that is not blank.
+    """Line with characters other than white space.
 
     Attributes:
-        begin, end: from its first to behind its last character other than white space.
-        kind: ``prose``, ``item``, ``heading`` (labels too), ``row``, ``delimiter`` of a table, ``empty`` of words.
+        begin, end: Offset of the first character that is not white space, and offset after the last one.
+        kind: ``prose``, ``item``, ``heading`` (including labels), ``row``, ``delimiter`` of a table, or ``empty`` (no
+            words).
     """
 
     begin: int
@@ -273,7 +278,7 @@ def _kind(line: str) -> str:
 
 
 def _goes_on(text: str, line: _Line, following: _Line) -> bool:
-    """Returns whether no cut parts two lines: a heading and what it heads, or one sentence, wrapped."""
+    """Returns True if two lines must not be separated: a heading and its content, or parts of a wrapped sentence."""
     if line.kind == "heading":
         return True
     if following.kind != "prose" or line.kind not in ("prose", "item") or text[following.begin] == ">":
@@ -290,7 +295,7 @@ def _goes_on(text: str, line: _Line, following: _Line) -> bool:
 
 
 def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
-    """Yields ``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
+    """Yields ``(offset after the white space, mark, True if it ends a sentence)`` in a block, outside of quotations."""
     for unit in _MARK.finditer(text, begin, end):
         at, offset = unit.span()
         mark = text[at]
@@ -309,7 +314,7 @@ def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Itera
 
 
 def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
-    """Returns the cuts of one sentence at those of its clause marks behind which a unit begins."""
+    """Returns the cuts of a sentence, which are the clause marks after which a unit begins."""
     if len(marks) > MOST_MARKS:
         return []
     places = [(begin, ""), *marks]
@@ -317,7 +322,7 @@ def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, 
     chunks = [_chunk(lowered, at, until, mark) for (at, mark), until in zip(places, ends, strict=True)]
     opens = _openings(chunks)
     kept = []
-    n_before = n_own = 0  # words of the sentence before, and since the latest opening
+    n_before = n_own = 0  # number of words in the sentence so far, and since the last opening
     waiting: int | None = None
     for chunk, is_opening in zip(chunks, opens, strict=True):
         if is_opening:
@@ -350,26 +355,26 @@ def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
         elif k + 1 < len(words):
             if kind == "relative":
                 relative += 1
-            else:  # a pronoun before a word that is none of these
+            else:  # a pronoun before a word of no other kind
                 finite += _KINDS.get(words[k + 1], "pronoun") == "pronoun"
     return Chunk(begin, mark, n_words, words, finite, relative)
 
 
 def _may_be_verb(word: str) -> bool:
-    """Returns whether a word before a determiner may be a verb in -s that is in no list: ``spans the``."""
+    """Returns True if a word before a determiner may be an unlisted verb in -s, as in ``spans the``."""
     return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in _PREPOSITIONS
 
 
 def _openings(chunks: Sequence[Chunk]) -> list[bool]:
-    """Returns whether a unit may begin with each chunk of a sentence."""
+    """Returns for each chunk of a sentence whether a unit may begin with it."""
     opens = [False] * len(chunks)
-    complete = False  # whether a clause with its verb stands before
+    complete = False  # True after a clause with its verb
     verbs = relatives = 0
     for k, chunk in enumerate(chunks):
         following = chunks[k + 1] if k + 1 < len(chunks) else None
         if complete or chunk.mark in WIDE_CLAUSE_MARKS:
             opens[k] = _opens(chunk, chunks[k - 1], following) and not _continues(following)
-        elif k and following is None:  # a phrase without a verb, and what is said of it at its end
+        elif k and following is None:  # a phrase without a verb, with a modifier at its end
             opens[k] = chunk.mark == "," and (_modifies(chunk.words) or (k == 1 and _coordinates(chunks[0], chunk)))
         verbs += chunk.finite
         relatives += chunk.relative
@@ -381,22 +386,22 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
 
 
 def _coordinates(chunk: Chunk, following: Chunk) -> bool:
-    """Returns whether a clause is joined to what must be one, though its verb is in no list: ``It naps, and it is
-    ...``.
+    """Returns True if a conjunction joins a clause to a chunk that must be a clause with an unlisted verb: ``It naps,
+    and it is ...``.
     """
     begins = bool(chunk.words) and (chunk.words[0] in _DETERMINERS or chunk.words[0] in _SUBJECTS)
     return begins and following.is_clause and following.words[0] in _CONJUNCTIONS
 
 
 def _continues(following: Chunk | None) -> bool:
-    """Returns whether what follows goes on with the verb of what was said before an insertion."""
+    """Returns True if the following chunk continues with the verb of the chunk before an insertion."""
     return following is not None and bool(following.words) and following.words[0] in _FINITE
 
 
 def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
-    """Returns whether a clause, or a modifier with claims of its own, begins here behind a clause."""
+    """Returns True if a clause, or a modifier with its own claims, begins after a clause."""
     words = chunk.words
-    if chunk.mark != ",":  # a semicolon, colon or dash behind a clause, but not in ``but no - they are``
+    if chunk.mark != ",":  # a semicolon, colon or dash after a clause, except as in ``but no - they are``
         return not (previous.words and previous.words[0] in _CONJUNCTIONS and len(previous.words) <= SHORT)
     if not words:
         return False
@@ -411,14 +416,14 @@ def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
 
 
 def _waits(words: Sequence[str], following: str) -> bool:
-    """Returns whether words behind a conjunction are but the beginning of the clause that follows their comma."""
+    """Returns True if the words after a conjunction are only the beginning of the clause after their comma."""
     if len(words) <= SHORT or words[1] in _PREPOSITIONS or words[1] in _FRONTED or words[1].endswith("ly"):
         return True
     return len(words) <= MIN_WORDS and words[1] in _DETERMINERS and following not in _DETERMINERS
 
 
 def _modifies(words: Sequence[str]) -> bool:
-    """Returns whether words are a modifier with claims of its own: relative, with a participle, *with*, absolute."""
+    """Returns True if the words are a modifier with its own claims: relative, participial, absolute, or with *with*."""
     if not words:
         return False
     first = words[0]
@@ -430,7 +435,7 @@ def _modifies(words: Sequence[str]) -> bool:
 
 
 def _is_participle(words: Sequence[str]) -> bool:
-    """Returns whether a phrase begins with a participle, behind adverbs or not."""
+    """Returns True if a phrase begins with a participle, possibly after adverbs."""
     k = 0
     while k < min(2, len(words) - 1) and (words[k] in _ADVERBS or words[k].endswith("ly")):
         k += 1
@@ -442,7 +447,7 @@ def _is_participle(words: Sequence[str]) -> bool:
 
 
 def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yields ``(chunk before, stop)`` of lists behind an opening all of whose items say where something is."""
+    """Yields ``(chunk before, stop)`` of lists after an opening, if all their items specify a location."""
     k = 1
     while k < len(chunks):
         head = k
@@ -457,12 +462,12 @@ def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int
 
 
 def _is_item(chunk: Chunk) -> bool:
-    """Returns whether a chunk is an item of such a list."""
+    """Returns True if a chunk is an item of a list with locations."""
     if chunk.mark != "," or not _is_located(chunk):
         return False
     return chunk.words[0] in _DETERMINERS or chunk.words[0] in ("and", "or")
 
 
 def _is_located(chunk: Chunk) -> bool:
-    """Returns whether a chunk is clause-sized and says where its thing is."""
+    """Returns True if a chunk is clause-sized and specifies a location."""
     return chunk.n_words >= MIN_WORDS and not _PLACES.isdisjoint(chunk.words[2:])

@@ -1,1 +1,3 @@
-"""Metrics against people: sets of human judgements, agreement with them, and the score that was fitted to one half."""
+"""Validation of metrics against people: sets of human judgments, agreement with them, and the half for fitting
+scores.
+"""

@@ -1,8 +1,9 @@
 """Agreement of a metric with people, with intervals by image.
 
-Every statistic is a function of how often each image is drawn: a correlation of weighted sums, a rank correlation of
-weighted quadratic forms over pairs of images. So a resample of images costs a matrix product, all metrics are seen on
-the same resamples, and differences between them are paired.
+Every statistic is computed from image weights, which count how often each image is drawn. Correlations are functions of
+weighted sums, and rank correlations are functions of weighted quadratic forms over pairs of images. A resample of
+images therefore costs a matrix product. All metrics use the same resamples, so that differences between metrics are
+paired.
 
 Sources: Kendall 1945 (tau-b), Stuart 1953 (tau-c), Cohen 1960 (kappa), Efron & Tibshirani 1993 (percentile bootstrap).
 """
@@ -26,18 +27,18 @@ Statistic = Literal["pearson", "kendall_b", "kendall_c", "pairwise", "auc", "acc
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 MOST_IMAGES = 4_000
-"""Images up to which rank correlations get intervals: their tables have a cell per pair of images."""
+"""Maximum number of images for intervals of rank correlations, whose tables have one cell per pair of images."""
 
 _ROWS = 512
 
 
 @dataclass(frozen=True)
 class ResampledImages:
-    """The image of each item, and how often each image is drawn.
+    """Image of each item, and number of times that each image is drawn.
 
     Attributes:
-        group: (items,) number of each item's image, from 0.
-        drawn: (resamples, images) times that each image is drawn.
+        group: (items,) index of each item's image, starting at 0.
+        drawn: (resamples, images) number of times that each image is drawn.
     """
 
     group: NDArray[np.int64]
@@ -45,7 +46,7 @@ class ResampledImages:
 
     @classmethod
     def of(cls, images: list[str], *, resamples: int, seed: int) -> ResampledImages:
-        """Returns a bootstrap of the images of items."""
+        """Draws a bootstrap sample from the images of items."""
         _, group = np.unique(np.array(images, dtype=object), return_inverse=True)
         n = int(group.max()) + 1
         rng = np.random.default_rng(seed)
@@ -58,19 +59,19 @@ class ResampledImages:
         return int(self.drawn.shape[1])
 
     def weights(self) -> Floats:
-        """Returns (1 + resamples, images): first each image once, then the resamples."""
+        """Returns (1 + resamples, images) weights: 1 for every image in the first row, followed by the resamples."""
         return np.vstack([np.ones((1, self.n_images)), self.drawn])
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """A metric's values and people's ratings of the same items.
+    """Values of a metric and ratings by people for the same items.
 
     Attributes:
-        values: (items,) of the metric, greater is better; NaN if it has none.
-        ratings: (items,) of people, greater is better; NaN if one is missing.
-        sample: of the images.
-        pairs: whether an item is a pair of texts, values and ratings saying by how much the first is better.
+        values: (items,) values of the metric, for which greater is better. NaN if undefined.
+        ratings: (items,) ratings by people, for which greater is better. NaN if missing.
+        sample: Resamples of the images.
+        pairs: True if an item is a pair of texts. Values and ratings then specify by how much the first text is better.
     """
 
     values: Floats
@@ -80,7 +81,7 @@ class Pairing:
 
     @cached_property
     def there(self) -> NDArray[np.bool_]:
-        """(items,) whether an item has both."""
+        """(items,) True for items with both a value and a rating."""
         return ~(np.isnan(self.values) | np.isnan(self.ratings))
 
     @cached_property
@@ -90,8 +91,8 @@ class Pairing:
         return self.values[there][order], self.ratings[there][order], self.sample.group[there][order]
 
     def statistics(self) -> tuple[Statistic, ...]:
-        """Returns those that make sense: with yes/no ratings AUC, and accuracy and kappa where the metric says yes or
-        no.
+        """Returns the statistics that apply to the ratings. Yes/no ratings have AUC, and accuracy and kappa for yes/no
+        metrics.
         """
         values, ratings, _ = self._columns
         if set(np.unique(ratings)) <= {0.0, 1.0}:
@@ -100,22 +101,25 @@ class Pairing:
         return "pearson", "kendall_b", "kendall_c", "pairwise"
 
     def resampled(self, statistic: Statistic) -> Floats:
-        """(1 + resamples,) value of a statistic: of all items, then of each resample; NaN if it has none."""
+        """Returns the (1 + resamples,) values of a statistic: for all items, then for each resample. NaN if
+        undefined.
+        """
         weights = self.sample.weights()
         if statistic in ("kendall_b", "kendall_c", "auc") and self.sample.n_images > MOST_IMAGES:
             weights = weights[:1]
         return _MEASURES[statistic](self, weights)
 
     def summed(self, columns: Floats) -> Floats:
-        """Returns the (images, columns) sums of per-item columns over each image."""
+        """Returns the (images, columns) sums over each image of columns with one value per item."""
         group = self._columns[2]
         sums = np.zeros((self.sample.n_images, columns.shape[1]))
         np.add.at(sums, group, columns)
         return sums
 
     def over_pairs(self, of_pair: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Floats:
-        """Returns the (images, images) sums over all pairs of items of a function of values and ratings (a column and a
-        row).
+        """Returns the (images, images) sums over all pairs of items of a function of their values and ratings.
+
+        The function receives values and ratings as a column and as a row.
         """
         values, ratings, group = self._columns
         present, starts = np.unique(group, return_index=True)
@@ -137,7 +141,7 @@ def _form(weights: Floats, table: Floats) -> Floats:
 
 def _pearson(pairing: Pairing, weights: Floats) -> Floats:
     x, y, _ = pairing._columns
-    x, y = x - x.mean(), y - y.mean()  # for the digits; a correlation does not change with it
+    x, y = x - x.mean(), y - y.mean()  # for numerical precision; a correlation is invariant to shifts
     n, sx, sy, sxx, syy, sxy = (weights @ pairing.summed(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1))).T
     spread = np.maximum(n * sxx - sx * sx, 0) * np.maximum(n * syy - sy * sy, 0)
     return divide(n * sxy - sx * sy, np.where(spread > 1e-12 * n**2, np.sqrt(spread), 0.0))
@@ -159,8 +163,9 @@ def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> F
 
 
 def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
-    """Returns the share of the pairs of one image that people tell apart and the metric orders the same way; half for
-    its ties.
+    """Returns the share of pairs within an image that the metric orders like people. Ties of the metric count as half.
+
+    Pairs with equal ratings are omitted.
     """
     x, y, group = pairing._columns
     if pairing.pairs:
@@ -216,7 +221,7 @@ _MEASURES: dict[Statistic, Callable[[Pairing, Floats], Floats]] = {
 
 
 def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
-    """Returns the percentile interval of ``(1 + resamples,)`` values, of which the first is that of all items."""
+    """Returns the percentile interval of ``(1 + resamples,)`` values, of which the first is the value for all items."""
     known = resampled[1:][~np.isnan(resampled[1:])]
     if np.isnan(resampled[0]) or not len(known):
         return Interval(None, None)
@@ -226,8 +231,10 @@ def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 
 def p_value_of(differences: Floats) -> float | None:
-    """Returns the two-sided p of ``(1 + resamples,)`` differences from their share beyond 0; it includes the observed
-    one.
+    """Returns the two-sided p-value of ``(1 + resamples,)`` differences, from the share of resamples on the other side
+    of 0.
+
+    The observed difference counts as one of the resamples.
     """
     known = differences[1:][~np.isnan(differences[1:])]
     if np.isnan(differences[0]) or not len(known):

@@ -1,4 +1,4 @@
-"""Two halves of a set of human judgements, split by image: one to fit and choose on, one to report on."""
+"""Two halves of a set of human judgments, split by image: one for fitting and selection, and one for reporting."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Literal
 Half = Literal["fit", "report"]
 
 HALVES_SEED = "scapo people 1"
-"""What is hashed in front of an image's id. Fixed before anything was fitted; another value is another split."""
+"""Prefix of image ids in the hash. It was fixed before any fitting, and another value results in another split."""
 
 
 def half_of(image: str, seed: str = HALVES_SEED) -> Half:
-    """Returns the half of an image: the same on every machine, for any subset and order of the images.
+    """Returns the half of an image, which is the same on every machine and for any subset and order of the images.
 
     Args:
-        image: canonical image id, or the id of whatever items are grouped by.
-        seed: of the split.
+        image: Canonical image id, or the id of the group of an item.
+        seed: Seed of the split.
     """
     digest = hashlib.sha256(f"{seed}\0{image}".encode()).digest()
     return "report" if digest[0] & 1 else "fit"

@@ -1,7 +1,7 @@
-"""Sets of human judgements: five public ones in the form they are published in, and anybody's own as JSON Lines.
+"""Sets of human judgments: five public sets in their published format, and custom sets as JSON Lines.
 
-An item is a caption (or a statement, or a pair of captions) of an image, with one rating per dimension. Data is brought
-by its user; none is shipped.
+An item is a caption (or a statement, or a pair of captions) of an image, with one rating per dimension. Users supply
+the data, and none is included in the package.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..files.records import Readable
 from .halves import Half, half_of
 
 MIN_ITEMS = 30
-"""Below this many items there is no correlation worth a digit."""
+"""Minimum number of items for a meaningful correlation."""
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class MarkedSpan:
-    """A part of a caption that people marked.
+    """Part of a caption that people marked.
 
     Attributes:
-        start, end: characters of the caption.
-        wrong: whether it is not true of the image.
+        start, end: Character offsets in the caption.
+        wrong: True if the part is false for the image.
     """
 
     start: int
@@ -43,18 +43,19 @@ class MarkedSpan:
 
 @dataclass(frozen=True)
 class RatedText:
-    """One judged text.
+    """Text that people judged.
 
     Attributes:
-        id: by which scores from elsewhere are joined.
-        image: canonical id of the image (or of the item itself, if none is named): what is resampled.
-        caption: the text.
-        ratings: dimension -> rating; None if it is missing.
-        system: who wrote it, where the set says.
-        rival: another text of the same image: ratings then say by how much this one is better.
-        spans: parts that people marked; None if nobody did.
-        references: of the image, if the set has them.
-        line: of the file.
+        id: Id for joining external scores.
+        image: Canonical id of the image, or the id of the item if there is no image. Images are the units of
+            resampling.
+        caption: Text of the caption.
+        ratings: Dimension -> rating, or None if it is missing.
+        system: System that wrote the text, if known.
+        rival: Another text of the same image. Ratings then specify by how much ``caption`` is better.
+        spans: Marked parts of the text. None if nobody marked the text.
+        references: Reference captions of the image, if the set contains them.
+        line: Line number in the file.
     """
 
     id: str
@@ -70,13 +71,13 @@ class RatedText:
 
 @dataclass(frozen=True)
 class Judgements:
-    """A set of human judgements.
+    """Set of human judgments.
 
     Attributes:
-        name: of the set, ``thumb`` for example; of your own, ``own``.
-        source: display name of the file.
-        items: the judged texts, in the order of the file.
-        ranges: dimension -> least and greatest rating, where they are known.
+        name: Name of the set, such as ``thumb``. Custom sets have the name ``own``.
+        source: Display name of the file.
+        items: Judged texts, in the order of the file.
+        ranges: Dimension -> minimum and maximum rating, if known.
     """
 
     name: str
@@ -90,21 +91,22 @@ class Judgements:
 
     @classmethod
     def load(cls, path: Readable, *, name: str | None = None, ranges: Mapping[str, Range] | None = None) -> Judgements:
-        """Reads a set, recognized by its fields.
+        """Reads a set, which is recognized by its fields.
 
-        THumB and FAITHSCORE as they are published; THumB, FAITHSCORE, HaELM, Composite and IIW-400 in the fields of
-        docs/validity.md; your own as ``image_id``, ``caption`` and ``rating`` (or ``ratings``, one per dimension),
-        with ``id``, ``system``, ``references``; pairs with ``rival``; marked parts with ``spans`` (``start``, ``end``,
-        ``wrong``).
+        THumB and FAITHSCORE are read in their published format. THumB, FAITHSCORE, HaELM, Composite and IIW-400 are
+        read with the fields of docs/validity.md. Custom sets have the fields ``image_id``, ``caption`` and ``rating``
+        (or ``ratings`` with one value per dimension), and optionally ``id``, ``system`` and ``references``. Pairs have
+        ``rival``, and marked parts have ``spans`` (``start``, ``end``, ``wrong``).
 
         Args:
-            path: JSON Lines or a JSON array, plain, ``.gz`` or ``.zst``; or records in memory.
-            name: a set's name, where one file holds several (``faithscore-answers``); None: the first that fits.
-            ranges: dimension -> least and greatest rating, for own sets.
+            path: JSON Lines or a JSON array, uncompressed, ``.gz`` or ``.zst``, or records in memory.
+            name: Name of the set, for files that fit several sets (``faithscore-answers``). None selects the first set
+                that fits.
+            ranges: Dimension -> minimum and maximum rating, for custom sets.
 
         Raises:
-            InputErrors: for invalid input, with the faults by line; InputError: if there is no set of this name, or it
-                is not one of these.
+            InputErrors: If records are invalid. The error lists the faults by line.
+            InputError: If the name of the set is unknown, or no set fits the file.
         """
         source = display_name(path)
         records = list(iter_records(path))
@@ -131,34 +133,34 @@ class Judgements:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Names of the ratings, in the order of the first item that has each."""
+        """Names of the ratings, in the order of their first occurrence."""
         return tuple(dict.fromkeys(name for item in self.items for name in item.ratings))
 
     @property
     def references(self) -> dict[str, tuple[str, ...]]:
-        """Image -> the references that the set holds."""
+        """Image -> references in the set."""
         return {item.image: item.references for item in self.items if item.references}
 
     @property
     def pairs(self) -> bool:
-        """Whether ratings compare two texts."""
+        """True if ratings compare two texts."""
         return any(item.rival is not None for item in self.items)
 
     @property
     def statements(self) -> bool:
-        """Whether items are single statements, true or not: one that claims no label then has no verdict."""
+        """True if items are single statements. A statement without a claimed label then has no verdict."""
         return self.name == "faithscore"
 
     @property
     def marked(self) -> bool:
-        """Whether parts of texts are marked."""
+        """True if parts of texts are marked."""
         return any(item.spans is not None for item in self.items)
 
     def rating(self, dimension: str) -> NDArray[np.float64]:
-        """(items,) ratings of a dimension, NaN if one is missing.
+        """Returns the (items,) ratings of a dimension, with NaN for missing ratings.
 
         Raises:
-            InputError: for an unknown dimension, fewer than MIN_ITEMS ratings, or all of them alike.
+            InputError: If the dimension is unknown, has fewer than MIN_ITEMS ratings, or has only equal ratings.
         """
         if dimension not in self.dimensions:
             known = ", ".join(self.dimensions) or "none"
@@ -177,14 +179,14 @@ class Judgements:
         return values
 
     def half(self, half: Half) -> Judgements:
-        """Returns the items of one half of the images, see :func:`~scapo_eval.validation.halves.half_of`."""
+        """Returns the items in one half of the images; see :func:`~scapo_eval.validation.halves.half_of`."""
         return replace(self, items=tuple(item for item in self.items if half_of(item.image) == half))
 
     def without_systems(self, names: Sequence[str]) -> Judgements:
         """Returns the set without the texts of some systems.
 
         Raises:
-            InputError: for a system that the set does not have.
+            InputError: If a system is not in the set.
         """
         there = {item.system for item in self.items if item.system is not None}
         for name in names:
@@ -213,13 +215,13 @@ def _refuse_twice(items: Sequence[RatedText], source: str) -> None:
 
 @dataclass(frozen=True)
 class _Set:
-    """A published set and how it is read.
+    """Published set, and the function that reads it.
 
     Attributes:
-        name: of the set.
-        keys: fields by which it is recognized.
-        items: record and its line -> items.
-        ranges: of its ratings.
+        name: Name of the set.
+        keys: Fields by which the set is recognized.
+        items: Function from a record and its line number to items.
+        ranges: Ranges of the ratings.
     """
 
     name: str
@@ -275,7 +277,7 @@ def _thumb(record: Record, number: int) -> Iterator[RatedText]:
 
 def _facts(record: Record) -> list[tuple[str, float]]:
     given = record.get("facts", record.get("stage 2"))
-    if isinstance(given, Mapping):  # as published
+    if isinstance(given, Mapping):  # published format
         given = [{"text": text, "label": label} for text, label in given.items()]
     if not isinstance(given, list):
         raise InputError(f"'facts' must be a list, got {short_repr(given)}")
@@ -286,7 +288,7 @@ _COUNTS = frozenset("two three four five six seven eight nine ten several many m
 
 
 def _object_fact(text: str) -> bool:
-    """Returns whether a fact says that a thing is there, and not how many of it there are."""
+    """Returns True if a fact states the presence of an object without a number."""
     return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
 
 
@@ -379,4 +381,4 @@ SETS = (
     _Set("own", ("caption", "ratings"), _own),
     _Set("own", ("caption", "spans"), _own),
 )
-"""The sets that are recognized, the first that fits."""
+"""Known sets. A file belongs to the first set that fits."""

@@ -1,7 +1,8 @@
-"""CIDEr-D, BLEU-4 and ROUGE-L per caption, by the COCO evaluation code of the package pycocoevalcap (extra 'ngrams').
+"""CIDEr-D, BLEU-4 and ROUGE-L per caption, with COCO's evaluation code in the package pycocoevalcap (extra 'ngrams').
 
-Its own tokenizer is a Java program; words are those of :mod:`scapo_eval.matching.words` instead, on both sides. Values
-differ from published ones in the third digit for this; within one run all metrics read the same words.
+The tokenizer of this package is a Java program. In its place, captions and references are split into words by
+:mod:`scapo_eval.matching.words`. Values therefore differ from published values in the third digit, but all metrics
+within a run use the same words.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ NGRAMS = ("cider_d", "bleu_4", "rouge_l")
 def ngram_scores(
     metric: str, images: Sequence[str], captions: Sequence[str], references: Mapping[str, Sequence[str]]
 ) -> NDArray[np.float64]:
-    """(n,) scores of captions; NaN if the image has no references.
+    """Returns the (n,) scores of captions, with NaN for images without references.
 
     Args:
-        metric: one of NGRAMS.
-        images: of the captions.
-        captions: the texts.
-        references: of every image; CIDEr-D weighs n-grams by how many of these images have them.
+        metric: Name in NGRAMS.
+        images: Images of the captions.
+        captions: Texts of the captions.
+        references: References of every image. CIDEr-D weights n-grams by the number of these images whose references
+            contain them.
 
     Raises:
-        MissingExtra: if the package is not installed.
+        MissingExtra: If the package is not installed.
     """
     try:
         from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -58,7 +60,9 @@ def ngram_scores(
 def _cider(
     scorer: Any, images: Sequence[str], candidates: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
 ) -> list[float]:
-    """Returns CIDEr-D, every image being counted once for the weights of n-grams, however many captions it has."""
+    """Returns CIDEr-D, in which every image counts once for the weights of n-grams, independent of its number of
+    captions.
+    """
     of_image: dict[str, list[int]] = {}
     for k in known:
         of_image.setdefault(images[k], []).append(k)

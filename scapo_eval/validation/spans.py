@@ -1,4 +1,4 @@
-"""Mentions that are called hallucinated against parts of captions that people marked as wrong."""
+"""Comparison of hallucinated mentions with the parts of captions that people marked as wrong."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
     """Returns the counts per item.
 
     Args:
-        judgements: marked captions; text that is not marked is right.
-        truth: what is in the images.
-        claims: which mentions count.
+        judgements: Marked captions. Unmarked text is considered correct.
+        truth: Ground truth of the images.
+        claims: Mentions that count.
 
     Returns:
-        (items, 4): mentions called hallucinated; of these, those in a part marked wrong; parts marked wrong; of these,
-        those with such a mention. Zeros where the truth does not know the image, or nobody marked the caption.
+        (items, 4) counts: hallucinated mentions, those of them in a part marked as wrong, parts marked as wrong, and
+        those of them with a hallucinated mention. All counts are 0 if the image is not in the ground truth, or nobody
+        marked the caption.
     """
     mentions = AliasMatcher(truth.vocabulary, claims).find_batch([item.caption for item in judgements.items])
     rows = truth.oracle.find_rows([item.image for item in judgements.items])
@@ -47,15 +48,16 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
 
 
 def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDArray[np.int64]]:
-    """Counts, by kind, the parts marked wrong that hold a claim: what a truth of such claims could find.
+    """Counts the parts marked as wrong that contain a claim, by kind. A ground truth for these claims could find these
+    errors.
 
     Args:
-        judgements: marked captions.
-        vocabulary: labels that claims are about.
+        judgements: Marked captions.
+        vocabulary: Vocabulary of the claims.
 
     Returns:
-        Kind (``any``, and ``beyond presence``, too) -> (items, 2): parts marked wrong; of these, those with a word of
-        such a claim, whatever its use.
+        Kind (including ``any`` and ``beyond presence``) -> (items, 2) counts: parts marked as wrong, and those of them
+        that contain a word of such a claim with any use.
     """
     of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
     counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}

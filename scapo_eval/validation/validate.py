@@ -1,4 +1,4 @@
-"""Metrics against people: how well each agrees with human judgements, and whether one agrees better than another."""
+"""Agreement of metrics with human judgments, and tests of the differences in agreement between metrics."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .spans import SPAN_METRICS, SPAN_SHARE, span_claims, span_counts
 from .values import Measures, Texts, read_scores
 
 DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cover_words", "cap_people", "length")
-"""Metrics that are shown if none is named, as far as there is what they need."""
+"""Default metrics. A metric is shown only if the data that it needs is available."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """One statistic of a metric and a rating.
+    """Value of one statistic for a metric and a rating.
 
     Attributes:
-        metric, rating, statistic: what agrees with what, and how it is measured.
-        value: of it; None if it has none.
-        low, high: of its 95 % interval by image.
-        n, n_images: number of items with both values, and of their images.
+        metric, rating, statistic: Names of the metric, the rating, and the measure of their agreement.
+        value: Value of the statistic. None if undefined.
+        low, high: Bounds of the 95 % interval by image.
+        n, n_images: Number of items with both values, and number of their images.
     """
 
     metric: str
@@ -52,14 +52,15 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric's agreement against that of the baseline metric, on the items that both have, resampled together.
+    """Difference between the agreements of a metric and of the baseline metric, on common items and with common
+    resamples.
 
     Attributes:
-        metric, baseline, rating, statistic: what is compared.
-        difference: agreement of the metric minus that of the baseline.
-        low, high: of its 95 % interval.
-        p_value, p_holm: two-sided, by the bootstrap; corrected for the number of metrics compared.
-        n: items.
+        metric, baseline, rating, statistic: Names of the compared metrics, the rating and the statistic.
+        difference: Agreement of the metric minus agreement of the baseline.
+        low, high: Bounds of the 95 % interval.
+        p_value, p_holm: Two-sided bootstrap p-value, and its correction for the number of compared metrics.
+        n: Number of items.
     """
 
     metric: str
@@ -76,12 +77,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class SystemMeans:
-    """Mean rating and mean metrics of one system's texts.
+    """Mean ratings and mean metrics of one system's texts.
 
     Attributes:
-        system: its name.
-        n: texts.
-        means: rating or metric -> mean, None if it has none.
+        system: Name of the system.
+        n: Number of texts.
+        means: Rating or metric -> mean. None if undefined.
     """
 
     system: str
@@ -91,15 +92,15 @@ class SystemMeans:
 
 @dataclass(frozen=True)
 class Validation:
-    """The agreement of metrics with a set of judgements.
+    """Agreement of metrics with a set of judgments.
 
     Attributes:
-        judgements: the set.
-        signature: what makes the values reproducible.
-        agreements: every metric with every rating.
-        differences: every metric against the first one.
-        systems: where the set names them.
-        notes: what a reader should know, one sentence each.
+        judgements: Set of judgments.
+        signature: Settings that make the values reproducible.
+        agreements: Agreement of every metric with every rating.
+        differences: Difference between every metric and the first metric.
+        systems: Means of the systems, if the set contains their names.
+        notes: Notes for the reader, one sentence each.
     """
 
     judgements: Judgements
@@ -113,14 +114,14 @@ class Validation:
         return f"<Validation {self.judgements.name}: {len(self.agreements)} agreements>"
 
     def value(self, metric: str, rating: str, statistic: str) -> float | None:
-        """Returns one value (KeyError if there is none of this name)."""
+        """Returns one value, and raises KeyError if it does not exist."""
         for agreement in self.agreements:
             if (agreement.metric, agreement.rating, agreement.statistic) == (metric, rating, statistic):
                 return agreement.value
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what ``--json`` prints; fractions are unrounded."""
+        """Returns the output of ``--json``, with unrounded fractions."""
         items = self.judgements.items
         return {
             "set": self.judgements.name,
@@ -155,26 +156,28 @@ def validate(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> Validation:
-    """Compares metrics with human judgements.
+    """Compares metrics with human judgments.
 
     Args:
-        judgements: a file or records of ratings, pairs or marked parts, see
+        judgements: File or records of ratings, pairs or marked parts; see
             :meth:`~scapo_eval.validation.judgements.Judgements.load`.
-        set_name: which set of a file that holds several.
-        metrics: of this project, ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``), ``length``; the first is what
-            the others are compared with. None named: those that there is a truth or references for.
-        scores: name -> a column of scores from elsewhere, records of ``id`` and ``score``; they are metrics, too.
-        ratings: the dimensions to agree with; none named: all.
-        truth, references, leave_out_self, unnamed, weights, vocabulary, claims: as for :func:`scapo_eval.score`.
-            References that the set holds are used where none are given.
-        half: only the images of one half, see :mod:`scapo_eval.validation.halves`.
-        without: systems whose texts are omitted from the agreements; their means are shown all the same.
-        ranges: dimension -> least and greatest rating, for own sets.
-        resamples, seed: of the intervals.
+        set_name: Name of the set, for files that fit several sets.
+        metrics: Metrics of this project, ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``), or ``length``. The
+            first metric is the baseline of the others. If empty, all metrics with the required ground truth or
+            references are used.
+        scores: Name -> external scores, as records of ``id`` and ``score``. They are used as additional metrics.
+        ratings: Dimensions of the ratings. If empty, all dimensions are used.
+        truth, references, leave_out_self, unnamed, weights, vocabulary, claims: As for :func:`scapo_eval.score`. If no
+            references are given, those of the set are used.
+        half: Half of the images to use; see :mod:`scapo_eval.validation.halves`. None selects all images.
+        without: Systems whose texts are excluded from the agreements. Their means are still shown.
+        ranges: Dimension -> minimum and maximum rating, for custom sets.
+        resamples, seed: Settings of the intervals.
 
     Raises:
-        InputErrors, InputError: faults by file and line; ratings that are constant, missing or out of range; too few.
-        MissingExtra: n-gram metrics without their package.
+        InputErrors, InputError: If the input is invalid (with faults by file and line), ratings are constant, missing
+            or out of range, or there are too few items.
+        MissingExtra: If an n-gram metric is requested without its package.
 
     Example:
         >>> import scapo_eval

@@ -1,4 +1,4 @@
-"""Values of metrics per caption: of this project, of n-gram metrics, or a column from elsewhere."""
+"""Values of metrics per caption: metrics of this project, n-gram metrics, and external scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Texts:
-    """Captions of images, one per item."""
+    """Captions and their images, one per item."""
 
     images: Sequence[str]
     captions: Sequence[str]
@@ -34,13 +34,13 @@ class Texts:
 
 @dataclass(frozen=True)
 class Measures:
-    """The measures of captions.
+    """Available measures of captions.
 
     Attributes:
-        truth: what is in the images, with references if there are some; None without a ground truth.
-        options: how captions are read.
-        references: image -> reference captions, for n-gram metrics.
-        statements: whether texts are single statements.
+        truth: Ground truth of the images, including references if available. None without a ground truth.
+        options: Settings for the reading of captions.
+        references: Image -> reference captions, for n-gram metrics.
+        statements: True if texts are single statements.
     """
 
     truth: Truth | None
@@ -50,7 +50,7 @@ class Measures:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Metrics of this project that there are."""
+        """Available metrics of this project."""
         return () if self.truth is None else tuple(self._scorer(self.truth).metric_set.formulas)
 
     def _scorer(self, truth: Truth) -> CaptionScorer:
@@ -58,17 +58,18 @@ class Measures:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All metrics that there are."""
+        """All available metrics."""
         return (*self.own, *(NGRAMS if self.references else ()), "length")
 
     def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
-        """Returns a mapping: metric -> (n,) values, greater being better: of shares of errors what is left to 1.
+        """Returns metric -> (n,) values, for which greater is better. Error rates are therefore subtracted from 1.
 
-        A caption that claims nothing has no Hal. Rate; here nothing of it is wrong. A statement has no value then.
+        A caption without claims has no Hal. Rate. In this function, such a caption counts as correct. A statement
+        without claims has no value.
 
         Raises:
-            InputError: for an unknown metric, or one that needs a truth or references that are missing.
-            MissingExtra: if an n-gram metric is requested without its package.
+            InputError: If a metric is unknown, or needs a missing ground truth or missing references.
+            MissingExtra: If an n-gram metric is requested without its package.
         """
         for name in metrics:
             if name not in self.known:
@@ -105,7 +106,9 @@ class Measures:
 
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
-    """Values with those of captions that claim nothing, of which nothing is wrong, if it is known what is absent."""
+    """Returns the values, in which captions without claims count as correct if the ground truth contains absent
+    labels.
+    """
     silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
     if name in ("hal_rate", "chair_i", "chair_s"):
         return np.where(silent, 0.0, values)
@@ -123,19 +126,19 @@ def _hint(name: str, measures: Measures) -> str:
 
 
 def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> NDArray[np.float64]:
-    """Returns a column of scores from elsewhere, greater being better.
+    """Returns external scores, for which greater is better.
 
     Args:
-        path: records of ``id`` and a number under ``key``.
-        judgements: whose items they are joined with, by ``id``.
-        key: the field of the score.
+        path: Records of ``id`` and a number under ``key``.
+        judgements: Judgments whose items are joined with the scores by ``id``.
+        key: Field of the score.
 
     Returns:
-        (items,) scores, NaN if there is none.
+        (items,) scores, with NaN for missing scores.
 
     Raises:
-        InputErrors: for invalid input, with the faults by line; InputError: if the ids match no item, or no item has a
-            score.
+        InputErrors: If records are invalid. The error lists the faults by line.
+        InputError: If no item has a score.
     """
     source, faults = display_name(path), FaultList()
     place = {item.id: k for k, item in enumerate(judgements.items)}

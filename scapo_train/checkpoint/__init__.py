@@ -1,1 +1,1 @@
-"""Saving, resuming and keeping the best state of a run."""
+"""Checkpoints of a training run: saving, resuming, and keeping the best state."""

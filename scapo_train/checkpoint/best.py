@@ -1,4 +1,4 @@
-"""The best checkpoint by a metric of the held-out images, and when to stop waiting for a better one."""
+"""Best checkpoint by a metric on held-out images, and early stopping."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 @dataclass
 class Best:
-    """The best evaluation so far.
+    """Best evaluation so far.
 
     Attributes:
-        metric: name of the metric (``cap_score``, ``cover_rate``, or ``hal_rate``, where less is better); empty: none.
-        patience: number of evaluations without a better one after which training ends; 0: never.
-        value: its best value so far.
-        step: step of the best value.
-        waited: number of evaluations since.
+        metric: Name of the metric (``cap_score``, ``cover_rate``, or ``hal_rate``, for which lower is better). Empty to
+            disable.
+        patience: Number of evaluations without improvement after which training ends. With 0, training does not end
+            early.
+        value: Best value so far.
+        step: Step of the best value.
+        waited: Number of evaluations since the best value.
     """
 
     metric: str
@@ -27,11 +29,11 @@ class Best:
 
     @property
     def exhausted(self) -> bool:
-        """Whether training should end."""
+        """True if training should end."""
         return 0 < self.patience <= self.waited
 
     def update(self, step: int, metrics: Mapping[str, float | None]) -> bool:
-        """Takes a step's metrics; whether they hold an evaluation that is better than all before."""
+        """Records the metrics of a step. Returns True if they contain the best evaluation so far."""
         if not self.metric or f"evaluation_{self.metric}" not in metrics:
             return False
         value = metrics[f"evaluation_{self.metric}"]
@@ -43,9 +45,9 @@ class Best:
         return False
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps of it."""
+        """Returns the state for a checkpoint."""
         return {name: value for name, value in asdict(self).items() if name not in ("metric", "patience")}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over :meth:`state` of a checkpoint."""
+        """Restores the output of :meth:`state` from a checkpoint."""
         self.value, self.step, self.waited = state["value"], state["step"], state["waited"]

@@ -1,4 +1,4 @@
-"""Decides what a resumed training run may change, and when there is nothing to resume."""
+"""Permitted changes between a checkpoint and a resumed run, and detection of deleted checkpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ DECISIVE = {
         "clip_low", "clip_high", "kl", "kl_estimator", "normaliser", "mean_per_micro_batch", "engine_correction",
     ),
 }  # fmt: skip
-"""Section -> settings that decide what is optimized, or which prompts a step takes; None: all of the section."""
+"""Settings, by section, that determine the objective or the prompts of a step. None represents all settings of a
+section.
+"""
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
@@ -59,31 +61,34 @@ class _State(msgspec.Struct):
 
 
 def known_state(state: Any, path: Path) -> dict[str, Any]:
-    """Returns what a training run saves of a checkpoint's state; refuses any other before it is used.
+    """Validates the state in a checkpoint before it is used.
 
     Args:
-        state: of a checkpoint.
-        path: folder of the checkpoint.
+        state: State from a checkpoint.
+        path: Folder of the checkpoint.
+
+    Returns:
+        The validated state.
 
     Raises:
-        InputError: with the file and the fault.
+        InputError: If the state is invalid. The error names the file and the fault.
     """
     checked: dict[str, Any] = msgspec.to_builtins(convert_as(state, _State, path / STATE))
     return checked
 
 
 def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, accept: bool, path: Path) -> None:
-    """Compares the settings of a checkpoint with those of the resumed run; tells every change.
+    """Compares the settings of a checkpoint with those of the resumed run, and reports every change.
 
     Args:
-        saved: settings of the checkpoint, as TOML.
-        now: settings of the resumed run.
-        reward: signature of the reward, in the checkpoint (None if it does not say) and now.
-        accept: whether changes of the objective are accepted.
-        path: folder of the checkpoint.
+        saved: Settings of the checkpoint, as TOML.
+        now: Settings of the resumed run.
+        reward: Signatures of the reward in the checkpoint (None if missing) and in the resumed run.
+        accept: True to accept changes of the objective.
+        path: Folder of the checkpoint.
 
     Raises:
-        InputError: if the objective changed: another reward, scheme, loss, truth, seed...
+        InputError: If the objective has changed (reward, scheme, loss, ground truth, seed...).
     """
     try:
         before = from_toml(saved)
@@ -112,14 +117,14 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
 
 
 def check_not_deleted(folder: Path, save_every: int) -> None:
-    """Refuses to begin again where a training run has saved checkpoints that are missing any more.
+    """Raises an error if the checkpoints of a training run have been deleted.
 
     Args:
-        folder: folder of the training run, without a complete checkpoint.
-        save_every: number of steps between checkpoints.
+        folder: Folder of the training run, without a complete checkpoint.
+        save_every: Number of steps between checkpoints.
 
     Raises:
-        InputError: if it has exported a model, or done more steps than those before its first checkpoint.
+        InputError: If the run has exported a model, or has done more steps than precede its first checkpoint.
     """
     done = 0
     if (folder / METRICS).exists():

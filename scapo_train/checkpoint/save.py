@@ -1,9 +1,10 @@
-"""Checkpoints that a run continues from, and the export in Hugging Face format that others load.
+"""Checkpoints for resuming a run, and exports in Hugging Face format.
 
-A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimizer's moments (``tensor_files.py``:
-each rank writes its part, another number of ranks can read it, and nothing in it is run) and ``state.json``. The frozen
-parameters are in the base model. Everything is written under another name, synchronized to the disk and then renamed: a
-folder with its right name is complete. On several machines the folder must be one that all of them see.
+A checkpoint is a folder ``step-000123`` with ``state.json``, the trainable parameters and the optimizer's moments. Each
+rank writes its part, any number of ranks can read the parts, and they contain no executable code (``tensor_files.py``).
+Frozen parameters are in the base model. All files are written to a folder with a temporary name, synchronized to the
+disk, and then renamed, so that a folder with its final name is complete. If several machines are used, the folder must
+be on a shared file system.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from .tensor_files import INDEX, Reader, Writer
 logger = logging.getLogger(__name__)
 
 STATE = "state.json"
-_PICKLED = ".metadata"  # the index of checkpoints before version 0.2
+_PICKLED = ".metadata"  # index of checkpoints before version 0.2
 _NAME = re.compile(r"step-(\d+)")
 _COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 _TEMPLATES = "additional_chat_templates"
 _PART = ".part"
-"""Suffix of a folder that is being written, or is about to be deleted."""
+"""Suffix of folders that are incomplete or about to be deleted."""
 
 
 class Checkpoints:
-    """The checkpoints of a training run. Every rank makes this object and every call.
+    """Checkpoints of a training run. All ranks must create this object and make the same calls.
 
     Args:
-        folder: folder of the checkpoints; made with the first one.
-        keep: number of checkpoints that are kept; while one is written, the disk must hold one more.
+        folder: Folder of the checkpoints, created with the first checkpoint.
+        keep: Number of checkpoints to keep. During a save, the disk must have room for one more.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -60,16 +61,17 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
-        """Writes a checkpoint, then removes those beyond ``keep`` and what an interrupted save left.
+        """Writes a checkpoint, then removes checkpoints beyond ``keep`` and the remains of interrupted saves.
 
         Args:
-            step: number of steps that are done; a checkpoint of the same step is replaced.
-            model: its trainable parameters are written, sharded (DTensor) or plain.
-            optimizer: optimizer of these parameters.
-            state: what else is needed to go on, as JSON.
+            step: Number of completed steps. A checkpoint of the same step is replaced.
+            model: Model whose trainable parameters are written, with or without sharding (DTensor).
+            optimizer: Optimizer of these parameters.
+            state: Additional state for resuming, as JSON.
 
         Returns:
-            False, with a warning, if the disk is full or not writable: the earlier checkpoints are untouched.
+            True on success. If the disk is full or not writable, a warning is logged, earlier checkpoints are
+            unchanged, and the result is False.
         """
         target = self.folder / f"step-{step:06d}"
         part = target.with_name(target.name + _PART)
@@ -93,18 +95,18 @@ class Checkpoints:
         return complete[-1] if complete else None
 
     def load(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Fills parameters and moments in place, on any number of ranks.
+        """Loads parameters and moments in place, on any number of ranks.
 
         Args:
-            path: folder of a checkpoint.
-            model: as it was when the checkpoint was written, with any values.
-            optimizer: optimizer of the same kind; its settings (such as the learning rate) stay as they are.
+            path: Folder of a checkpoint.
+            model: Model with the same structure as at the time of the save.
+            optimizer: Optimizer of the same kind. Its settings, such as the learning rate, remain unchanged.
 
         Returns:
-            The state that was saved, with its ``step``.
+            The saved state, with its ``step``.
 
         Raises:
-            InputError: if the checkpoint is damaged, or is one of another model or optimizer.
+            InputError: If the checkpoint is damaged, or belongs to another model or optimizer.
         """
         state = read_json(path / STATE)
         if not isinstance(state, dict) or type(state.get("step")) is not int:
@@ -114,10 +116,10 @@ class Checkpoints:
         return state
 
     def load_weights(self, path: Path, model: nn.Module) -> None:
-        """Fills the parameters in place and needs no optimizer.
+        """Loads the parameters in place, without an optimizer.
 
         Raises:
-            InputError: if the checkpoint is damaged, or is one of another model.
+            InputError: If the checkpoint is damaged, or belongs to another model.
         """
         weights = {
             f"model.{name}": parameter.detach()
@@ -127,7 +129,7 @@ class Checkpoints:
         _read(weights, path)
 
     def complete(self) -> list[Path]:
-        """Folders of the complete checkpoints, oldest first."""
+        """Returns the folders of the complete checkpoints, oldest first."""
         matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
         numbered = [(int(match[1]), path) for match, path in matches if match and (path / STATE).is_file()]
         return [path for _, path in sorted(numbered)]
@@ -138,26 +140,26 @@ class Checkpoints:
 
     def _remove_oldest(self) -> None:
         for path in self.complete()[: -self.keep]:
-            doomed = path.with_name(path.name + _PART)  # half a checkpoint must not bear a complete one's name
+            doomed = path.with_name(path.name + _PART)  # an incomplete checkpoint must not have a final name
             path.rename(doomed)
             shutil.rmtree(doomed)
 
 
 def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes all weights, adapters merged, in Hugging Face format. Every rank calls it.
+    """Writes all weights in Hugging Face format, with merged adapters. All ranks must call this function.
 
-    ``AutoModelForImageTextToText`` and vLLM read it. Processor, tokenizer, chat template and generation config are the
-    source's files, byte by byte: saving them anew would lose what this environment cannot load (a video processor
-    without torchvision).
+    ``AutoModelForImageTextToText`` and vLLM can read the result. The files of processor, tokenizer, chat template and
+    generation configuration are copied unchanged from the source, because a new save would lose parts that this
+    environment cannot load (such as a video processor without torchvision).
 
     Args:
-        model: the Hugging Face model, its parameters sharded (DTensor) or plain.
-        source: folder of the model that training began with.
-        folder: replaced if it exists, and only when the new one is complete.
-        dtype: number format of the floating-point weights in the files.
+        model: Hugging Face model with or without sharded parameters (DTensor).
+        source: Folder of the initial model.
+        folder: Output folder. An existing folder is replaced when the new folder is complete.
+        dtype: Number format of the floating-point weights in the files.
 
     Raises:
-        InputError: if the disk is full or not writable; what was at ``folder`` is still there.
+        InputError: If the disk is full or not writable. An existing folder is then unchanged.
     """
     weights: dict[str, Tensor] = {}
     persistent = model.state_dict().keys()
@@ -170,7 +172,7 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
         if _rank() == 0:
             weights[name] = tensor.to("cpu").contiguous()
 
-    # transformers turns stacks of experts back when it finds them in the hub's layout
+    # transformers converts stacks of experts back if they have the layout of the hub
     as_given = {"save_original_format": False} if has_stacks(model) else {}
 
     def write(part: Path) -> dict[str, bytes]:
@@ -187,17 +189,17 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
 
 
 def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes the adapters alone in peft's format. Every rank calls it.
+    """Writes only the adapters, in peft's format. All ranks must call this function.
 
     Args:
-        model: the Hugging Face model, with adapters.
-        base: path or name of the model that they belong to, as it is written beside them.
-        revision: its branch, tag or commit; empty: none.
-        folder: see :func:`export`.
-        dtype: number format of the weights in the file.
+        model: Hugging Face model with adapters.
+        base: Path or name of the base model, for the adapter configuration.
+        revision: Branch, tag or commit of the base model. Empty for none.
+        folder: Output folder; see :func:`export`.
+        dtype: Number format of the weights in the file.
 
     Raises:
-        InputError: if the disk is full or not writable; what was at ``folder`` is still there.
+        InputError: If the disk is full or not writable. An existing folder is then unchanged.
     """
     weights = {name: weight.to("cpu", dtype).contiguous() for name, weight in adapter_weights(model).items()}
 
@@ -210,10 +212,15 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
 
 
 def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) -> None:
-    """Replaces a folder when the new one is complete; ``write`` fills it on the first rank and gives its last files.
+    """Replaces a folder when the new folder is complete.
+
+    Args:
+        folder: Folder to replace.
+        write: Function that fills a temporary folder on the first rank, and returns the names and contents of its last
+            files.
 
     Raises:
-        InputError: on every rank, if rank 0 could not write.
+        InputError: On every rank, if rank 0 cannot write.
     """
     part = folder.with_name(folder.name + _PART)
 
@@ -247,7 +254,7 @@ def _read(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Returns the trainable parameters and their moments by name; a tied weight once."""
+    """Returns the trainable parameters and their moments by name, with tied weights only once."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -258,7 +265,7 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
 
 
 def _make_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Lets the optimizer create its state by a step; what it computes is overwritten by :meth:`Checkpoints.load`."""
+    """Creates the optimizer's state with one step, whose results :meth:`Checkpoints.load` overwrites."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
@@ -270,7 +277,7 @@ def _write(tensors: dict[str, Tensor], part: Path) -> None:
     """Writes the part of each rank.
 
     Raises:
-        OSError: on every rank, if one of them could not write.
+        OSError: If a rank cannot write. The error is raised on every rank.
     """
     try:
         with _quiet():
@@ -283,7 +290,7 @@ def _write(tensors: dict[str, Tensor], part: Path) -> None:
 
 
 def _publish(part: Path, target: Path, files: Mapping[str, bytes]) -> None:
-    """Adds the last files, brings everything to the disk, and gives the folder its name."""
+    """Adds the last files, synchronizes everything to the disk, and renames the folder to its final name."""
     for name, content in files.items():
         try:
             with atomic_write(part / name) as stream:
@@ -310,7 +317,7 @@ def _synchronize(path: Path) -> None:
 
 
 def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
-    """Returns the model's settings with the dtype of the files, not that of the parameters in memory."""
+    """Returns the model's configuration with the dtype of the files in place of the dtype in memory."""
     import orjson
 
     def changed(value: Any) -> Any:
@@ -323,10 +330,10 @@ def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
 
 
 def _on_first_rank(action: Callable[[], object], *, ignore_errors: bool = False) -> None:
-    """Runs it on the first rank while the others wait.
+    """Runs an action on the first rank while the other ranks wait.
 
     Raises:
-        OSError: on every rank, with the first rank's error.
+        OSError: On every rank, with the first rank's error.
     """
     outcome: list[str | None] = [None]
     if _rank() == 0:
@@ -350,7 +357,7 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses torch's remark about a single process and its tracebacks of errors that are also raised."""
+    """Suppresses torch's warning about a single process, and log entries for errors that are also raised."""
     root = logging.getLogger()
     root.addFilter(_not_of_the_loader)
     try:

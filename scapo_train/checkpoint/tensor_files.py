@@ -1,9 +1,8 @@
-"""Tensors on the disk without pickle: safetensors files and an index in JSON, written and read by any number of ranks.
+"""Tensor files without pickle, in safetensors format with a JSON index, written and read by any number of ranks.
 
-``index.json`` says of every tensor its number format, its shape, which chunk of it lies in which file, and the chunk's
-checksum. PyTorch's
-planner (``torch.distributed.checkpoint``) decides who writes and who reads what; its own files, with a pickled index,
-are neither written nor read. Nothing in a file is run, and no number is believed before it fits the model's.
+``index.json`` contains the number format and shape of each tensor, and the file and checksum of each of its chunks.
+PyTorch's planner (``torch.distributed.checkpoint``) assigns reads and writes to ranks, but its own files with a pickled
+index are neither written nor read. No code in a file is executed, and shapes and formats are checked before use.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from scapo_eval.files.json_text import dump_json, read_as
 
 INDEX = "index.json"
 _FILE_BYTES = 2**28
-"""Of tensors that a rank holds in host memory before it writes them to a file."""
+"""Size at which a rank writes the tensors in host memory to a file, in bytes."""
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 
@@ -49,7 +48,7 @@ class _Chunk(msgspec.Struct, forbid_unknown_fields=True):
     file: Annotated[str, msgspec.Meta(pattern=r"^rank-\d+-\d+\.safetensors\Z")]
     offset: list[_Natural]
     shape: list[_Natural]
-    crc32: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None  # format 1 has none
+    crc32: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None  # missing in format 1
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,35 +63,39 @@ class _Index(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Writer(dcp.StorageWriter):
-    """Writes the tensors of every rank into a folder.
+    """Writer of the tensors of all ranks into a folder.
 
     Args:
-        folder: made if need be.
+        folder: Output folder, created if necessary.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Does nothing: nothing is kept from one checkpoint to the next."""
+        """Does nothing, because no state is shared between checkpoints."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Sets up every rank as a writer."""
+        """Does nothing, because every rank is a writer."""
 
     def prepare_local_plan(self, plan: dcp.SavePlan) -> dcp.SavePlan:
-        """Returns the plan as it is; OSError if the folder cannot be made."""
+        """Returns the plan unchanged and creates the folder.
+
+        Raises:
+            OSError: If the folder cannot be created.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.SavePlan]) -> list[dcp.SavePlan]:
-        """Returns the plans as they are."""
+        """Returns the plans unchanged."""
         return plans
 
     def write_data(self, plan: dcp.SavePlan, planner: dcp.SavePlanner) -> Future[list[WriteResult]]:
         """Writes this rank's tensors into files of about 256 MiB.
 
         Raises:
-            OSError: if the disk is full or not writable.
+            OSError: If the disk is full or not writable.
         """
         rank = dist.get_rank() if dist.is_initialized() else 0
         written: list[WriteResult] = []
@@ -130,15 +133,15 @@ class Writer(dcp.StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Checkpoints are given as folders, not as ids."""
+        """Returns False, because checkpoints are specified by folder and not by id."""
         return False
 
 
 class Reader(dcp.StorageReader):
-    """Reads what :class:`Writer` wrote, into a model that may be sharded otherwise.
+    """Reader for the files of :class:`Writer`, for a model with any sharding.
 
     Args:
-        folder: of the checkpoint.
+        folder: Folder of the checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -147,13 +150,13 @@ class Reader(dcp.StorageReader):
         self._dtypes: dict[str, torch.dtype] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Does nothing: nothing is kept from one checkpoint to the next."""
+        """Does nothing, because no state is shared between checkpoints."""
 
     def read_metadata(self) -> Metadata:
-        """Returns the index, whose chunks make up every tensor.
+        """Returns the index, after a check that the chunks of every tensor are complete.
 
         Raises:
-            InputError: if it is damaged.
+            InputError: If the index is damaged.
         """
         path = self.folder / INDEX
         tensors = {}
@@ -172,28 +175,28 @@ class Reader(dcp.StorageReader):
         return Metadata(dict(tensors))
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Sets up every rank as a reader."""
+        """Does nothing, because every rank is a reader."""
 
     def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
         """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.LoadPlan]) -> list[dcp.LoadPlan]:
-        """Returns the plans as they are."""
+        """Returns the plans unchanged."""
         return plans
 
     def read_data(self, plan: dcp.LoadPlan, planner: dcp.LoadPlanner) -> Future[None]:
         """Fills this rank's tensors.
 
         Raises:
-            InputError: if a file is missing, damaged, or does not hold what the index says.
+            InputError: If a file is missing or damaged, or does not match the index.
         """
         by_file: dict[str, list[Any]] = {}
         for item in plan.items:
             by_file.setdefault(self._chunks[item.storage_index].file, []).append(item)
         for name, items in by_file.items():
             path = self.folder / name
-            if not path.is_file():  # a pipe would be waited for
+            if not path.is_file():  # reading a pipe would block
                 raise InputError("file not found" if not path.exists() else "not a file", path=str(path))
             try:
                 with safe_open(path, "pt") as stream:
@@ -218,12 +221,12 @@ class Reader(dcp.StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Checkpoints are given as folders, not as ids."""
+        """Returns False, because checkpoints are specified by folder and not by id."""
         return False
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
-    """Returns the CRC-32 of the bytes of tensors, one after the other."""
+    """Returns the CRC-32 of the concatenated bytes of tensors."""
     crc32 = 0
     for tensor in tensors:
         plain = tensor.detach().cpu().contiguous().flatten()
@@ -233,13 +236,15 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _key(index: MetadataIndex) -> str:
-    """Returns a chunk's name in its file: the tensor's, and where in it the chunk begins if not at its beginning."""
+    """Returns the name of a chunk in its file: the name of the tensor, with the offset of the chunk if it is not 0."""
     offset = index.offset or ()
     return index.fqn + (f"@{','.join(map(str, offset))}" if any(offset) else "")
 
 
 def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Returns the ordinary tensors of which one consists: itself, or, of eight-bit moments, codes and scales."""
+    """Returns the ordinary tensors that make up a tensor: the tensor itself, or the codes and scales of 8-bit
+    moments.
+    """
     if not is_traceable_wrapper_subclass(tensor):
         return {key: tensor}
     names, _ = tensor.__tensor_flatten__()
@@ -247,7 +252,7 @@ def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
-    """Returns a tensor of a file, of the same kind as another; the inverse of :func:`_parts`."""
+    """Reads a tensor of the same kind as another tensor from a file. This is the inverse of :func:`_parts`."""
     if not is_traceable_wrapper_subclass(like):
         tensor: Tensor = stream.get_tensor(key)
         return tensor
@@ -270,7 +275,7 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _whole(stored: _Stored) -> bool:
-    """Returns whether the chunks lie within the shape, have its volume, and do not overlap."""
+    """Returns True if the chunks are within the shape, have its volume, and do not overlap."""
     inside = all(
         len(chunk.offset) == len(chunk.shape) == len(stored.shape)
         and all(o + s <= end for o, s, end in zip(chunk.offset, chunk.shape, stored.shape, strict=True))

@@ -1,1 +1,1 @@
-"""Computes the forward pass of each model family."""
+"""Forward passes of the model families."""

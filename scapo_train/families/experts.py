@@ -1,8 +1,8 @@
-"""Adapters of a mixture of experts, whose weights are one tensor for all experts of a layer.
+"""Adapters for a mixture of experts, in which the weights of all experts in a layer are one tensor.
 
-peft puts them there (``target_parameters``) and says what they are called and hold; its own forward pass adds each
-adapter to the weights of every expert of the layer, a copy of the whole stack. Here a token's thin products are taken
-with the adapters of the experts that it goes to, beside the thick ones.
+peft inserts these adapters (``target_parameters``) and defines their names and shapes. The forward pass in peft adds
+each adapter to the weights of every expert, which copies the whole stack. The forward pass in this module instead adds,
+for each token, the low-rank products of its experts' adapters to the full products.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import torch
 from torch import Tensor, nn
 
 GROUPED = getattr(nn.functional, "grouped_mm", None)
-"""PyTorch's kernel for products with one of several matrices in a row of rows (from 2.10 on)."""
+"""PyTorch's kernel for products of grouped rows with one matrix per group (PyTorch 2.10 or later)."""
 
 
 def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
     """Returns the stacks of a language model by their names in a decoder layer (``mlp.experts.down_proj``).
 
-    Experts of transformers 5; those of 4 are laid out otherwise and get no adapters.
+    Stacks are the experts of transformers 5. Transformers 4 uses a different layout, for which adapters are not
+    supported.
 
     Returns:
-        Name -> number of experts, inputs, outputs.
+        Name -> (number of experts, inputs, outputs).
     """
     return {
         f"{name}.{stack}": (weight.shape[0], weight.shape[2], weight.shape[1])
@@ -35,19 +36,20 @@ def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
 
 
 def has_stacks(model: nn.Module) -> bool:
-    """Returns whether a part of the model holds its experts as stacks, as those of transformers 5 do."""
+    """Returns True if a part of the model stores its experts as stacks, as in transformers 5."""
     return any(map(_holds_stacks, model.modules()))
 
 
 def hub_layout(model: nn.Module, name: str, weight: Tensor) -> Tensor:
     """Returns a weight in the layout of files on the hub, which vLLM reads.
 
-    There a stack is (experts, inputs, outputs); transformers 5 keeps it as (experts, outputs, inputs), and saves it so.
+    On the hub, a stack has the layout (experts, inputs, outputs). transformers 5 stores it as (experts, outputs,
+    inputs) and saves it in this layout.
 
     Args:
-        model: holds the weight.
-        name: the weight's name in it.
-        weight: the weight, whole.
+        model: Model that contains the weight.
+        name: Name of the weight in the model.
+        weight: The unsharded weight.
     """
     owner = name.rpartition(".")[0]
     return weight.mT.contiguous() if weight.ndim == 3 and _holds_stacks(model.get_submodule(owner)) else weight
@@ -58,26 +60,26 @@ def _holds_stacks(module: nn.Module) -> bool:
 
 
 def is_stack(module: nn.Module) -> bool:
-    """Returns whether a module with an adapter is peft's around a stack."""
+    """Returns True if a module is peft's adapter module around a stack."""
     return hasattr(module, "parameter_name")
 
 
 def is_outermost(name: str, module: nn.Module) -> bool:
-    """Returns whether a module is the outermost of peft's around a layer's stacks, which are one around another."""
+    """Returns True if a module is the outermost of peft's nested modules around the stacks of a layer."""
     return is_stack(module) and not name.endswith(".base_layer")
 
 
 def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """Returns the output of a layer's experts and their adapters for tokens.
+    """Returns the output of a layer's experts and their adapters.
 
     Args:
-        outermost: of peft's modules around the experts, one for each adapted stack.
+        outermost: Outermost of peft's nested modules around the experts (one module per adapted stack).
         hidden: (T, hidden) tokens.
-        chosen: (T, k) numbers of the experts that each goes to.
-        shares: (T, k) their shares in the sum.
+        chosen: (T, k) indices of the experts of each token.
+        shares: (T, k) weights of these experts in the sum.
 
     Returns:
-        (T, hidden) of the dtype of ``hidden``.
+        (T, hidden) output with the dtype of ``hidden``.
     """
     experts = outermost.get_base_layer()
     if outermost._disable_adapters:
@@ -93,7 +95,7 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
         if name not in layers:
             return _rows(inputs, weight.mT, ends)
         down, up = (factor.to(weight.dtype) for factor in factors(layers[name]))
-        short = -down.shape[1] % (16 // weight.element_size())  # the kernel wants whole 16 bytes in a row
+        short = -down.shape[1] % (16 // weight.element_size())  # the kernel requires multiples of 16 bytes
         if short:
             down, up = nn.functional.pad(down, (0, 0, 0, short)), nn.functional.pad(up, (0, short))
         made: Tensor = _Adapted.apply(inputs, weight, down, up, scale_of(layers[name]), ends)
@@ -106,21 +108,21 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
 
 
 def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weight) -> tuple[Tensor, Tensor]:
-    """Returns the thin matrices of each expert: (experts, rank, inputs) and (experts, outputs, rank).
+    """Returns the low-rank matrices of each expert: (experts, rank, inputs) and (experts, outputs, rank).
 
     Args:
-        layer: peft's, around a stack.
-        whole: gathers a weight that is sharded.
+        layer: peft's module around a stack.
+        whole: Function that gathers a sharded weight.
     """
     lora_a, lora_b = (whole(linear.weight) for part in (layer.lora_A, layer.lora_B) for linear in part.values())
     number = layer.num_experts
     lora_a, lora_b = lora_a.view(number, -1, lora_a.shape[1]), lora_b.view(lora_b.shape[0], -1, number).permute(2, 0, 1)
-    # older releases of peft take a stack's outputs for its inputs
+    # older releases of peft swap the inputs and outputs of a stack
     return (lora_a, lora_b) if getattr(layer, "_did_swap_in_out_features", False) else (lora_b.mT, lora_a.mT)
 
 
 def scale_of(layer: Any) -> float:
-    """Returns the factor of its product."""
+    """Returns the scaling factor of a layer's adapter."""
     (scale,) = layer.scaling.values()
     return float(scale)
 
@@ -132,7 +134,7 @@ def _around(layer: Any) -> Iterator[Any]:
 
 
 class _Adapted(torch.autograd.Function):
-    """Frozen layers with adapters, one for each expert, of rows that are in the order of the experts."""
+    """Frozen layers with one adapter per expert, for rows in the order of the experts."""
 
     @staticmethod
     def forward(
@@ -158,15 +160,15 @@ class _Adapted(torch.autograd.Function):
 
 
 def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Returns the (S, m) rows in E groups, each times its group's of the (E, m, n) matrices: (S, n)."""
-    if GROUPED is not None and rows.dtype != torch.float64:  # which it does not know
+    """Multiplies (S, m) rows in E groups by the (E, m, n) matrices of their groups, and returns (S, n)."""
+    if GROUPED is not None and rows.dtype != torch.float64:  # not supported by the kernel
         return GROUPED(rows, matrices, offs=ends)
     groups = rows.tensor_split(ends[:-1].long().cpu())
     return torch.cat([group @ matrix for group, matrix in zip(groups, matrices, strict=True)])
 
 
 def _sums(left: Tensor, right: Tensor, ends: Tensor) -> Tensor:
-    """Returns the (S, m) and (S, n) rows in E groups: the sum of each group's outer products, (E, m, n)."""
+    """Returns the sum of outer products of (S, m) and (S, n) rows in each of E groups, (E, m, n)."""
     if GROUPED is not None and left.dtype != torch.float64:
         return GROUPED(left.T, right, offs=ends)
     parts = ends[:-1].long().cpu()

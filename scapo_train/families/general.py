@@ -1,8 +1,9 @@
-"""Any family by transformers' own forward pass: a response and its prompt are a sequence of their own.
+"""General path for any model family, using the forward pass of transformers. Each sequence is a response with its
+prompt.
 
-Nothing is assumed about positions, masks or the tower, so a family costs a record in
-:data:`scapo_train.model.FAMILIES` and a test; the price is speed. Prompts are computed once for each of their responses
-in an update, towers in every pass, and responses are decoded for one prompt at a time.
+The path makes no assumptions on positions, masks or the tower. A new family only needs a record in
+:data:`scapo_train.model.FAMILIES` and a test. The disadvantage is speed: in an update, prompts are computed once per
+response, towers are computed in every pass, and responses are decoded for one prompt at a time.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class GeneralRow:
 
     Attributes:
         ids: (P,) token ids of the prompt.
-        inputs: what else the processor made of it.
-        responses: token ids of each response, at least one.
+        inputs: All other inputs that the processor made from the prompt.
+        responses: Token ids of each response. At least one response is required.
     """
 
     ids: Tensor
@@ -36,13 +37,13 @@ class GeneralRow:
 
     @property
     def length(self) -> int:
-        """Tokens of the forward pass, padding included."""
+        """Number of tokens in the forward pass, including padding."""
         return len(self.responses) * (len(self.ids) + max(map(len, self.responses)) - 1)
 
 
 @dataclass(frozen=True)
 class GeneralPrompt(EncodedPrompt):
-    """A prompt, whose pictures the model encodes in each pass."""
+    """Prompt whose pictures the model encodes in each pass."""
 
     def row(self, responses: Sequence[Sequence[int]]) -> GeneralRow:
         """Returns the prompt with responses, for a forward pass."""
@@ -51,12 +52,12 @@ class GeneralPrompt(EncodedPrompt):
 
 @dataclass(frozen=True)
 class GeneralBatch:
-    """The R responses of a row as sequences, padded at their ends.
+    """R responses of a row as sequences, padded at their ends.
 
     Attributes:
-        inputs: arguments of transformers' forward pass.
-        sources: (M,) indices of the hidden states, of (R x T) tokens, that predict the M response tokens.
-        targets: (M,) those tokens, response by response.
+        inputs: Arguments of transformers' forward pass.
+        sources: (M,) indices into the (R x T) hidden states that predict the M response tokens.
+        targets: (M,) response tokens, response by response.
     """
 
     inputs: Mapping[str, Tensor]
@@ -65,19 +66,19 @@ class GeneralBatch:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the forward pass, padding included."""
+        """Number of tokens in the forward pass, including padding."""
         return self.inputs["input_ids"].numel()
 
 
 class GeneralPolicy(Policy):
-    """A model that is computed by transformers alone; see :class:`~scapo_train.families.policy.Policy`."""
+    """Model that uses only the forward pass of transformers; see :class:`~scapo_train.families.policy.Policy`."""
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
-        """Does nothing: nothing is computed in advance."""
+        """Wraps the prompts without any computation."""
         return [GeneralPrompt(prompt) for prompt in prompts]
 
     def batch(self, rows: Sequence[GeneralRow], device: torch.device) -> GeneralBatch:
-        """Returns the one row as tensors."""
+        """Converts the single row to tensors."""
         (row,) = rows
         before, number = len(row.ids), len(row.responses)
         width = before + max(map(len, row.responses)) - 1
@@ -98,27 +99,29 @@ class GeneralPolicy(Policy):
         )
 
     def idle_batch(self, device: torch.device) -> GeneralBatch:
-        """Returns a prompt and a response of one token each."""
+        """Returns a batch with a prompt and a response of one token each."""
         return self.batch([GeneralRow(torch.tensor(self.ends[:1]), {}, [self.ends[:1]])], device)
 
     def forward(self, batch: GeneralBatch) -> TokenStatistics:
-        """Statistics of the batch's response tokens."""
+        """Returns the statistics of the batch's response tokens."""
         with self.compute():
             hidden = self.vlm.model(**batch.inputs, use_cache=False).last_hidden_state
         return self.statistics(hidden.flatten(0, 1).index_select(0, batch.sources), batch.targets)
 
     def decode(self, **inputs: Any) -> Tensor:
-        """Returns the (B, V) logits of the tokens after the last ones; the cache among the inputs is extended."""
+        """Returns the (B, V) logits of the next tokens, and extends the cache in the inputs."""
         return self.logits(self.vlm.model(**inputs, use_cache=True).last_hidden_state)
 
     def decoding(self, prompts: Sequence[GeneralPrompt], group: int, longest: int, device: torch.device) -> Any:
-        """Begins the responses to the one prompt."""
+        """Starts the responses to the single prompt."""
         (encoded,) = prompts
         return _Decoding(self, encoded.prompt, group, device)
 
 
 class _Decoding:
-    """See :class:`scapo_train.families.policy.Decoding`; the prompt is read once, and no row is ever padded."""
+    """Implementation of :class:`scapo_train.families.policy.Decoding` that reads the prompt once and needs no
+    padding.
+    """
 
     def __init__(self, policy: GeneralPolicy, prompt: Prompt, group: int, device: torch.device) -> None:
         self._policy, self._prompt, self._group, self._device = policy, prompt, group, device
@@ -143,7 +146,7 @@ class _Decoding:
 
 
 def _repeated(inputs: Mapping[str, Tensor], number: int, width: int) -> dict[str, Tensor]:
-    """Returns a prompt's inputs for each of its sequences; kinds of tokens go on as text."""
+    """Repeats a prompt's inputs for each of its sequences. Token types of the responses are those of text."""
     repeated = {}
     for name, tensor in inputs.items():
         if name.endswith("token_type_ids"):

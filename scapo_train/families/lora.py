@@ -1,7 +1,7 @@
-"""Low-rank adapters (LoRA): the model's weights stay as they are, and linear layers learn a thin product beside them.
+"""LoRA adapters: the model's weights are frozen, and linear layers learn an additional low-rank product.
 
-By peft, put into the model in place, so that its class, its calls and the names of everything else stay. With the
-adapters off the model is the one that training began with, so the KL term needs no second model.
+peft inserts the adapters into the model in place, so that the class of the model, its calls and all other names remain
+unchanged. With disabled adapters, the model is the initial model of the training, so the KL term needs no second model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from . import experts
 from .experts import stacked_weights
 
 _NAME = "default"
-"""Name of the one adapter, which peft makes a part of its weights' names."""
+"""Name of the single adapter, which peft includes in the names of its weights."""
 
 
 def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
@@ -39,10 +39,14 @@ def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
 
 
 def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
-    """Returns those of a decoder layer's linear layers, experts' stacks among them, that get an adapter.
+    """Returns the names of the linear layers and expert stacks that get an adapter.
+
+    Args:
+        lora: Adapter settings.
+        layers: Names of all linear layers and stacks in a decoder layer.
 
     Raises:
-        InputError: if ``lora.targets`` names a missing one.
+        InputError: If ``lora.targets`` names a missing layer.
     """
     known = {name: name.rpartition(".")[2] for name in layers}
     if unknown := [name for name in lora.targets if name not in known.values()]:
@@ -52,17 +56,17 @@ def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
 
 
 def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
-    """Freezes the model and gives its linear layers adapters that change nothing yet, in float32 or wider.
+    """Freezes the model and adds adapters with zero output to its linear layers, in float32 or wider.
 
     Args:
-        vlm: model whose weights are in the dtype of the computation.
-        language_model: the part of it that gets them.
-        lora: size and place of the adapters.
-        seed: seed of the first values, the same on every rank.
+        vlm: Model with weights in the dtype of the computation.
+        language_model: Part of the model for the adapters.
+        lora: Adapter settings.
+        seed: Seed of the initial values, which must be the same on all ranks.
 
     Raises:
-        InputError: see :func:`targets`.
-        MissingExtra: if peft is not installed.
+        InputError: If :func:`targets` rejects the settings, or experts would have dropout.
+        MissingExtra: If peft is not installed.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -88,7 +92,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
         torch.manual_seed(seed)
         inject_adapter_in_model(config, vlm, _NAME)
     for name, module in _adapted(vlm).items():
-        module.cast_input_dtype_enabled = False  # autocast does it
+        module.cast_input_dtype_enabled = False  # autocast converts the inputs
         if experts.is_outermost(name, module):
             module.forward = partial(experts.forward, module)
         elif not (lora.dropout or experts.is_stack(module)):
@@ -99,7 +103,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
 
 
 def _forward(layer: Any, inputs: Tensor) -> Tensor:
-    """Returns the output of peft's own layer, by fewer passes over the outputs."""
+    """Returns the output of peft's layer with fewer passes over the outputs."""
     base = layer.base_layer
     if layer._disable_adapters:
         return base(inputs)
@@ -113,7 +117,7 @@ def _forward(layer: Any, inputs: Tensor) -> Tensor:
 
 
 class _Adapted(torch.autograd.Function):
-    """A frozen linear layer with an adapter: each of its four thin products is added where the thick one stands."""
+    """Frozen linear layer with an adapter, which adds the low-rank products in place to the full products."""
 
     @staticmethod
     def forward(
@@ -134,16 +138,16 @@ class _Adapted(torch.autograd.Function):
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Returns whether :func:`add_adapters` was called with it, or with a part of it."""
+    """Returns True if a model, or a part of it, has adapters from :func:`add_adapters`."""
     return bool(_adapted(model))
 
 
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
-    """Switches off the model's adapters, for passes without gradient."""
+    """Disables the adapters of a model within the context, for passes without gradients."""
     adapted = _adapted(model).values()
     for module in adapted:
-        # peft's enable_adapters(False) would clear requires_grad as well, which FSDP reads when it first gathers
+        # peft's enable_adapters(False) also clears requires_grad, which FSDP reads when it first gathers
         module._disable_adapters = True
     try:
         yield
@@ -154,7 +158,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unwrapped(model: nn.Module) -> Iterator[None]:
-    """Takes off peft's modules around stacks of experts, for code that looks for these by their names."""
+    """Removes peft's modules around stacks of experts within the context, for code that finds stacks by name."""
     around = {name: module for name, module in _adapted(model).items() if experts.is_outermost(name, module)}
     for name, module in around.items():
         model.set_submodule(name, module.get_base_layer())
@@ -166,9 +170,9 @@ def unwrapped(model: nn.Module) -> Iterator[None]:
 
 
 def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Yields all parameters as a file on the hub has them, adapters added to the weights beside them.
+    """Yields all parameters by their names and in their layout on the hub, with adapters merged into the weights.
 
-    Each is whole and on its own; every rank calls it.
+    Each parameter is unsharded. All ranks must call this function.
     """
     with_layout = partial(experts.hub_layout, model)
     adapted = {_in_checkpoint(name, layer): layer for name, layer in _adapted(model).items()}
@@ -179,12 +183,12 @@ def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, 
         if plain in adapted:
             weight = _whole(parameter.detach()).to(torch.promote_types(parameter.dtype, torch.float32))
             yield plain, with_layout(name, (weight + _product(adapted[plain])).to(dtype))
-        else:  # before it is gathered: half the traffic
+        else:  # convert before gathering: half the traffic
             yield plain, with_layout(name, _whole(parameter.detach().to(dtype)))
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Returns the adapters' weights, each whole, by their names in a file of peft's; every rank calls it."""
+    """Returns the unsharded adapter weights by their names in a file of peft. All ranks must call this function."""
     return {
         f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach())
         for name, parameter in model.named_parameters()
@@ -193,7 +197,7 @@ def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_adapter_config(vlm: Any, base: str, revision: str, folder: Path) -> None:
-    """Writes ``adapter_config.json``, which says what the weights beside it are, and of which model."""
+    """Writes ``adapter_config.json``, which describes the adapter weights and names their base model."""
     config = copy.copy(vlm.peft_config[_NAME])
     config.base_model_name_or_path, config.revision, config.inference_mode = base, revision or None, True
     config.save_pretrained(str(folder))
@@ -205,7 +209,7 @@ def _adapted(model: nn.Module) -> dict[str, Any]:
 
 
 def _in_checkpoint(name: str, layer: Any) -> str:
-    """Returns the name of the weight that a layer's adapter belongs to."""
+    """Returns the checkpoint name of the weight that a layer's adapter modifies."""
     return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"
 
 
@@ -214,7 +218,7 @@ def _of_adapter(name: str) -> bool:
 
 
 def _product(layer: Any) -> Tensor:
-    """Returns what an adapter adds to its layer's weight, or to those of all experts."""
+    """Returns the product that an adapter adds to the weight of its layer, or to the weights of all experts."""
     if experts.is_stack(layer):
         down, up = experts.factors(layer, _whole)
         return (experts.scale_of(layer) * (up @ down)).detach()

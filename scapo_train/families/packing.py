@@ -1,8 +1,8 @@
 """Prompts and responses packed into one sequence, in which the responses of a group share their prompt.
 
-The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without any padding.
-A prompt attends to itself, a response to its prompt and itself, so eight responses to an image cost one prompt and
-not eight; the numbers are those of eight separate sequences.
+The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without padding. A prompt
+attends to itself, and a response attends to its prompt and itself. Eight responses to an image therefore need only one
+computation of the prompt. The results are those of eight separate sequences.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 @dataclass(frozen=True)
 class Vision:
-    """The features of one image, from the vision tower.
+    """Features of one image from the vision tower.
 
     Attributes:
-        embeds: (n, hidden) features in place of its n image tokens.
-        deepstack: further (n, hidden), added after the first decoder layers (Qwen3-VL; else empty).
+        embeds: (n, hidden) features that replace the n image tokens.
+        deepstack: Additional (n, hidden) features that are added after the first decoder layers (only Qwen3-VL).
     """
 
     embeds: Tensor
@@ -38,9 +38,9 @@ class PackedRow:
     Attributes:
         prompt: (P,) token ids.
         positions: (3, P) rotary positions of the prompt.
-        following: position after the prompt's last one.
-        vision: features of its image; None only in a row for a rank without work.
-        responses: token ids of each response, at least one.
+        following: Position after the last position of the prompt.
+        vision: Features of the image. None for a prompt without images, or for a rank without work.
+        responses: Token ids of each response. At least one response is required.
     """
 
     prompt: Tensor
@@ -51,20 +51,22 @@ class PackedRow:
 
     @property
     def length(self) -> int:
-        """Tokens of the forward pass: the last one of each response predicts nothing that is wanted."""
+        """Number of tokens in the forward pass. The last token of each response is omitted because its prediction is
+        not needed.
+        """
         return len(self.prompt) + sum(len(response) - 1 for response in self.responses)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of a batch's tokens for attention: B prompts of up to P tokens, N responses of up to R.
+    """Positions of a batch's tokens for attention, with B prompts of up to P tokens and N responses of up to R tokens.
 
     Attributes:
-        prompts: (B, P) index of each prompt's tokens among the T of the batch; any index in the padding.
-        responses: (N, R) index of each response's tokens, likewise.
-        owners: (N,) row of ``prompts`` that each response belongs to.
-        mask: (N, 1, R, P + R) bool, what a response's token attends to in its prompt and in the response.
-        back: (T,) index of each token in ``prompts`` and ``responses``, flattened and put together.
+        prompts: (B, P) index of each prompt token among the T tokens of the batch, with arbitrary indices as padding.
+        responses: (N, R) index of each response token among the T tokens, with arbitrary indices as padding.
+        owners: (N,) row in ``prompts`` of each response's prompt.
+        mask: (N, 1, R, P + R) bool, True if a response token attends to a token of its prompt or response.
+        back: (T,) index of each token in the concatenation of ``prompts`` and ``responses``, both flattened.
     """
 
     prompts: Tensor
@@ -76,15 +78,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Rows as tensors: the T tokens of all prompts, then those of all responses.
+    """Rows as tensors, with the tokens of all prompts before the tokens of all responses (T tokens in total).
 
     Attributes:
         ids: (1, T) token ids.
         positions: (3, 1, T) rotary positions.
-        layout: where attention finds prompts and responses.
-        vision: image features of the rows, in order.
+        layout: Positions of prompts and responses for attention.
+        vision: Image features of the rows, in order.
         sources: (M,) indices of the hidden states that predict the M response tokens.
-        targets: (M,) those tokens, response by response.
+        targets: (M,) response tokens, response by response.
     """
 
     ids: Tensor
@@ -96,17 +98,17 @@ class PackedBatch:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the forward pass."""
+        """Number of tokens in the forward pass."""
         return self.ids.numel()
 
 
 def batch_of(rows: Sequence[PackedRow], device: torch.device) -> PackedBatch:
-    """Lays rows out as tensors."""
+    """Converts rows to tensors."""
     responses = [response for row in rows for response in row.responses]
     sizes = torch.tensor([len(row.prompt) for row in rows])
     inner = torch.tensor([len(response) - 1 for response in responses])
     owners = torch.repeat_interleave(torch.tensor([len(row.responses) for row in rows]))
-    prompt_width, width = int(sizes.max()), max(1, int(inner.max()))  # 0 where every response is its end alone
+    prompt_width, width = int(sizes.max()), max(1, int(inner.max()))  # 0 if every response consists only of its end
     of_prompt = torch.arange(prompt_width) < sizes[:, None]
     of_response = torch.arange(width) < inner[:, None]
     real = torch.cat([of_prompt.flatten(), of_response.flatten()])
@@ -115,7 +117,8 @@ def batch_of(rows: Sequence[PackedRow], device: torch.device) -> PackedBatch:
     prompts, answers = places_of_prompts.view(-1, prompt_width), places_of_responses.view(-1, width)
 
     following = torch.tensor([row.following for row in rows])[owners, None] + torch.arange(width)
-    # the prompt's last token predicts the first of every response, and each response token the one after it
+    # the last token of the prompt predicts the first token of every response, and each response token predicts the next
+    # one
     sources = torch.cat([(sizes.cumsum(0) - 1)[owners, None], answers], 1)
     causal = torch.ones(width, width, dtype=torch.bool).tril()
     mask = torch.cat([of_prompt[owners, None].expand(-1, width, -1), causal.expand(len(responses), -1, -1)], 2)
@@ -144,29 +147,29 @@ def shared_prompt_attention(
     layout: Layout | None = None,
     **settings: Any,
 ) -> tuple[Tensor, Any]:
-    """Computes the attention of a :class:`PackedBatch`; without a layout that of transformers.
+    """Computes the attention of a :class:`PackedBatch`, or that of transformers if there is no layout.
 
-    Prompts see themselves, and responses their prompt and themselves: one call each, so nothing is computed
-    between tokens of different responses.
+    Prompts attend to themselves, and responses attend to their prompt and themselves. This takes one call for all
+    prompts and one call for all responses, without any computation between different responses.
 
     Args:
-        module: the decoder layer's attention.
+        module: Attention module of the decoder layer.
         query: (1, heads, T, dim).
         key: (1, key heads, T, dim).
         value: (1, key heads, T, dim).
-        attention_mask: mask of the layout.
-        layout: layout of the batch.
-        settings: ``scaling`` is used.
+        attention_mask: Mask of the layout.
+        layout: Layout of the batch.
+        settings: Further arguments, of which only ``scaling`` is used.
 
     Returns:
-        (1, T, heads, dim), and no weights.
+        (1, T, heads, dim), and None in place of attention weights.
     """
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     tokens = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
 
     def at(places: Tensor) -> list[Tensor]:
-        """Returns (rows, heads, tokens, dim) of each."""
+        """Returns the (rows, heads, tokens, dim) values of query, key and value at these positions."""
         return [token.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for token in tokens]
 
     scale = settings["scaling"]
@@ -182,14 +185,14 @@ def shared_prompt_attention(
 
 
 def takes_groups(query: Tensor) -> bool:
-    """Returns whether the fast kernel that takes a mask knows groups of heads that share keys and values: not
-    on a GPU.
+    """Returns True if the fast kernel with a mask supports groups of heads that share keys and values, which requires a
+    CPU.
     """
     return not query.is_cuda
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Softmax attention; causal if there is no mask."""
+    """Returns softmax attention, which is causal if there is no mask."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and mask is not None and not takes_groups(query):
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -199,7 +202,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scal
 
 
 ATTENTION = "scapo_train"
-"""The name under which transformers finds this attention."""
+"""Name under which this attention is registered in transformers."""
 
 AttentionInterface.register(ATTENTION, shared_prompt_attention)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -1,6 +1,6 @@
-"""Defines what the training loop needs from a model of any family: prompts, statistics of responses, next tokens.
+"""Interface between the training loop and models of any family: prompts, statistics of responses, and next tokens.
 
-How that is computed is a subclass's: :mod:`scapo_train.families.shared` or :mod:`scapo_train.families.general`.
+The subclasses in :mod:`scapo_train.families.shared` and :mod:`scapo_train.families.general` implement the computation.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Row(Protocol):
 
     @property
     def length(self) -> int:
-        """Tokens of the forward pass."""
+        """Number of tokens in the forward pass."""
 
 
 class Batch(Protocol):
-    """The rows of a forward pass as tensors."""
+    """Rows of a forward pass as tensors."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of the forward pass, padding included."""
+        """Number of tokens in the forward pass, including padding."""
 
     @property
     def targets(self) -> Tensor:
-        """(M,) the response tokens, response by response."""
+        """(M,) response tokens, response by response."""
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt ready for the model.
+    """Prompt ready for the model.
 
     Attributes:
-        prompt: tokens and what the processor made of its pictures.
+        prompt: Tokens and the processor's other outputs for the prompt.
     """
 
     prompt: Prompt
@@ -55,30 +55,30 @@ class EncodedPrompt:
 
 
 class Decoding(Protocol):
-    """Responses to prompts while they are made, a row each, all of the same length."""
+    """Responses to prompts during decoding, with one row per response and equal lengths."""
 
     def start(self) -> Tensor:
-        """Returns the (rows, V) logits of the first tokens, float32 or wider."""
+        """Returns the (rows, V) logits of the first tokens, in float32 or wider."""
 
     def step(self, drawn: Tensor) -> Tensor:
-        """Returns the (rows, V) logits of the tokens after the ``drawn`` ones (rows,)."""
+        """Returns the (rows, V) logits of the tokens after the ``drawn`` tokens, (rows,)."""
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all other rows."""
+        """Drops all rows except the given ones."""
 
 
 class Policy(nn.Module):
-    """A vision-language model with the calls of a training step.
+    """Vision-language model with the functions for a training step.
 
     Args:
-        vlm: the Hugging Face model.
-        ends: token ids that end a response.
-        temperature: sampling temperature.
-        language: name of the language model in ``vlm.model``; everything beside it there is the frozen tower.
+        vlm: Hugging Face model.
+        ends: Ids of the tokens that end a response.
+        temperature: Sampling temperature.
+        language: Name of the language model in ``vlm.model``. All other modules of ``vlm.model`` are the frozen tower.
     """
 
     packs = False
-    """Whether one pass takes rows of several prompts."""
+    """True if one pass accepts rows with several prompts."""
 
     def __init__(self, vlm: Any, ends: Sequence[int], temperature: float, language: str = "language_model") -> None:
         super().__init__()
@@ -87,47 +87,47 @@ class Policy(nn.Module):
         self.never = [token for token in image_tokens(vlm.config) if token not in ends]
         self.temperature = temperature
         self.leaves_out_never = True
-        """Whether tokens that are never drawn have no share in log-probabilities either."""
+        """True if tokens that are never drawn are also excluded from log-probabilities."""
         self.compute: Callable[[], AbstractContextManager[Any]] = nullcontext
-        """Autocast, where the parameters are not in the dtype of the computation."""
+        """Context of the computation: autocast if the parameters have another dtype than the computation."""
         self._language = language
 
     @property
     def language_model(self) -> Any:
-        """The decoder that is trained, without the output layer."""
+        """Decoder to train, without the output layer."""
         return getattr(self.vlm.model, self._language)
 
     @property
     def tower(self) -> list[nn.Parameter]:
-        """Parameters of what sees: everything but the language model and the output layer."""
+        """Parameters of the vision part: all except the language model and the output layer."""
         language = {*self.language_model.parameters()}
         return [parameter for parameter in self.vlm.model.parameters() if parameter not in language]
 
     def drop_tower(self) -> None:
-        """Gives up the tower, where pictures come encoded by another policy of the same model."""
+        """Removes the tower if another policy of the same model encodes the pictures."""
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
-        """Makes prompts ready for the model; what of it a tower computes is computed once."""
+        """Prepares prompts for the model. Outputs of the tower are computed only once."""
         raise NotImplementedError
 
     def batch(self, rows: Sequence[Any], device: torch.device) -> Batch:
-        """Lays rows out as tensors; one row only, unless it :attr:`packs`."""
+        """Converts rows to tensors. Only one row is accepted, unless :attr:`packs` is True."""
         raise NotImplementedError
 
     def idle_batch(self, device: torch.device) -> Batch:
-        """Returns the smallest batch, for a rank that takes part in the others' collective operations only."""
+        """Returns the smallest batch, for a rank that only takes part in collective operations."""
         raise NotImplementedError
 
     def forward(self, batch: Any) -> TokenStatistics:
-        """Statistics of the batch's response tokens."""
+        """Returns the statistics of the batch's response tokens."""
         raise NotImplementedError
 
     def decoding(self, prompts: Sequence[Any], group: int, longest: int, device: torch.device) -> Decoding:
-        """Begins ``group`` responses of up to ``longest`` tokens to each prompt, group by group."""
+        """Starts ``group`` responses of up to ``longest`` tokens to each prompt, group by group."""
         raise NotImplementedError
 
     def statistics(self, hidden: Tensor, targets: Tensor) -> TokenStatistics:
-        """Statistics of tokens from the (M, d) hidden states that predict them."""
+        """Returns the statistics of tokens from the (M, d) hidden states that predict them."""
         weight = self.vlm.lm_head.weight
         never = self.never if self.leaves_out_never else []
         with self.compute():
@@ -143,6 +143,6 @@ class Policy(nn.Module):
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the (B, V) logits, float32 or wider, after the last of (B, T, d) hidden states."""
+        """Returns the (B, V) logits after the last of (B, T, d) hidden states, in float32 or wider."""
         logits: Tensor = self.vlm.lm_head(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

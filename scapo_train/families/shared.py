@@ -1,7 +1,7 @@
-"""Families whose responses share their prompt: pictures are encoded once, and a prompt is computed once for its group.
+"""Model families with shared prompts: each picture is encoded once, and each prompt is computed once for its group.
 
-For models that have in transformers ``.model.visual``, ``.model.language_model``, ``.model.get_rope_index`` and
-``.lm_head``, and full attention in all layers. The layout of a pass is :mod:`scapo_train.families.packing`.
+The models must have ``.model.visual``, ``.model.language_model``, ``.model.get_rope_index`` and ``.lm_head`` in
+transformers, and full attention in all layers. :mod:`scapo_train.families.packing` defines the layout of a pass.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .packing import ATTENTION, PackedBatch, PackedRow, Vision, batch_of
 from .policy import EncodedPrompt, Policy
 
 _BLOCK = 64
-"""Tokens by which the cache grows."""
+"""Number of tokens by which the cache grows."""
 
 
 @dataclass(frozen=True)
 class SharedPrompt(EncodedPrompt):
-    """A prompt and its image features, ready for the model.
+    """Prompt and its image features, ready for the model.
 
     Attributes:
-        prompt: tokens and pixels.
+        prompt: Tokens and pixels.
         positions: (3, P) rotary positions of the tokens.
-        following: position after the last one.
-        vision: features of its images; None without any.
+        following: Position after the last position.
+        vision: Features of the images, or None without images.
     """
 
     positions: Tensor
@@ -44,7 +44,7 @@ class SharedPrompt(EncodedPrompt):
 
 
 class SharedPolicy(Policy):
-    """A model of Qwen's families; see :class:`~scapo_train.families.policy.Policy`."""
+    """Model of one of Qwen's families; see :class:`~scapo_train.families.policy.Policy`."""
 
     packs = True
 
@@ -54,7 +54,7 @@ class SharedPolicy(Policy):
         self.language_model.set_attn_implementation(ATTENTION)
 
     def drop_tower(self) -> None:
-        """Pictures come encoded in the rows."""
+        """Removes the tower. The rows contain the encoded pictures."""
         self.vlm.model.visual = None
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
@@ -71,29 +71,30 @@ class SharedPolicy(Policy):
         return encoded
 
     def batch(self, rows: Sequence[PackedRow], device: torch.device) -> PackedBatch:
-        """Lays rows out as tensors."""
+        """Converts rows to tensors."""
         return batch_of(rows, device)
 
     def idle_batch(self, device: torch.device) -> PackedBatch:
-        """Returns a prompt and a response of one token each."""
+        """Returns a batch with a prompt and a response of one token each."""
         end = self.ends[:1]
         return batch_of([PackedRow(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
 
     def forward(self, batch: PackedBatch) -> TokenStatistics:
-        """Statistics of the batch's N response tokens."""
+        """Returns the statistics of the batch's response tokens."""
         with self.compute():
             mask, layout = batch.layout.mask, batch.layout
             hidden = self._hidden(batch.ids, batch.positions, mask, batch.vision, None, layout=layout)[0]
         return self.statistics(hidden.index_select(0, batch.sources), batch.targets)
 
     def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
-        """Returns the (B, V) logits, float32 or wider, of the token after the last of ``ids`` (B, T); ``cache`` is
-        extended.
+        """Returns the (B, V) logits of the tokens after the last of ``ids``, (B, T), and extends ``cache``.
+
+        The logits are float32 or wider.
         """
         return self.logits(self._hidden(ids, positions, mask, vision, cache))
 
     def decoding(self, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device) -> Any:
-        """Begins the responses to all prompts."""
+        """Starts the responses to all prompts."""
         return _Decoding(self, prompts, group, longest, device)
 
     @torch.no_grad()
@@ -101,8 +102,8 @@ class SharedPolicy(Policy):
         """Returns the features of several pictures.
 
         Args:
-            pixels: (patches of all, dim) as Qwen's processor packs them.
-            grids: (pictures, 3) patches in time, height and width.
+            pixels: (total number of patches, dim) pixels in the packing of Qwen's processor.
+            grids: (pictures, 3) number of patches in time, height and width.
         """
         with self.compute():
             features = self.vlm.model.get_image_features(pixels, grids)
@@ -117,13 +118,13 @@ class SharedPolicy(Policy):
         return [Vision(embed, tuple(layer[k] for layer in layers)) for k, embed in enumerate(embeds)]
 
     def prompt_positions(self, ids: Tensor, grids: Tensor) -> tuple[Tensor, int]:
-        """Returns the (3, P) positions of a prompt with pictures of (n, 3) patches, and the position after it."""
+        """Returns the (3, P) positions of a prompt whose pictures have (n, 3) patches, and the next position."""
         if not len(grids):
             return torch.arange(len(ids)).expand(3, -1), len(ids)
         index = self.vlm.model.get_rope_index
         extra: dict[str, Any] = {}
         if "mm_token_type_ids" in inspect.signature(index).parameters:
-            # transformers 5: omitted, positions would silently be those of plain text
+            # transformers 5: without this argument, positions would silently be those of text without images
             extra["mm_token_type_ids"] = (ids == self.image_token).int()[None]
         positions, delta = index(ids[None], image_grid_thw=grids, **extra)
         return positions[:, 0], len(ids) + int(delta)
@@ -151,7 +152,9 @@ class SharedPolicy(Policy):
 
 
 class _Decoding:
-    """A :class:`~scapo_train.families.policy.Decoding`; prompts padded at their front, a group shares its prompt."""
+    """Implementation of :class:`~scapo_train.families.policy.Decoding` with left-padded prompts, shared within a
+    group.
+    """
 
     def __init__(
         self, policy: SharedPolicy, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device
@@ -167,13 +170,13 @@ class _Decoding:
         width, device = self._width, self._device
         ids = torch.zeros(len(self._prompts), width, dtype=torch.long)
         positions = torch.zeros(3, len(self._prompts), width, dtype=torch.long)
-        for k, encoded in enumerate(self._prompts):  # so that responses stand under one another
+        for k, encoded in enumerate(self._prompts):  # align the ends of the prompts
             pad = width - len(encoded.prompt.ids)
             ids[k, pad:], positions[:, k, pad:] = encoded.prompt.ids, encoded.positions
             self._written[k, pad:] = True
         written = self._written.to(device)
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
-        # a padded place sees itself: a row of the softmax without any key would be not a number
+        # a padded position attends to itself, because a softmax row without any key would be NaN
         mask = (written[:, None, None, :width] & causal) | torch.eye(width, dtype=torch.bool, device=device)
         vision = [encoded.vision for encoded in self._prompts if encoded.vision is not None]
         logits = self._policy.decode(ids.to(device), positions.to(device), mask, vision, self._cache)
@@ -193,12 +196,12 @@ class _Decoding:
 
 
 class _Cache:
-    """Keys and values of every layer, in tensors that grow by blocks: no copy per token.
+    """Keys and values of all layers, in tensors that grow in blocks so that tokens need no copy.
 
-    The prompts are read first, a row each, and are there ``group`` times from then on.
+    Each prompt is read first, as one row, and is then repeated ``group`` times.
 
     Args:
-        group: number of rows of each prompt.
+        group: Number of rows per prompt.
     """
 
     def __init__(self, group: int) -> None:
@@ -207,7 +210,9 @@ class _Cache:
         self._lengths: list[int] = []
 
     def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Takes a layer's (rows, heads, tokens, dim), gives all that the tokens see; called by transformers."""
+        """Adds keys and values of a layer, (rows, heads, tokens, dim), and returns all visible ones. Called by
+        transformers.
+        """
         if layer_idx == len(self._layers):
             self._layers.append((key.repeat_interleave(self._group, 0), value.repeat_interleave(self._group, 0)))
             self._lengths.append(key.shape[2])
@@ -223,16 +228,16 @@ class _Cache:
         return keys[:, :, :after], values[:, :, :after]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of tokens so far; called by transformers."""
+        """Returns the number of tokens so far. Called by transformers."""
         return self._lengths[layer_idx] if self._lengths else 0
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all other rows."""
+        """Drops all rows except the given ones."""
         self._layers = [(keys[rows], values[rows]) for keys, values in self._layers]
 
 
 def _together(pictures: Sequence[Vision]) -> Vision | None:
-    """Returns the features of a prompt's pictures as those of one."""
+    """Concatenates the features of a prompt's pictures."""
     if len(pictures) < 2:
         return pictures[0] if pictures else None
     deep = zip(*(picture.deepstack for picture in pictures), strict=True)

@@ -1,4 +1,4 @@
-"""Detects problems of training in a step's metrics: reported once in the log, kept in ``metrics.jsonl``."""
+"""Alarms for problems in a step's metrics, which are logged once and recorded in ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _DRIFTING = ("length", "cover_rate")
 
 @dataclass(frozen=True)
 class Alarm:
-    """A problem in a step.
+    """Problem in a step.
 
     Attributes:
-        name: name of the alarm, of :data:`~scapo_train.config.ALARMS`.
-        metric: name of the metric that raised it.
-        value: value of the metric.
-        threshold: value beyond which the metric is alarming.
-        setting: the setting that the threshold comes from, with its value.
-        start: value of the metric in the first step, where the threshold is relative to it.
+        name: Name of the alarm in :data:`~scapo_train.config.ALARMS`.
+        metric: Name of the metric that raised the alarm.
+        value: Value of the metric.
+        threshold: Value of the metric at which the alarm is raised.
+        setting: Setting of the threshold, with its value.
+        start: Value of the metric in the first step, for relative thresholds.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Alarm:
 
 @dataclass
 class AlarmWatch:
-    """The alarms of a training run.
+    """Alarms of a training run.
 
     Attributes:
-        config: settings with the thresholds.
-        start: name -> value of the metrics of the first step, which later ones are compared with.
-        said: names of the alarms that were said.
-        raised: name -> alarm that is raised now.
-        began: alarms that are raised now and were not in the step before.
+        config: Settings with the thresholds.
+        start: Metrics of the first step by name, for comparison with later steps.
+        said: Names of the alarms that have been logged.
+        raised: Currently raised alarms by name.
+        began: Currently raised alarms that were not raised in the previous step.
     """
 
     config: Config
@@ -67,14 +67,14 @@ class AlarmWatch:
     began: list[Alarm] = field(default_factory=list)
 
     def check(self, step: int, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-        """Compares a step's metrics with the thresholds; says each alarm the first time that it is raised.
+        """Compares a step's metrics with the thresholds, and logs each alarm when it is first raised.
 
         Args:
-            step: number of the step, from 1.
-            metrics: its metrics.
+            step: Number of the step, starting at 1.
+            metrics: Metrics of the step.
 
         Returns:
-            ``alarm_NAME`` -> 1 if it is raised, else 0.
+            ``alarm_NAME`` -> 1 for raised alarms, 0 otherwise.
         """
         for name in _DRIFTING:
             if (value := metrics[name]) is not None:
@@ -87,12 +87,12 @@ class AlarmWatch:
         return {f"alarm_{name}": float(name in self.raised) for name in ALARMS}
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps of it."""
+        """Returns the state for a checkpoint."""
         raised = {name: asdict(alarm) for name, alarm in self.raised.items()}
         return {"start": self.start, "said": sorted(self.said), "raised": raised}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over :meth:`state` of a checkpoint."""
+        """Restores the output of :meth:`state` from a checkpoint."""
         self.start, self.said = dict(state["start"]), set(state["said"])
         self.raised = {name: Alarm(**alarm) for name, alarm in state.get("raised", {}).items()}
 
@@ -120,14 +120,14 @@ class AlarmWatch:
 
 
 def repeats_sentence(text: str) -> bool:
-    """Returns whether a sentence with at least three words is there twice."""
+    """Returns True if a sentence with at least three words occurs twice."""
     sentences = [" ".join(_WORD.findall(sentence.lower())) for sentence in _SENTENCE_END.split(text)]
     long = [sentence for sentence in sentences if sentence.count(" ") >= 2]
     return len(set(long)) < len(long)
 
 
 def repeats_ngram(text: str, size: int = 4, times: int = 3) -> bool:
-    """Returns whether some words in a row are there so many times."""
+    """Returns True if the same ``size`` consecutive words occur at least ``times`` times."""
     words = _WORD.findall(text.lower())
     counts = Counter(zip(*(words[k:] for k in range(size)), strict=False))
     return any(count >= times for count in counts.values())

@@ -1,6 +1,6 @@
-"""Writes the output of training as it goes: metrics, samples, a run card, a line on the screen, trackers.
+"""Output during training: metrics, samples, run card, console line and trackers.
 
-``metrics.jsonl``, ``samples.jsonl`` and ``alarms.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
+``scapo-eval report`` reads ``metrics.jsonl``, ``samples.jsonl`` and ``alarms.jsonl`` (docs/report.md).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Clock:
     """Seconds per phase of a step.
 
     Args:
-        device: device that is waited for at both ends of a phase, so that a phase pays for its own work.
+        device: Device to synchronize at both ends of a phase, so that a phase includes only its own work.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._spent: dict[str, float] = {}
         self.phase = ""
-        """The phase that runs, or ran last."""
+        """Name of the current or last phase."""
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Adds the time of the block to a phase."""
+        """Adds the duration of the context to a phase."""
         self.phase, begin = phase, self._now()
         try:
             yield
@@ -56,7 +56,7 @@ class Clock:
             self._spent[phase] = self._spent.get(phase, 0.0) + self._now() - begin
 
     def take(self) -> dict[str, float]:
-        """Seconds by ``seconds_<phase>``; the next step begins at 0."""
+        """Returns the seconds of each phase as ``seconds_<phase>``, and resets them for the next step."""
         spent = {f"seconds_{phase}": seconds for phase, seconds in self._spent.items()}
         self._spent = {}
         return spent
@@ -68,17 +68,17 @@ class Clock:
 
 
 class Log:
-    """The files of a training run; only the main rank has one.
+    """Files of a training run. Only the main rank has a log.
 
     Args:
-        folder: folder of the training run.
-        config: settings of the training run.
-        card: facts that make the training run reproducible.
-        done: number of steps that are done already, -1 before the first evaluation; lines of later steps were left
-            by an end that was not saved, and are dropped.
+        folder: Folder of the training run.
+        config: Settings of the training run.
+        card: Facts for the reproduction of the training run.
+        done: Number of completed steps, or -1 before the first evaluation. Lines of later steps are dropped, because
+            their state was not saved.
 
     Raises:
-        ScapoError: if a tracker is not installed.
+        ScapoError: If a tracker is not installed.
     """
 
     def __init__(self, folder: Path, config: Config, card: Mapping[str, Any], done: int) -> None:
@@ -93,7 +93,7 @@ class Log:
         self._trackers = [TRACKERS[name](folder, {**asdict(config), "card": card}) for name in config.run.trackers]
 
     def metrics(self, step: int, steps: int, values: Mapping[str, float | None]) -> None:
-        """Writes one step's metrics and shows the chief ones."""
+        """Writes the metrics of one step and prints the most important ones."""
         _append(self.folder / METRICS, {"step": step, **values})
         for tracker in self._trackers:
             tracker.metrics(step, {name: value for name, value in values.items() if value is not None})
@@ -111,32 +111,32 @@ class Log:
         self._console.print(line, markup=False, soft_wrap=True)
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Keeps the responses to the images that are described at intervals."""
+        """Writes the responses to periodically described images."""
         for image_id, response in samples:
             _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
         for tracker in self._trackers:
             tracker.samples(step, samples)
 
     def alarm(self, step: int, alarm: Alarm) -> None:
-        """Keeps an alarm that was not raised in the step before."""
+        """Writes an alarm that was not raised in the previous step."""
         _append(self.folder / ALARMS, {"step": step, **asdict(alarm)})
 
     def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:
-        """Keeps one of the step's best or worst responses with its pieces (start, end, reward, new, rep, hal)."""
+        """Writes one of the step's best or worst responses with its pieces (start, end, reward, new, rep, hal)."""
         row = {"step": step, "kind": kind, "image_id": image_id, "response": response, "parts": parts}
         _append(self.folder / EXTREMES, row)
 
     def close(self, *, failed: bool) -> None:
-        """Ends the training run at all trackers."""
+        """Closes all trackers."""
         for tracker in self._trackers:
             tracker.close(failed=failed)
 
 
 def open_folder(folder: Path, *, resume: bool) -> None:
-    """Makes the folder of a training run.
+    """Creates the folder of a training run.
 
     Raises:
-        InputError: if it holds a run already and ``resume`` was not asked for, or it cannot be created.
+        InputError: If the folder contains a run and ``resume`` is False, or the folder cannot be created.
     """
     if not resume and (folder / METRICS).exists():
         raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))
@@ -147,8 +147,8 @@ def open_folder(folder: Path, *, resume: bool) -> None:
 
 
 def show_messages(rank: int) -> None:
-    """Sends warnings of the loop to the screen; those of other ranks than the first only if they are errors."""
-    handler: logging.Handler = logging.StreamHandler()  # a log file wants each message on one line
+    """Directs messages of the loop to the screen. Ranks other than the first show only errors."""
+    handler: logging.Handler = logging.StreamHandler()  # a log file needs each message on one line
     handler.setFormatter(logging.Formatter("scapo_train: %(levelname)s: %(message)s"))
     if sys.stderr.isatty():
         handler = RichHandler(console=Console(stderr=True), show_path=False, show_time=False, markup=False)
@@ -174,7 +174,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _keep_until(path: Path, done: int) -> None:
-    """Drops rows of later steps, and half a line that a kill left."""
+    """Drops rows of later steps, and an incomplete row after a kill."""
     if not path.exists():
         return
     kept = []

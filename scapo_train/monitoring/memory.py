@@ -1,4 +1,4 @@
-"""Out of memory: how it is recognized, and what would need less, by the phase in which it happened."""
+"""Detection of out-of-memory errors, and settings that need less memory in the phase of the error."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _OF_HOST = ("not enough memory", "can't allocate memory", "Cannot allocate memor
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Returns whether memory was asked for that is missing, on the device or on the host."""
+    """Returns True if an error reports insufficient memory on the device or the host."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OF_HOST)
 
 
 def remedy_for_memory(config: Config, phase: str, step: int, error: BaseException) -> str:
-    """Returns what happened where, in one line, and which settings would need less.
+    """Returns a one-line message with the error, its phase, and settings that need less memory.
 
     Args:
-        config: settings of the training run.
-        phase: phase of the step; empty: before the first.
-        step: number of the step.
-        error: what PyTorch raised.
+        config: Settings of the training run.
+        phase: Phase of the step. Empty before the first phase.
+        step: Number of the step.
+        error: Error from PyTorch.
     """
     rollout, optim = config.rollout, config.optim
     ways: list[str] = []

@@ -1,4 +1,4 @@
-"""Further places for metrics and samples: TensorBoard, Weights & Biases, trackio. None of them is needed."""
+"""Optional trackers for metrics and samples: TensorBoard, Weights & Biases, trackio."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ COLUMNS = ["step", "image_id", "response"]
 
 
 class Tracker(Protocol):
-    """One place."""
+    """Destination for metrics and samples."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes a step's metrics."""
+        """Records the metrics of a step."""
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Takes the responses that were sampled after a step."""
+        """Records the responses that were sampled after a step."""
 
     def close(self, *, failed: bool) -> None:
-        """Ends the training run there."""
+        """Ends the training run in the tracker."""
 
 
 class TensorBoard:
-    """TensorBoard's files, in ``tensorboard/`` of the training run's folder."""
+    """TensorBoard files in the subfolder ``tensorboard/`` of the training run."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         try:
@@ -40,13 +40,13 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes a step's metrics."""
+        """Records the metrics of a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Takes the responses that were sampled after a step."""
+        """Records the responses that were sampled after a step."""
         for image_id, response in samples:
             self._writer.add_text(f"samples/{image_id}", response, step)
 
@@ -56,23 +56,23 @@ class TensorBoard:
 
 
 class _Hosted:
-    """A service with the calls of Weights & Biases, in the project ``scapo``."""
+    """Service with the interface of Weights & Biases, in the project ``scapo``."""
 
     _module: Any
     _run: Any
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes a step's metrics."""
+        """Records the metrics of a step."""
         self._run.log(dict(values), step=step)
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Takes the responses that were sampled after a step: a table."""
+        """Records the responses that were sampled after a step, as a table."""
         rows = [[step, *sample] for sample in samples]
         self._run.log({"samples": self._module.Table(columns=COLUMNS, data=rows)}, step=step)
 
 
 class Wandb(_Hosted):
-    """Weights & Biases; the run's id is kept in ``wandb_id`` of the folder, by which a resumed one goes on."""
+    """Weights & Biases tracker. The file ``wandb_id`` in the folder contains the id of the run, for resuming."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._module = _import("wandb")
@@ -85,18 +85,18 @@ class Wandb(_Hosted):
             config=dict(settings),
             id=known,
             resume="allow" if known else None,
-            allow_val_change=True,  # what a resumed training run may change (docs/training.md)
+            allow_val_change=True,  # permitted changes of a resumed training run (docs/training.md)
         )
         with atomic_write(kept) as stream:
             stream.write(self._run.id.encode())
 
     def close(self, *, failed: bool) -> None:
-        """Ends the run, as failed or not."""
+        """Ends the run as successful or failed."""
         self._run.finish(exit_code=int(failed))
 
 
 class Trackio(_Hosted):
-    """trackio, which finds the run to resume by its name."""
+    """trackio tracker, which identifies the run to resume by its name."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._module = _import("trackio")
@@ -112,9 +112,10 @@ TRACKERS: Mapping[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
     "wandb": Wandb,
     "trackio": Trackio,
 }
-"""Name in ``run.trackers`` -> its tracker, made from the folder and all settings.
+"""Name in ``run.trackers`` -> tracker class, which is created from the folder and all settings.
 
-Each raises ScapoError where its package is not installed."""
+Each class raises ScapoError if its package is not installed.
+"""
 
 
 def _import(name: str) -> Any:

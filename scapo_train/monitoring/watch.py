@@ -1,8 +1,8 @@
-"""Leaving together: when one process of a training run fails or dies, all say why and end, instead of waiting for it.
+"""Common exit of all processes in a training run after a process fails or dies, with the reason.
 
-Each process holds a connection to the first one. One that fails sends its reason and waits; one that is
-killed cannot, but its connection breaks. The first process prints the reason and lets all exit. Without
-this, the others would wait in a collective operation until its timeout, and then blame the network.
+Each process has a connection to the first process. A failed process sends its reason and waits. A killed process cannot
+send a reason, but its connection breaks. The first process prints the reason and ends all processes. Without this
+mechanism, the other processes would wait in a collective operation until its timeout, and then report a network error.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ import torch.distributed as dist
 from scapo_eval.base.errors import ScapoError
 
 LOST = 75
-"""Exit code when a process has died, or its time was over (EX_TEMPFAIL of sysexits.h): worth another start with
-``--resume auto``."""
+"""Exit code if a process has died or its time has passed (EX_TEMPFAIL in sysexits.h), so that a restart with ``--resume
+auto`` is useful.
+"""
 
 _GRACE = 1.0
-"""Seconds in which reasons are gathered before one is printed: a failure makes others."""
+"""Seconds for collecting reasons before one is printed, because one failure causes others."""
 
 _PATIENCE = 60.0
-"""Seconds in which the ranks must connect, once they have met."""
+"""Seconds within which the ranks must connect."""
 
 
 class Interrupted(ScapoError):
-    """The run was asked to leave; what it had done is saved."""
+    """Error that reports a requested end of the run, after its state was saved."""
 
 
 class TimeOver(Interrupted):
-    """The hours of ``run.max_hours`` are over; what was done is saved."""
+    """Error that reports the end of ``run.max_hours``, after the state was saved."""
 
 
 def exit_code(error: BaseException) -> int:
-    """Returns the exit code of a process that ended with this error: 75 time is over, 130 interrupted, 2 bad input, 1 a
+    """Returns the exit code for an error: 75 after the time limit, 130 after an interrupt, 2 for invalid input, 1 for a
     bug.
     """
     if isinstance(error, TimeOver):
@@ -54,13 +55,14 @@ def exit_code(error: BaseException) -> int:
 
 @dataclass(frozen=True)
 class _Failure:
-    """The reason why a process does not continue.
+    """Reason for the end of a process.
 
     Attributes:
-        gravity: 2: the process died; 1: an error that a user can mend; 0: any other, which may be a consequence.
-        rank: rank of the process.
-        text: the reason, as it is printed.
-        code: exit code.
+        gravity: 2 if the process died, 1 for an error that the user can fix, 0 for any other error, which may be a
+            consequence.
+        rank: Rank of the process.
+        text: Reason as printed.
+        code: Exit code.
     """
 
     gravity: int
@@ -82,11 +84,11 @@ class _Failure:
 
 
 class Watch:
-    """One process's watch over the others. Every rank makes one, if there are two or more.
+    """Connection of one process to the others. Every rank creates one if there are several ranks.
 
     Args:
-        rank: number of this process, from 0.
-        size: number of processes.
+        rank: Number of this process, starting at 0.
+        size: Number of processes.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -119,17 +121,17 @@ class Watch:
         threading.Thread(target=self._decide, daemon=True).start()
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Tells the others why this process cannot go on, and ends with them."""
+        """Sends the reason of a failure to the other processes, and ends with them."""
         failure = _Failure.raised(self._rank, error)
         if self._rank == 0:
             self._add(failure)
         else:
             _send(self._peers[0], asdict(failure))
-        threading.Event().wait(60)  # the first process decides within the grace, and this one ends in its thread
+        threading.Event().wait(60)  # until the first process decides and the listener thread exits
         os._exit(failure.code)
 
     def farewell(self) -> None:
-        """Says that all is done: a broken connection is no death any more."""
+        """Announces a regular end, so that broken connections no longer count as failures."""
         for stream in self._peers.values():
             _send(stream, {})
 
@@ -172,7 +174,7 @@ def _leave(cause: _Failure, *, place: str = "", quiet: bool = False) -> NoReturn
         if cause.gravity != 1:
             print("scapo_train: all ranks leave; go on from the last checkpoint with --resume auto", file=sys.stderr)
         sys.stderr.flush()
-    os._exit(cause.code)  # a thread cannot end a main thread that waits inside a collective operation
+    os._exit(cause.code)  # a thread cannot end a main thread that waits in a collective operation
 
 
 def _server(size: int) -> tuple[socket.socket, tuple[int, str, str]]:
@@ -188,12 +190,12 @@ def _name() -> str:
 
 
 def _send(stream: socket.socket, message: dict[str, Any]) -> None:
-    with suppress(OSError):  # who is gone needs no message
+    with suppress(OSError):  # a closed connection needs no message
         stream.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _receive(stream: socket.socket) -> dict[str, Any] | None:
-    """Returns the next message; None when the other side is gone."""
+    """Returns the next message, or None if the connection is closed."""
     line = b""
     with suppress(OSError, ValueError):
         while not line.endswith(b"\n"):
@@ -207,7 +209,9 @@ def _receive(stream: socket.socket) -> dict[str, Any] | None:
 
 
 def _keep_alive(stream: socket.socket) -> None:
-    """Lets the connection break within half a minute when the other machine has vanished."""
+    """Enables TCP keepalive, so that the connection breaks within half a minute after the other machine has
+    disappeared.
+    """
     stream.settimeout(None)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):

@@ -1,1 +1,1 @@
-"""Computes what a run needs before it is started: ``python -m scapo_train.plan CONFIG --gpus 8xH100``."""
+"""Planner that computes the memory and time of a training run: ``python -m scapo_train.plan CONFIG --gpus 8xH100``."""

@@ -1,11 +1,12 @@
-"""Computes what a run needs before it is started: bytes per GPU at each moment of a step, and seconds per phase.
+"""Computes the memory per GPU at each moment of a training step, and the seconds per phase, before a run starts.
 
     python -m scapo_train.plan qwen2_5_vl_7b --gpus 8xH100
 
-The model is built on the meta device, so its sizes are exact and nothing is downloaded. Bytes follow from what
-the code of this package keeps: what a layer saves was counted from the tensors that autograd keeps, and
-``tests/unit/test_train_plan.py`` measures it again, with the peak of a whole pass. Seconds follow from FLOPs,
-bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`; they tell minutes from hours, no more.
+The model is built on the meta device, so that sizes are exact and nothing is downloaded. The number of bytes follows
+from the tensors that this package keeps. The bytes that a layer saves were counted from the tensors that autograd
+keeps, and ``tests/unit/test_train_plan.py`` compares them with the measured peak of a whole pass. Seconds follow from
+FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`. They are rough estimates that
+distinguish minutes from hours.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .verify import Measured, measure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the plan; returns 0 if it fits, 3 if not, 2 for bad input."""
+    """Prints the plan and returns the exit code: 0 if the job fits, 3 if it does not fit, 2 for invalid input."""
     work, assume = Workload(), Assumptions()
     parser = argparse.ArgumentParser(prog="python -m scapo_train.plan", description=(__doc__ or "").partition("\n")[0])
     option = parser.add_argument
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             json.dumps(_table(job, planned, measured), indent=2) if given.json else _text(job, planned, measured),
             flush=True,
         )
-    except BrokenPipeError:  # whoever read it has left (| head)
+    except BrokenPipeError:  # the reader has closed the pipe (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if planned.fits else 3
 

@@ -1,7 +1,7 @@
-"""Bytes of a mixture of experts: one layer's experts are run on tensors without data, and what is alive is counted.
+"""Memory of a mixture of experts, measured by running the experts of one layer on tensors without data.
 
-What they keep depends on how transformers computes them (in which number format, in how many copies of the rows), not
-on which experts the tokens go to: each token is as many rows as it has experts.
+The memory depends on the implementation in transformers (the number format and the number of copies of each row). It
+does not depend on the chosen experts, since every token contributes the same number of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .shapes import model_config
 
 
 class _Alive(Alive):
-    """Also counts what products of experts make, which PyTorch knows without data in bfloat16 only."""
+    """Counter that also includes products of experts. PyTorch computes these without data only in bfloat16."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_grouped = function is torch.ops.aten._grouped_mm.default
@@ -36,14 +36,14 @@ def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
 
 @lru_cache(64)
 def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lora) -> Peaks:
-    """Returns the peaks of one layer's experts, router included, beside their weights and input.
+    """Returns the peak memory of the experts and the router of one layer, without their weights and input.
 
     Args:
-        path: see :func:`~scapo_train.plan.shapes.model_config`.
-        tokens: of the pass.
-        dtype: number format of the computation.
-        autocast: whether weights that are trained are float32, and are cast.
-        lora: adapters.
+        path: Model path; see :func:`~scapo_train.plan.shapes.model_config`.
+        tokens: Number of tokens in the pass.
+        dtype: Number format of the computation.
+        autocast: True if trained weights are float32 and autocast converts them.
+        lora: Adapter settings.
     """
     config = model_config(path)
     text = config.get_text_config(decoder=True)
@@ -74,15 +74,15 @@ def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lor
 
 
 class ExpertsMemory(Memory):
-    """The bytes that one GPU holds with experts in place of the MLP."""
+    """Memory of one GPU for a model with experts in place of the MLP."""
 
     def _block(self, tokens: float) -> Peaks:
         model, lora = self.config.model, self.config.lora
         return block_peaks(model.path, int(tokens), model.dtype, autocast=self.autocast, lora=lora)
 
     def _saved(self, batch: Pass) -> float:
-        kept = self._block(batch.tokens).kept - batch.tokens * self._width * self.shape.hidden  # but for its output
-        # rows of experts are copies: two products do not cast an MLP's input, and frozen weights do not keep it
+        kept = self._block(batch.tokens).kept - batch.tokens * self._width * self.shape.hidden  # without the output
+        # rows of experts are copies: two products do not cast the input as in an MLP, and frozen weights do not keep it
         spared = 1 if self.lora else 2 if self.autocast else 0
         return super()._saved(batch) + kept - batch.tokens * spared * self.value_bytes * self.shape.hidden
 

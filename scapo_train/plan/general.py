@@ -1,8 +1,9 @@
-"""Bytes of the general path: its layers are run on tensors without data, and what is alive is counted.
+"""Memory of the general path, measured by running decoder layers on tensors without data.
 
-A formula for each family would be a second copy of transformers' code. Instead two and three decoder layers of the real
-class make a forward and a backward pass on fake tensors (shapes, no numbers), and more layers follow by their slope.
-What a picture becomes is asked of the model's own processor (:func:`scapo_train.plan.job.picture_of`).
+A formula for each model family would duplicate the code of transformers. Instead, two and three decoder layers of the
+real class run a forward and a backward pass on fake tensors, which have shapes but no numbers. The memory of more
+layers is extrapolated linearly. The model's own processor determines the size of a picture
+(:func:`scapo_train.plan.job.picture_of`).
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from .memory import Memory
 from .shapes import build, model_config
 
 LAYERS = (2, 3)
-"""Numbers of decoder layers that are run; one is not enough, because the first keeps more than those after it."""
+"""Numbers of decoder layers to run. The first layer keeps more than the others, so one layer is not enough."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Bytes beside weights and their gradients.
+    """Peak memory in bytes, without weights and their gradients.
 
     Attributes:
-        forward: peak of a forward pass that keeps what the backward pass needs.
-        kept: memory that is still allocated after it.
-        backward: peak of the backward pass, from the last hidden state on.
-        inference: peak of a forward pass without gradient, without what autocast makes of weights.
+        forward: Peak of a forward pass that keeps the tensors for the backward pass.
+        kept: Memory that is still allocated after this forward pass.
+        backward: Peak of the backward pass, from the last hidden state on.
+        inference: Peak of a forward pass without gradients, without the weight copies that autocast makes.
     """
 
     forward: float
@@ -50,20 +51,20 @@ class Peaks:
 def peaks(
     path: str, sequences: int, tokens: int, dtype: str, *, autocast: bool, checkpointing: bool, lora: Lora
 ) -> Peaks:
-    """Returns the language model's peaks.
+    """Returns the peak memory of the language model.
 
     Args:
-        path: see :func:`~scapo_train.plan.shapes.model_config`.
-        sequences: number of sequences of the pass.
-        tokens: tokens of each.
-        dtype: number format of the computation.
-        autocast: whether weights that are trained are float32, and are cast.
-        checkpointing: whether only layer inputs are kept.
-        lora: adapters.
+        path: Model path; see :func:`~scapo_train.plan.shapes.model_config`.
+        sequences: Number of sequences in the pass.
+        tokens: Number of tokens per sequence.
+        dtype: Number format of the computation.
+        autocast: True if trained weights are float32 and autocast converts them.
+        checkpointing: True if only the layer inputs are kept for the backward pass.
+        lora: Adapter settings.
     """
     few, more = (_peaks(path, layers, sequences, tokens, dtype, autocast, checkpointing, lora) for layers in LAYERS)
     further = model_config(path).get_text_config(decoder=True).num_hidden_layers - LAYERS[1]
-    # a layer more is a layer more that is kept, whatever moment of the backward pass is the worst
+    # at the worst moment of the backward pass, each additional layer adds only the memory that it keeps
     kept, forward = more.kept - few.kept, more.forward - few.forward
     copies = LAYERS[1] * (more.inference - few.inference)
     return Peaks(
@@ -116,28 +117,31 @@ def _peaks(
 
 
 def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora: Lora) -> tuple[Any, Any]:
-    """Returns a model and its decoder without weights, with adapters if there are any, in the formats of a training
-    run.
+    """Builds a model and its decoder without weights, in the number formats of a training run and with adapters if
+    configured.
 
     Args:
-        config: of transformers.
-        path: see :func:`~.shapes.model_config`.
-        number: number format of the computation.
-        autocast: whether weights that are trained are float32, and are cast.
-        lora: adapters.
+        config: Configuration of transformers.
+        path: Model path; see :func:`~.shapes.model_config`.
+        number: Number format of the computation.
+        autocast: True if trained weights are float32 and autocast converts them.
+        lora: Adapter settings.
+
+    Returns:
+        The model and its decoder.
     """
     trained = torch.float32 if autocast else number
     vlm = build(config, path, dtype=number if lora.rank else trained)
     language_model = policy_of(vlm, [], 1.0).language_model
     if lora.rank:
         add_adapters(vlm, language_model, lora, 0)
-        for parameter in vlm.parameters():  # sharded ones are computed with in the dtype of the computation
+        for parameter in vlm.parameters():  # sharded parameters are computed in the dtype of the computation
             parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
     return vlm, language_model
 
 
 def with_gradients(module: nn.Module) -> list[Tensor]:
-    """Returns a module's tensors, with the gradients that those which are trained have from now on."""
+    """Returns the tensors of a module, including newly created gradients of the trained parameters."""
     known = [*module.parameters(), *module.buffers()]
     for parameter in module.parameters():
         if parameter.requires_grad:
@@ -147,7 +151,7 @@ def with_gradients(module: nn.Module) -> list[Tensor]:
 
 
 def without_data(module: nn.Module) -> None:
-    """Gives a module on the meta device tensors of the present mode, on the CPU: autocast knows no meta device."""
+    """Replaces meta-device tensors by fake CPU tensors of the active mode, because autocast has no meta device."""
     for submodule in module.modules():
         for tensors in (submodule._parameters, submodule._buffers):
             for name, tensor in tensors.items():
@@ -159,7 +163,7 @@ def without_data(module: nn.Module) -> None:
 
 
 class Alive(TorchDispatchMode):
-    """Counts the bytes of tensors that operations have made and that are still there."""
+    """Counter of the bytes of all tensors that operations have created and that are still alive."""
 
     def __init__(self, known: list[Tensor]) -> None:
         super().__init__()
@@ -184,7 +188,7 @@ class Alive(TorchDispatchMode):
 
 
 class GeneralMemory(Memory):
-    """The bytes that one GPU holds on the general path."""
+    """Memory of one GPU on the general path."""
 
     def _peaks(self, sequences: int, tokens: int, *, reference: bool = False) -> Peaks:
         model, lora = self.config.model, self.config.lora
@@ -194,7 +198,7 @@ class GeneralMemory(Memory):
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:
-        """Returns the bytes of a pass through the tower: pixels, residual stream, its normed form and MLP."""
+        """Returns the bytes of a pass through the tower: pixels, residual stream, normalized stream and MLP."""
         shape, b = self.shape, self.value_bytes
         width = (8 + 2 * b) * shape.tower_hidden + 2 * b * shape.tower_inner
         return pictures * (self.picture.pixels + self.picture.patches * width)
@@ -207,7 +211,7 @@ class GeneralMemory(Memory):
 
     def _forward(self) -> dict[str, float]:
         kinds = []
-        reference = self.config.updates_per_batch == 1 and not self.lora  # a model of its own, in its own dtype
+        reference = self.config.updates_per_batch == 1 and not self.lora  # a separate model in its own dtype
         for batch in self.passes:
             stream = batch.tokens * self.value_bytes * self.shape.hidden
             tokens = batch.prompt + batch.length - 1
@@ -223,7 +227,7 @@ class GeneralMemory(Memory):
         output, gradient = self._output()
         copies, waiting, reduced, last = self._copies(output, gradient)
         if not self.sharded:
-            copies = reduced = 0.0  # what autocast keeps, and gradients on their way, are among the peaks
+            copies = reduced = 0.0  # the peaks already include autocast's copies and waiting gradients
         cast = output if self.autocast else 0.0
         chunk = self._chunk(batch)
         moments = [  # working copies, activations, chunk

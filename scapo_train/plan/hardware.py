@@ -1,4 +1,4 @@
-"""The GPUs that the planner and the metrics know: memory and rates from the data sheets."""
+"""Memory and rates of the GPUs known to the planner and the metrics, from data sheets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """A kind of GPU: what PyTorch can use of its memory, and rates from the data sheet.
+    """Usable memory of a kind of GPU and its rates from the data sheet.
 
     Attributes:
-        memory: bytes that ``torch.cuda.mem_get_info`` shows as the total.
-        flops: floating-point operations per second in dense bfloat16 matrix products.
-        bandwidth: bytes per second between the GPU and its memory.
-        link: bytes per second to the other GPUs of its machine, in one direction.
+        memory: Total memory in bytes as reported by ``torch.cuda.mem_get_info``.
+        flops: Floating-point operations per second in dense bfloat16 matrix products.
+        bandwidth: Bytes per second between the GPU and its memory.
+        link: Bytes per second to the other GPUs of the same machine, in one direction.
     """
 
     memory: float
@@ -38,24 +38,26 @@ GPUS = {
     "RTX4090": Gpu(23.5 * GIB, 165e12, 1.01e12, 25e9),
     "RTX5090": Gpu(31.4 * GIB, 209e12, 1.79e12, 50e9),
 }
-"""NVIDIA's data sheets (SXM if there are several); L40S and the RTX cards talk over PCIe."""
+"""GPU kinds by name, from NVIDIA's data sheets (the SXM version if there are several). The L40S and the RTX cards
+communicate over PCIe.
+"""
 
 GPUS_PER_MACHINE = 8
 NETWORK = 50e9
-"""Bytes per second and GPU between machines: a 400 Gbit/s adapter each."""
+"""Bytes per second and GPU between machines, for a 400 Gbit/s adapter per GPU."""
 
 
 def matrix_rate(device_name: str) -> float | None:
-    """Returns FLOPs per second in bfloat16 from the data sheet, by PyTorch's name of the GPU; None for other kinds."""
+    """Returns the bfloat16 FLOPs per second of a GPU from its PyTorch name, or None for an unknown kind."""
     words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
     return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
 
 
 def parse_gpus(text: str) -> tuple[int, str]:
-    """Parses ``8xH100`` as (8, "H100"); the number defaults to 1.
+    """Parses a text such as ``8xH100`` into (8, "H100"). The default number is 1.
 
     Raises:
-        InputError: for another form, or a kind that is not in :data:`GPUS`.
+        InputError: If the text has another form, or the kind is not in :data:`GPUS`.
     """
 
     def plain(name: str) -> str:

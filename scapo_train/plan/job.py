@@ -1,4 +1,4 @@
-"""The question to the planner: a configuration on some GPUs, and what one of them has to do in a step."""
+"""Input of the planner: a configuration on a number of GPUs, and the work of one GPU in a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .hardware import GIB, GPUS, Gpu
 from .shapes import Shape
 
 VLLM_WORK = 3 * GIB
-"""What vLLM needs beside weights and cache: its context, graphs and largest batch."""
+"""Bytes that vLLM needs in addition to weights and cache, for its context, CUDA graphs and largest batch."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Workload:
     """Sizes of prompts and responses.
 
     Attributes:
-        image: width and height in pixels (640x480: most of COCO).
-        prompt_tokens: number of tokens of the text around the image, the chat template's included.
-        response_tokens: number of tokens of an average response; memory is planned for ``rollout.max_new_tokens``.
-        prompts: number of prompts in the training file.
+        image: Width and height in pixels. Most COCO images have 640x480 pixels.
+        prompt_tokens: Number of tokens of the text around the image, including the chat template.
+        response_tokens: Number of tokens of an average response. Memory is planned for ``rollout.max_new_tokens``.
+        prompts: Number of prompts in the training file.
     """
 
     image: tuple[int, int] = (640, 480)
@@ -39,15 +39,15 @@ class Workload:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Assumptions behind the seconds.
+    """Assumptions behind the estimated seconds.
 
     Attributes:
-        efficiency: share of the bfloat16 rate that forward and backward passes reach.
-        bandwidth: share of the memory's and the links' bandwidth that is reached.
-        launch: seconds per decoder layer and token that transformers' decoding takes to start its kernels.
-        vllm_step: seconds that vLLM adds to each decoding step.
-        longest: how many times the average the longest response of a batch is.
-        reward: seconds per response that the reward takes (measured: docs/performance.md).
+        efficiency: Share of the bfloat16 rate that forward and backward passes reach.
+        bandwidth: Share of the memory and link bandwidth that transfers reach.
+        launch: Seconds per decoder layer and token that decoding in transformers needs for kernel launches.
+        vllm_step: Seconds that vLLM adds to each decoding step.
+        longest: Ratio of the longest to the average response length in a batch.
+        reward: Seconds per response for the reward, as measured in docs/performance.md.
     """
 
     efficiency: float = 0.45
@@ -60,13 +60,13 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Pass:
-    """The largest size of one forward and backward pass, if every response has the same length.
+    """Largest size of one forward and backward pass if all responses have the same length.
 
     Attributes:
-        prompts: number of prompts.
-        responses: number of responses to them.
-        prompt: tokens of each prompt.
-        length: tokens of each response.
+        prompts: Number of prompts.
+        responses: Number of responses to these prompts.
+        prompt: Number of tokens per prompt.
+        length: Number of tokens per response.
     """
 
     prompts: int
@@ -76,22 +76,26 @@ class Pass:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the forward pass: the last one of each response predicts nothing."""
+        """Number of tokens in the forward pass. The last token of each response is omitted because it predicts
+        nothing.
+        """
         return self.prompts * self.prompt + self.responses * (self.length - 1)
 
     @property
     def keys(self) -> int:
-        """Keys that the responses' attention reads: each its prompt and itself."""
+        """Number of attention keys that the responses read. Each response reads its prompt and itself."""
         return self.responses * (self.prompt + self.length - 1)
 
     @property
     def scores(self) -> int:
-        """Attention scores of the responses, per head."""
+        """Number of attention scores of the responses, per head."""
         return self.keys * (self.length - 1)
 
     @staticmethod
     def within(budget: int, prompt: int, length: int, group: int, prompts: int) -> Pass:
-        """Returns the largest pass that :class:`scapo_train.update.Updater` makes: whole groups, or part of one."""
+        """Returns the largest pass of :class:`scapo_train.update.Updater`, which has whole groups or a part of one
+        group.
+        """
         row = prompt + group * (length - 1)
         if row <= budget:
             count = min(prompts, budget // row)
@@ -100,13 +104,15 @@ class Pass:
 
     @staticmethod
     def separate(budget: int, prompt: int, length: int, group: int) -> Pass:
-        """Returns the same on the general path: a group or part of it, each response with a prompt of its own."""
+        """Returns the largest pass on the general path: a group or a part of it, with one copy of the prompt per
+        response.
+        """
         count = max(1, min(group, budget // (prompt + length - 1)))
         return Pass(count, count, prompt, length)
 
     @staticmethod
     def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
-        """Returns the largest pass that :class:`scapo_train.preference.trainer.PreferenceTrainer` makes: whole
+        """Returns the largest pass of :class:`scapo_train.preference.trainer.PreferenceTrainer`, which has whole
         pairs.
         """
         count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
@@ -115,12 +121,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Picture:
-    """The tokens and patches of a picture.
+    """Tokens and patches of a picture.
 
     Attributes:
-        tokens: number of tokens in a prompt.
-        patches: number of patches that the tower reads.
-        pixels: bytes of what the processor makes of it, where a pass takes that.
+        tokens: Number of tokens in a prompt.
+        patches: Number of patches that the tower reads.
+        pixels: Bytes of the processor's pixel values. The value is 0 if a pass does not read them.
     """
 
     tokens: int
@@ -130,20 +136,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class Job:
-    """The question: a configuration of a model, on some GPUs, with prompts and responses of some length.
+    """Planning task: a model configuration, a number of GPUs, and the sizes of prompts and responses.
 
     Attributes:
-        config: settings of the training run.
-        shape: sizes of its model.
-        kind: name of the GPUs in :data:`~scapo_train.plan.hardware.GPUS`.
-        count: number of GPUs.
-        work: size of images, prompts and responses.
-        assume: efficiencies that the seconds are computed from.
-        pairs: whether it trains on pairs (:mod:`scapo_train.preference`) in place of rollouts.
+        config: Settings of the training run.
+        shape: Sizes of the model.
+        kind: Name of the GPUs in :data:`~scapo_train.plan.hardware.GPUS`.
+        count: Number of GPUs.
+        work: Sizes of images, prompts and responses.
+        assume: Assumed efficiencies for the estimate of seconds.
+        pairs: True for training on pairs (:mod:`scapo_train.preference`), False for training on rollouts.
 
     Raises:
-        ScapoError: if these GPUs cannot share this work at all, the dtype is not one to train with, the model does not
-            have a layer that ``lora.targets`` names, or no processor that says what becomes of a picture.
+        ScapoError: If the GPUs cannot share the work, the dtype is not supported, ``lora.targets`` names a missing
+            layer, or no processor is found for the size of a picture.
     """
 
     config: Config
@@ -175,18 +181,18 @@ class Job:
 
     @property
     def steps(self) -> int:
-        """Steps of the whole training run."""
+        """Number of steps in the whole training run."""
         data = self.config.data
         return self.config.run.steps or data.epochs * (self.work.prompts // data.prompts_per_step)
 
     @property
     def vllm(self) -> bool:
-        """Whether vLLM samples; runs on pairs sample by the policy itself."""
+        """True if vLLM samples the responses. In training on pairs, the policy itself samples."""
         return self.config.rollout.engine == "vllm" and not self.pairs
 
     @property
     def picture(self) -> Picture:
-        """The size of a picture: Qwen's resizing to whole tokens, or that of the model's own processor."""
+        """Size of a picture, from Qwen's resizing to whole tokens or from the model's own processor."""
         if not self.shape.shared:
             return picture_of(self.config.model, *self.work.image, self.shape.patch)
         side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image
@@ -201,21 +207,27 @@ class Job:
 
     @property
     def image_tokens(self) -> int:
-        """Tokens of an image."""
+        """Number of tokens of an image."""
         return self.picture.tokens
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of a prompt, its image included."""
+        """Number of tokens of a prompt, including its image."""
         return self.image_tokens + self.work.prompt_tokens
 
 
 @lru_cache(16)
 def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
-    """Returns the size of a picture by a model's own processor, of which one patch has so many numbers.
+    """Computes the size of a picture with the processor of a model.
+
+    Args:
+        model: Settings of the model.
+        width: Width of the picture in pixels.
+        height: Height of the picture in pixels.
+        patch: Number of values in one patch.
 
     Raises:
-        ScapoError: if there is no processor in its folder.
+        ScapoError: If the model folder contains no processor.
     """
     from PIL import Image
 
@@ -233,24 +245,26 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
 
 
 class GpuShare:
-    """The work of one GPU in a step of a job: the quantities from which bytes and seconds are computed.
+    """Work of one GPU in a step, as the quantities behind the estimates of bytes and seconds.
 
     Attributes:
-        value_bytes: bytes of a number in the computation.
-        autocast: whether float32 weights are cast for each matrix product (on one GPU).
-        sharded: whether the weights are spread over GPUs (FSDP).
-        repeats_keys: whether attention copies keys and values for each of its query heads.
-        kl: whether there is a reference.
-        lora: whether the model is frozen and adapters are trained, which need no reference model.
-        adapters: number of parameters of adapters.
-        stack_adapters: of these, those of experts.
-        trained: number of parameters that the optimizer changes.
-        prompts: prompts of a step.
-        responses: number of responses per step.
-        pictures: pictures of a step.
-        mean_response: tokens of a response on average.
-        passes: the forward and backward pass with responses of full length, and with average ones.
-        rows: prompts of a step, counted once for each pass that their groups are spread over.
+        value_bytes: Bytes of a number in the computation.
+        autocast: True if float32 weights are cast for each matrix product (only on a single GPU).
+        sharded: True if the weights are distributed over GPUs (FSDP).
+        repeats_keys: True if attention copies keys and values for each query head.
+        kl: True if there is a reference model.
+        lora: True if the model is frozen and adapters are trained. In this case, no separate reference model is
+            necessary.
+        adapters: Number of adapter parameters.
+        stack_adapters: Number of adapter parameters for experts (part of ``adapters``).
+        trained: Number of parameters that the optimizer changes.
+        prompts: Number of prompts per step.
+        responses: Number of responses per step.
+        pictures: Number of pictures per step.
+        mean_response: Average number of tokens per response.
+        passes: Forward and backward passes, first with responses of full length and then with responses of average
+            length.
+        rows: Number of prompts per step, where a prompt counts once for each pass that contains a part of its group.
     """
 
     def __init__(self, job: Job) -> None:
@@ -259,7 +273,7 @@ class GpuShare:
         self.value_bytes = 4 if config.model.dtype == "float32" else 2
         self.autocast = self.count == 1 and self.value_bytes == 2
         self.sharded = self.count > 1
-        self.repeats_keys = True  # on CUDA: the kernel that takes a mask wants as many keys as queries
+        self.repeats_keys = True  # on CUDA, the kernel for masked attention needs as many keys as queries
         self.kl = job.pairs or config.loss.kl > 0
         self.lora = config.lora.rank > 0
         self.adapters = self.shape.adapters(config.lora)
@@ -274,9 +288,9 @@ class GpuShare:
         self.prompts, self.responses = per_gpu * read[0], per_gpu * read[1]
         self.pictures = per_gpu * (2 if job.pairs and config.preference.loss == "mdpo" else 1)
         budget, prompt = config.optim.micro_batch_tokens, self.prompt_tokens
-        # the most memory may be taken by long responses, or by many short ones that each read their prompt
+        # either long responses or many short ones, which each read their prompt, may need the most memory
         lengths = (longest, self.mean_response)
-        if not self.shape.shared:  # a pair is one pass after another, all kept until the loss: planned as one
+        if not self.shape.shared:  # a pair is several passes, all kept until the loss: planned as one pass
             self.passes = [Pass.separate(10**9 if job.pairs else budget, prompt, length, read[1]) for length in lengths]
             self.rows = self.responses
         elif job.pairs:
@@ -291,7 +305,7 @@ class GpuShare:
         return self.shape.layers * 2 * self.shape.kv_heads * self.shape.head_dim * self.value_bytes
 
     def vllm_sequences(self) -> int:
-        """Responses of the average length that vLLM's cache holds at once."""
+        """Returns the number of responses of average length that fit into vLLM's cache at the same time."""
         rollout, shape = self.config.rollout, self.shape
         room = (
             rollout.gpu_memory * self.gpu.memory - VLLM_WORK - self.value_bytes * shape.total / rollout.tensor_parallel

@@ -1,4 +1,4 @@
-"""Bytes per GPU at each moment of a step, from what the code of this package keeps."""
+"""Bytes per GPU at each moment of a step, derived from the tensors that this package keeps."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from .hardware import GIB
 from .job import GpuShare, Pass
 
 ASLEEP = 1.5 * GIB
-"""What a sleeping vLLM keeps: its context and CUDA graphs."""
+"""Bytes that a sleeping vLLM engine keeps for its context and CUDA graphs."""
 
 GATHERED = 3
-"""Decoder layers that are unsharded at once: the one that computes, the next one, and the buffer it arrives in."""
+"""Number of decoder layers that are unsharded at the same time: the current layer, the next layer, and the buffer that
+receives the next layer.
+"""
 
 IMAGES = 16
-"""Images that are encoded at once (:func:`scapo_train.rollout.encode`)."""
+"""Number of images that are encoded at the same time (:func:`scapo_train.rollout.encode`)."""
 
 DRAWING = 2**22 * 32
-"""Bytes that drawing tokens takes beside the logits (:func:`scapo_train.rollout._drawn`)."""
+"""Bytes that token sampling needs in addition to the logits (:func:`scapo_train.rollout._drawn`)."""
 
 MOMENTS = ("vision", "rollout", "logprob", "update")
 
 
 class Memory(GpuShare):
-    """The bytes that one GPU holds."""
+    """Memory of one GPU, in bytes."""
 
     def bytes_at(self, moment: str) -> dict[str, float]:
-        """Returns the bytes per GPU by kind at a moment of a step; only what is not 0."""
+        """Returns the bytes per GPU at a moment of a step, by kind and without zero values."""
         kinds = self._resting()
         if self.job.vllm and moment != "rollout":
             kinds["vLLM"] = ASLEEP
@@ -42,9 +44,9 @@ class Memory(GpuShare):
         return {kind: value for kind, value in kinds.items() if value}
 
     def _resting(self) -> dict[str, float]:
-        """Returns what is in memory at any moment of a step."""
+        """Returns the bytes that stay in memory during the whole step."""
         language, trained = self.shape.language / self.count, self.trained / self.count
-        tower = 0 if self.shape.shared else self.shape.tower  # the general path's reference encodes by itself
+        tower = 0 if self.shape.shared else self.shape.tower  # the reference of the general path encodes images itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
         wide = self.shape.one_dtype and self.autocast and not self.lora
         eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
@@ -58,7 +60,7 @@ class Memory(GpuShare):
 
     def _at_vision(self) -> dict[str, float]:
         patches = min(IMAGES, self.pictures) * self.picture.patches
-        # per patch: a few copies of the hidden state (about 1,280 wide) in float32, and the pixels
+        # per patch: several copies of the hidden state (width about 1,280) in float32, and the pixels
         return {"activations": patches * (self.value_bytes * 12 * 1280 + 4 * 2 * 1176)}
 
     def _at_rollout(self) -> dict[str, float]:
@@ -67,7 +69,7 @@ class Memory(GpuShare):
             return {"vLLM": rollout.gpu_memory * self.gpu.memory}
         run = self.config.run
         if self.job.pairs and not (self.config.data.evaluation and run.evaluate_every) and not run.samples:
-            return {}  # else held-out pictures are described
+            return {}  # otherwise, held-out pictures are described
         prompts = min(rollout.prompts_per_batch, 10**9 if self.job.pairs else self.prompts)
         prompts = prompts if shape.shared else 1
         rows = prompts * (1 if self.job.pairs else rollout.group)
@@ -75,12 +77,12 @@ class Memory(GpuShare):
         drawing = rows * shape.vocabulary * (self.value_bytes + 4) + DRAWING
         return {
             "working copies": self._whole_copy(),
-            "cache of keys and values": cache * (1 + 1 / shape.layers),  # a layer's is made longer at a time
+            "cache of keys and values": cache * (1 + 1 / shape.layers),  # the cache is extended layer by layer
             "activations": max(self._prefill(prompts), drawing),
         }
 
     def _prefill(self, prompts: int) -> float:
-        """Returns the bytes of reading prompts."""
+        """Returns the bytes that processing the prompts needs."""
         return self._mlp(prompts * self.prompt_tokens)
 
     def _at_logprob(self) -> dict[str, float]:
@@ -97,10 +99,10 @@ class Memory(GpuShare):
         return {"working copies": copies, **self._forward()}
 
     def _at_update(self) -> dict[str, float]:
-        """Returns the worst of: end of the forward pass, backward of the output layer, of a layer, and of the
-        embedding.
+        """Returns the maximum over the end of the forward pass and the backward passes of output layer, decoder layer
+        and embedding.
 
-        The optimizer's step takes nothing more: it is fused.
+        The fused optimizer step needs no additional memory.
         """
         worst = max((self._update_of(batch) for batch in self.passes), key=lambda kinds: sum(kinds.values()))
         return {"gradients": 4 * self.trained / self.count, **worst}
@@ -120,7 +122,7 @@ class Memory(GpuShare):
         cast, lasting = (output if self.autocast else 0.0), (0.0 if checkpointing and not self.sharded else copies)
         if checkpointing:
             backward += layer + (b * trained_layer if self.autocast else 0)
-        moments: list[tuple[float, float, float]] = [  # working copies and gradients on their way, activations, chunk
+        moments: list[tuple[float, float, float]] = [  # working copies with waiting gradients, activations, chunk
             (copies + cast, kept, 12 * chunk),
             (lasting + cast, kept, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
             (lasting + reduced + waiting, kept + max(norm, backward), 0),
@@ -135,27 +137,30 @@ class Memory(GpuShare):
         return self.value_bytes * embedding, 4 * embedding
 
     def _copies(self, output: float, gradient: float) -> tuple[float, float, float, float]:
-        """Returns the bytes of working copies and gradients on their way.
+        """Returns the bytes of working copies and of gradients before the optimizer step.
 
         Args:
-            output: bytes of the output layer in the dtype of the computation.
-            gradient: bytes of its gradient.
+            output: Bytes of the output layer in the dtype of the computation.
+            gradient: Bytes of the gradient of the output layer.
 
         Returns:
-            Copies of weights; gradients of the root that wait; those of a layer; what is there at the very end.
+            (copies of weights, waiting gradients of the root, gradients of a layer, remainder at the end of the
+            backward pass).
         """
         shape, b = self.shape, self.value_bytes
         if self.sharded:
             layer, root = (self.adapters / shape.layers, 0) if self.lora else (shape.layer, shape.root)
             copies = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
-            waiting = output  # gradients of the root's parameters wait, unsharded, for the last of them
-            reduced = (b + 4 + 4 / self.count) * layer  # a layer's, as it is, in float32, and reduced
+            waiting = output  # unsharded gradients of the root's parameters wait for the last of them
+            reduced = (b + 4 + 4 / self.count) * layer  # the gradients of a layer: unreduced, in float32, and reduced
             return copies, waiting, reduced, (b + 4 + 4 / self.count) * root + output * shape.tied
         reduced = (b + 4) * shape.hidden * shape.inner if self.autocast and not self.lora else 0.0
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 
     def _whole_copy(self) -> float:
-        """Returns the unsharded weights in the dtype of the computation; under autocast those of matrix products."""
+        """Returns the bytes of the unsharded weights in the dtype of the computation, or of autocast's copies on a
+        single GPU.
+        """
         shape = self.shape
         if self.sharded:
             return self.value_bytes * (shape.language + self.adapters)
@@ -165,35 +170,37 @@ class Memory(GpuShare):
         return self.value_bytes * cast if self.autocast else 0
 
     def _saved(self, batch: Pass) -> float:
-        """Returns bytes that a decoder layer's forward pass keeps for its backward pass."""
+        """Returns the bytes that the forward pass of a decoder layer keeps for the backward pass."""
         shape, b = self.shape, self.value_bytes
         attention, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        # two norms: the input in float32, its normed form and the output; under autocast the residual stream is
-        # float32, too, and each linear layer casts its input for itself
+        # two norms: the input in float32, the normalized input and the output. Under autocast, the residual stream is
+        # also float32, and each linear layer casts its own input
         norms = 2 * (4 + 4) + 5 * b if self.autocast else 2 * (4 + 2 * b)
         normed = 4 + b
-        if self.lora:  # frozen norms keep no normed form, and the residual stream is in the dtype of the computation
+        if self.lora:  # frozen norms keep no normalized input, and the residual stream has the dtype of the computation
             norms, normed = 2 * (4 + b), 4
         per_token = norms * shape.hidden + 3 * b * attention + 4 * b * shape.inner + 4 * shape.heads + 8
         if shape.qk_norm:
             per_token += normed * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
         adapted = [sizes for name, sizes in shape.adapted(self.config.lora).items() if name in shape.linear]
         per_token += b * self.config.lora.rank * len(adapted)
-        if self.config.lora.dropout:  # a mask and an input of each adapter's own
+        if self.config.lora.dropout:  # each adapter has its own mask and input
             per_token += (b + 1) * sum(inputs for _, inputs, _ in adapted)
         return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
 
     def _through_mlp(self, tokens: float) -> float:
-        """Returns bytes that the backward pass of an MLP takes beside what was kept."""
+        """Returns the bytes that the backward pass of an MLP needs in addition to the kept tensors."""
         return tokens * (2 * self.value_bytes * self.shape.inner + 2.5 * self.shape.hidden)
 
     def _read_by_responses(self, batch: Pass) -> float:
-        """Returns the bytes of keys, values and mask that the responses' attention reads."""
+        """Returns the bytes of keys, values and mask that the attention of the responses reads."""
         heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
     def _forward(self) -> dict[str, float]:
-        """Returns the worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
+        """Returns the largest memory of a forward pass without gradients: a layer's MLP, its attention, or the
+        logits.
+        """
         kinds = []
         for batch in self.passes:
             stream = batch.tokens * self.value_bytes * self.shape.hidden
@@ -202,13 +209,13 @@ class Memory(GpuShare):
         return dict([max(kinds, key=lambda kind: kind[1])])
 
     def _mlp(self, tokens: float) -> float:
-        """Returns the bytes of a forward pass without gradient in an MLP; behind a dropout what an adapter adds is a
-        copy.
+        """Returns the bytes of an MLP's forward pass without gradients. With dropout, each adapter output is an
+        additional copy.
         """
         copies = 3 + (self.config.lora.dropout > 0)
         return tokens * self.value_bytes * (copies * self.shape.inner + 4.5 * self.shape.hidden)
 
     def _chunk(self, batch: Pass) -> float:
-        """Elements of the logits that exist at once."""
+        """Returns the number of logits that exist at the same time."""
         at_once = max(self.shape.vocabulary, CHUNK_ELEMENTS["cuda"])
         return min(at_once, batch.responses * batch.length * self.shape.vocabulary)

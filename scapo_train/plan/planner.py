@@ -1,4 +1,4 @@
-"""The answer of the planner: whether a job fits, how long it takes, and what would help."""
+"""Output of the planner: the memory and duration of a job, and the changes that would make it fit."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from .memory import MOMENTS, Memory
 from .seconds import Seconds
 
 CONTEXT = 1.5 * GIB
-"""CUDA context, NCCL's buffers and cuBLAS's workspace: memory that is not PyTorch's tensors."""
+"""Bytes outside of PyTorch's tensors: the CUDA context, NCCL's buffers and cuBLAS's workspace."""
 
 FRAGMENTATION = 0.04
-"""Share of the peak that PyTorch's allocator holds and cannot hand out."""
+"""Share of the peak that PyTorch's allocator reserves but cannot use."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer.
+    """Result of planning.
 
     Attributes:
-        memory: moment of a step -> kind of memory -> bytes per GPU.
-        seconds: phase of a step -> seconds.
-        peak_moment: the moment at which most memory is used.
-        peak: bytes at that moment; without vLLM, what ``torch.cuda.max_memory_allocated`` will show.
-        needed: bytes with the CUDA context and fragmentation.
-        available: bytes that the GPU has.
-        mfu: model FLOPs utilization of the update (recomputation not counted).
-        notes: what the user should know.
-        remedies: sets of ``--set`` values, or other GPUs, with which it would fit; empty if it fits.
+        memory: Moment of a step -> kind of memory -> bytes per GPU.
+        seconds: Phase of a step -> seconds.
+        peak_moment: Moment of the highest memory use.
+        peak: Bytes at that moment. Without vLLM, this is the expected value of ``torch.cuda.max_memory_allocated``.
+        needed: Bytes including the CUDA context and fragmentation.
+        available: Memory of the GPU in bytes.
+        mfu: Model FLOPs utilization of the update, without recomputation.
+        notes: Notes for the user.
+        remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. Empty if the job
+            fits.
     """
 
     memory: dict[str, dict[str, float]]
@@ -52,7 +53,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the GPU has the memory."""
+        """True if the memory suffices and every phase has a finite duration."""
         return self.needed <= self.available and all(math.isfinite(second) for second in self.seconds.values())
 
     def without_vllm(self, moment: str) -> float:
@@ -61,9 +62,7 @@ class Plan:
 
 
 def memory_of(job: Job) -> Memory:
-    """Returns how a job's bytes are counted: by formula, by what experts keep, or on the general path by whole
-    layers.
-    """
+    """Returns the memory model of a job: for general families, for a mixture of experts, or by formula."""
     kind = GeneralMemory if not job.shape.shared else ExpertsMemory if job.shape.stacks else Memory
     return kind(job)
 
@@ -89,7 +88,7 @@ def plan(job: Job) -> Plan:
 
 
 def notes(share: GpuShare) -> list[str]:
-    """Returns what the user should know beside the numbers."""
+    """Returns notes for the user in addition to the numbers."""
     sentences = []
     budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
     prompts, responses = READ[share.config.preference.loss] if share.job.pairs else (1, 1)
@@ -119,7 +118,9 @@ def notes(share: GpuShare) -> list[str]:
 
 
 def remedies(job: Job) -> list[str]:
-    """Ways to make it fit: a smallest set of settings, more GPUs of this kind, a larger kind."""
+    """Returns alternatives that make a job fit: a minimal set of settings, more GPUs of this kind, or a larger kind of
+    GPU.
+    """
 
     def fits(**changes: Any) -> bool:
         return plan(dataclasses.replace(job, **changes)).fits
@@ -130,7 +131,7 @@ def remedies(job: Job) -> list[str]:
         tried.setdefault((section, key), []).append(value)
         if fits(config=_with(job.config, {change: values[-1] for change, values in tried.items()})):
             chosen = {change: values[-1] for change, values in tried.items()}
-            for change, values in tried.items():  # without it, else with its mildest value
+            for change, values in tried.items():  # try to omit the change, or use its mildest value
                 rest = {other: chosen[other] for other in chosen if other != change}
                 milder = (
                     candidate for candidate in values if fits(config=_with(job.config, {**rest, change: candidate}))
@@ -150,7 +151,7 @@ def remedies(job: Job) -> list[str]:
 
 
 def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
-    """Yields the settings (section, key, value) that save memory, those that cost least first."""
+    """Yields settings (section, key, value) that save memory, the cheapest first."""
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True

@@ -9,11 +9,11 @@ from .job import GpuShare
 
 
 class Seconds(GpuShare):
-    """The time that one GPU takes."""
+    """Duration of the work of one GPU."""
 
     @property
     def forward_flops(self) -> float:
-        """FLOPs of one forward pass over the batch of this GPU, attention and output layer included."""
+        """FLOPs of one forward pass over the batch of this GPU, including attention and the output layer."""
         shape = self.shape
         inner = self.mean_response - 1
         tokens = self.rows * self.prompt_tokens + self.responses * inner
@@ -27,20 +27,20 @@ class Seconds(GpuShare):
 
     @property
     def tower_flops(self) -> float:
-        """FLOPs of a picture in the tower."""
+        """FLOPs of one picture in the tower."""
         return 2 * self.shape.tower * self.picture.patches
 
     @property
     def update_flops(self) -> float:
-        """FLOPs of forward and backward pass, recomputation omitted; frozen weights have no gradient."""
+        """FLOPs of a forward and a backward pass, without recomputation and without gradients of frozen weights."""
         shape = self.shape
         tokens = self.rows * self.prompt_tokens + self.responses * (self.mean_response - 1)
         weights = 2 * tokens * shape.active * shape.layers + 2 * self.responses * self.mean_response * shape.embedding
-        tower = 0 if shape.shared else self.responses * self.tower_flops  # in every pass, without a backward one
+        tower = 0 if shape.shared else self.responses * self.tower_flops  # no backward pass
         return 3 * self.forward_flops - (weights if self.lora else 0) - 2 * tower
 
     def seconds(self) -> dict[str, float]:
-        """Seconds per step by phase."""
+        """Returns the seconds per step by phase."""
         config, shape, gpu, assume = self.config, self.shape, self.gpu, self.job.assume
         rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
         rate /= 1 if self.value_bytes == 2 else 2  # TF32 at best
@@ -65,7 +65,7 @@ class Seconds(GpuShare):
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
         shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
-        weights = shape.language - shape.embedding * (not shape.tied)  # of all experts: many rows go to all of them
+        weights = shape.language - shape.embedding * (not shape.tied)  # including all experts, since many rows use all
         active = weights - (shape.layer - shape.active) * shape.layers
         prefill = 2 * self.prompts * self.prompt_tokens * shape.active * shape.layers / rate
         prefill += 0 if shape.shared else self.prompts * self.tower_flops / rate
@@ -78,7 +78,7 @@ class Seconds(GpuShare):
             )
             return max(read / bandwidth, 2 * active * rows / rate)
 
-        if self.job.vllm:  # a new response begins where one has ended
+        if self.job.vllm:  # a new response starts when another ends
             rows = min(self.responses, self.vllm_sequences())
             return prefill + self.responses / rows * steps * (step(rows) + assume.vllm_step) if rows else math.inf
         rows = min(rollout.prompts_per_batch if shape.shared else 1, self.prompts) * rollout.group
@@ -86,7 +86,7 @@ class Seconds(GpuShare):
         return prefill + batches * steps * max(step(rows), assume.launch * shape.layers)
 
     def _link(self) -> float:
-        """Returns the bytes per second of collectives; infinite on one GPU."""
+        """Returns the bytes per second of collective operations, which are infinite on a single GPU."""
         if not self.sharded:
             return math.inf
         return (

@@ -1,7 +1,7 @@
-"""Shapes of the models that the shipped configurations name, so that a plan or a benchmark needs no download.
+"""Shapes of the models in the shipped configurations, so that plans and benchmarks need no download.
 
-Each is what the published ``config.json`` says about sizes; built on the meta device it has the published number
-of parameters to the last one (``tests/unit/test_train_configs.py``).
+Each shape contains the sizes from the published ``config.json``. Built on the meta device, it has exactly the published
+number of parameters (``tests/unit/test_train_configs.py``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PUBLISHED = {
     "Qwen/Qwen3-VL-4B-Instruct": 4_437_815_808,
     "Qwen/Qwen3-VL-8B-Instruct": 8_767_123_696,
 }
-"""Parameters that the hub shows for each model, vision tower included."""
+"""Number of parameters of each model as published on the hub, including the vision tower."""
 
 _SPECIAL_TOKENS = {
     "vision_start_token_id": 151652,
@@ -129,13 +129,13 @@ _SHAPES = {
 
 
 def model_config(path: str) -> PretrainedConfig:
-    """Returns the configuration of a model, without asking any network.
+    """Returns the configuration of a model without network access.
 
     Args:
-        path: folder that holds a ``config.json``, or the name of a model in :data:`PUBLISHED`.
+        path: Folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
 
     Raises:
-        InputError: for anything else, or a configuration unknown to transformers.
+        InputError: If the path is neither of these, or transformers does not support the configuration.
     """
     file = Path(path) / "config.json"
     if file.is_file():
@@ -161,32 +161,32 @@ def _one_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model.
+    """Sizes of a model.
 
     Attributes:
-        tower: parameters of the frozen vision tower, its merger included.
-        layer: parameters of one decoder layer.
-        layers: number of decoder layers.
-        linear: inputs and outputs of the linear layers of a decoder layer, by name.
-        stacks: number of experts, inputs and outputs of the stacked weights of a decoder layer's experts, by name.
-        chosen: number of experts that a token goes to.
-        root: parameters of everything else beside the tower: embedding, output layer, last norm.
-        embedding: parameters of the embedding (vocabulary x hidden).
-        tied: whether the embedding is the output layer as well.
-        vocabulary: number of tokens that the model knows.
-        hidden: width of the hidden state.
-        inner: width of the MLP; 0 with experts in its place.
-        heads: number of query heads.
-        kv_heads: number of key and value heads.
-        head_dim: width of a head.
-        qk_norm: whether queries and keys are normalized.
-        deepstack: number of further features per image token (Qwen3-VL).
-        token_side: pixels along one side of an image token, where every picture has as many as its size gives.
-        shared: whether responses share their prompt.
-        one_dtype: see :class:`~scapo_train.model.Family`.
-        patch: numbers of a patch of the tower: its pixels in three colors.
-        tower_hidden: width of the tower's hidden state.
-        tower_inner: width of its MLP.
+        tower: Number of parameters of the frozen vision tower, including its merger.
+        layer: Number of parameters of one decoder layer.
+        layers: Number of decoder layers.
+        linear: Name -> (inputs, outputs) of each linear layer in a decoder layer.
+        stacks: Name -> (experts, inputs, outputs) of the stacked expert weights in a decoder layer.
+        chosen: Number of experts per token.
+        root: Number of parameters outside of tower and decoder layers: embedding, output layer and last norm.
+        embedding: Number of parameters of the embedding (vocabulary x hidden).
+        tied: True if the embedding is also the output layer.
+        vocabulary: Number of tokens in the vocabulary.
+        hidden: Width of the hidden state.
+        inner: Width of the MLP. The value is 0 for a mixture of experts.
+        heads: Number of query heads.
+        kv_heads: Number of key and value heads.
+        head_dim: Width of a head.
+        qk_norm: True if queries and keys are normalized.
+        deepstack: Number of additional features per image token (Qwen3-VL).
+        token_side: Side length of an image token in pixels, for models that keep the size of the picture.
+        shared: True if the responses of a group share their prompt.
+        one_dtype: See :class:`~scapo_train.model.Family`.
+        patch: Number of values in a patch of the tower (pixels in three color channels).
+        tower_hidden: Width of the tower's hidden state.
+        tower_inner: Width of the tower's MLP.
     """
 
     tower: int
@@ -215,33 +215,33 @@ class Shape:
 
     @property
     def language(self) -> int:
-        """Parameters of the language model, which full training changes."""
+        """Number of parameters of the language model, all of which full training changes."""
         return self.layer * self.layers + self.root
 
     @property
     def total(self) -> int:
-        """All parameters."""
+        """Total number of parameters."""
         return self.language + self.tower
 
     @property
     def stacked(self) -> int:
-        """Parameters of a decoder layer's experts."""
+        """Number of parameters of the experts in a decoder layer."""
         return sum(math.prod(sizes) for sizes in self.stacks.values())
 
     @property
     def active(self) -> int:
-        """Parameters of a decoder layer that a token is multiplied with."""
+        """Number of parameters of a decoder layer that are used for a token."""
         passed = sum((number - self.chosen) * inputs * outputs for number, inputs, outputs in self.stacks.values())
         return self.layer - passed
 
     def adapted(self, lora: Lora) -> dict[str, tuple[int, int, int]]:
-        """Returns those of a decoder layer's linear layers and stacks that get an adapter.
+        """Returns the linear layers and stacks of a decoder layer that have an adapter.
 
         Returns:
-            Name -> number of experts (1: a linear layer), inputs, outputs.
+            Name -> (number of experts, inputs, outputs). A linear layer counts as one expert.
 
         Raises:
-            InputError: if ``lora.targets`` names a missing one.
+            InputError: If ``lora.targets`` names a missing layer.
         """
         known = {name: (1, *sizes) for name, sizes in self.linear.items()} | self.stacks
         return {name: known[name] for name in targets(lora, known)} if lora.rank else {}
@@ -260,14 +260,14 @@ def shape_of(path: str) -> Shape:
     """Returns the sizes of a model, from its class built on the meta device.
 
     Args:
-        path: folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
+        path: Folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
 
     Raises:
-        ScapoError: if it is not known, or not built as ``scapo_train`` needs it.
+        ScapoError: If the model is unknown, or ``scapo_train`` does not support its structure.
     """
     config = model_config(path)
     vlm = build(config, path)
-    policy = policy_of(vlm, [], 1.0)  # says what is missing
+    policy = policy_of(vlm, [], 1.0)  # raises an error about missing parts
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
     layers = policy.language_model.layers
     attention = layers[0].self_attn
@@ -308,15 +308,15 @@ def shape_of(path: str) -> Shape:
 
 
 def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None) -> Any:
-    """Returns a model without weights.
+    """Builds a model without weights.
 
     Args:
-        config: its configuration.
-        path: what messages name.
-        dtype: number format of its parameters; None: torch's.
+        config: Configuration of the model.
+        path: Path of the model in messages.
+        dtype: Number format of the parameters. None selects the default of torch.
 
     Raises:
-        InputError: if transformers cannot build it.
+        InputError: If transformers cannot build the model.
     """
     try:
         with torch.device("meta"):

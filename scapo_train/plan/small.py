@@ -1,4 +1,4 @@
-"""A small model with random weights, and pictures of noise for it: what needs no download and runs anywhere."""
+"""Small model with random weights, and noise pictures as its prompts, for tests and benchmarks without downloads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..data import Prompt, PromptRecord
 from .shapes import model_config
 
 END = 1999
-"""Its end of a sequence."""
+"""Id of the end-of-sequence token of the small model."""
 
 
 def small_config() -> Any:
-    """Returns the configuration of a Qwen2.5-VL of a million parameters."""
+    """Returns the configuration of a Qwen2.5-VL model with about a million parameters."""
     config: Any = model_config("Qwen/Qwen2.5-VL-3B-Instruct")
     text, vision = config.text_config, config.vision_config
     text.hidden_size, text.intermediate_size, text.num_hidden_layers = 128, 352, 3
@@ -35,7 +35,7 @@ def small_config() -> Any:
 
 
 def save_small(folder: Path, seed: int = 0) -> Path:
-    """Writes the model into a folder, with the same weights wherever it is called."""
+    """Writes the small model into a folder. A seed always yields the same weights."""
     import transformers
 
     with torch.random.fork_rng():
@@ -47,7 +47,7 @@ def save_small(folder: Path, seed: int = 0) -> Path:
 
 
 def noise_prompts(path: Path, number: int) -> list[Prompt]:
-    """Prompts whose pictures are noise, of 4 x 4 patches each."""
+    """Returns prompts whose pictures are noise with 4 x 4 patches."""
     config: Any = model_config(str(path))
     vision = config.vision_config
     dim = getattr(vision, "in_channels", 3) * vision.temporal_patch_size * vision.patch_size**2

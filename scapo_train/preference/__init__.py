@@ -1,1 +1,1 @@
-"""DPO, mDPO and SymMPO on the same loop."""
+"""Training on preference pairs with DPO, mDPO and SymMPO, in the same loop as SCAPO."""

@@ -1,4 +1,4 @@
-"""``python -m scapo_train.preference CONFIG``."""
+"""Command line of preference training: ``python -m scapo_train.preference CONFIG``."""
 
 from ..distributed import leave
 from .trainer import main

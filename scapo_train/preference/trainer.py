@@ -1,6 +1,6 @@
 """``python -m scapo_train.preference CONFIG``: DPO, mDPO and SymMPO on the pairs that ``scapo-eval pairs`` writes.
 
-The baselines of the loop beside it: the same models, adapters, held-out descriptions, checkpoints and log.
+These baselines share the models, adapters, held-out descriptions, checkpoints and log of the training loop.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ..update import check_finite, descend
 from . import loss as preference_loss
 
 SHOWN = 0.2
-"""Largest share of a picture that mDPO's other picture shows (the paper: a crop of 0 to 20 %)."""
+"""Maximum share of a picture that mDPO's other picture shows (in the paper, a crop of 0 to 20 %)."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pair as the model reads it.
+    """Pair prepared for the model.
 
     Attributes:
-        rows: prompts with responses.
-        lengths: tokens of each response, row by row.
+        rows: Prompts with responses.
+        lengths: Number of tokens in each response, row by row.
     """
 
     rows: list[Row]
@@ -47,20 +47,20 @@ class Example:
 
 
 class PreferenceTrainer(Loop):
-    """A training run on pairs; see :class:`~scapo_train.loop.Loop`."""
+    """Training run on pairs; see :class:`~scapo_train.loop.Loop`."""
 
     required = ("model.path", "data.train")
 
     @property
     def ratios(self) -> int:
-        """Log-ratios of a pair."""
+        """Number of log-ratios per pair."""
         return preference_loss.READ[self.config.preference.loss][1]
 
     def read(self) -> Task:
         """Reads the pairs.
 
         Raises:
-            InputError: for pairs or settings that the loss cannot work with.
+            InputError: If pairs or settings are incompatible with the loss.
         """
         config = self.config
         if config.run.stop_on:
@@ -79,11 +79,11 @@ class PreferenceTrainer(Loop):
         return Task(sources)
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-        """Returns of any length: what fits is checked together with its responses."""
+        """Returns prompts without a length limit. Lengths are checked later, together with the responses."""
         return Prompts(sources, models.processor, self.config.data.max_bad)
 
     def prepare(self) -> None:
-        """Lets log-probabilities be those over all tokens, as published."""
+        """Prepares pairs and cropped pictures, and includes all tokens in log-probabilities, as published."""
         self.policy.leaves_out_never = False
         if self.reference is not None:
             self.reference.leaves_out_never = False
@@ -96,28 +96,29 @@ class PreferenceTrainer(Loop):
         return {"pairs": len(self.pairs)}
 
     def close(self) -> None:
-        """Ends what runs beside the steps."""
+        """Shuts down threads and the sampler."""
         super().close()
         self.cropped.close()
 
     def train_step(self) -> Metrics:
-        """Returns one update; returns its metrics.
+        """Makes one update and returns its metrics.
 
-        ``loss`` is the mean over pairs, ``accuracy`` the share whose preferred response has the greater log-ratio,
-        ``margin`` their mean difference times beta, ``chosen`` and ``rejected`` the mean log-ratios.
+        ``loss`` is the mean over pairs. ``accuracy`` is the share of pairs whose preferred response has the larger
+        log-ratio. ``margin`` is the mean difference of log-ratios times beta. ``chosen`` and ``rejected`` are the mean
+        log-ratios.
         """
         config, group = self.config, self.process_group
         with self.clock("data"):
             examples = self.examples(self.step)
             self.prompts.bad.update(*group.gather(self.prompts.bad))
         (count,) = group.sum(float(len(examples)))
-        if config.lora.dropout:  # the one thing that draws from torch's own generator
+        if config.lora.dropout:  # the only use of torch's global generator
             torch.manual_seed(seed_of(config.run.seed, self.step, group.rank))
         with self.clock("update"):
             sums = self._backward(examples, count) if count else [0.0] * 5
             loss, accuracy, margin, chosen, rejected = (ratio(total, count) for total in group.sum(*sums))
             norm = None
-            if loss is not None:  # a picture of the step could be read, on some rank
+            if loss is not None:  # a picture of the step was readable on some rank
                 norm = descend(config.optim, self.optimizer, loss, self.step, self.steps)
         self._has_learned |= norm is not None
         self.policy.eval()
@@ -136,10 +137,10 @@ class PreferenceTrainer(Loop):
         }
 
     def examples(self, step: int) -> list[Example]:
-        """Returns the pairs of a step that are this rank's, without those whose pictures cannot be read.
+        """Returns this rank's pairs of a step, except those with unreadable pictures.
 
         Raises:
-            InputError: if a pair is too long for the model.
+            InputError: If a pair is too long for the model.
         """
         loss = self.config.preference.loss
         indices, following = self.own_indices(step), self.own_indices(step + 1)
@@ -166,17 +167,17 @@ class PreferenceTrainer(Loop):
         return examples
 
     def losses(self, ratios: Tensor) -> Tensor:
-        """Returns the (B,) losses of pairs with (B, R) log-ratios."""
+        """Returns the (B,) losses of pairs from their (B, R) log-ratios."""
         settings = self.config.preference
         weights = (settings.symmetric, settings.consistency) if settings.loss == "symmpo" else ()
         losses: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
         return losses
 
     def _tokens(self, pair: PreferencePair) -> list[list[int]]:
-        """Ids of the preferred response and of the other, each with its end.
+        """Returns the token ids of the preferred and the rejected response, each with an end of sequence.
 
         Raises:
-            InputError: if a text contains a token that means a picture or ends a response.
+            InputError: If a text contains a token that represents a picture or ends a response.
         """
         ends, never = self.policy.ends, self.policy.never
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
@@ -190,7 +191,9 @@ class PreferenceTrainer(Loop):
         return responses
 
     def _others(self, step: int) -> dict[int, int]:
-        """Returns for each of this rank's pairs the next pair about another picture, of the step if possible."""
+        """Returns, for each of this rank's pairs, the next pair with another picture, from the same step if
+        possible.
+        """
         if self.config.preference.loss != "symmpo" or step >= self.steps:
             return {}
         indices, others = self.indices(step), {}
@@ -205,7 +208,7 @@ class PreferenceTrainer(Loop):
         return {prompt.prompt.index: prompt for prompt in encode(self.policy, taken, self.process_group.device)}
 
     def _backward(self, examples: Sequence[Example], count: float) -> list[float]:
-        """Accumulates the gradient; returns this rank's sums of the metrics."""
+        """Accumulates the gradient, and returns this rank's sums of the metrics."""
         sums = [0.0] * 5
         micros = self._micro_batches(examples)
         micros += [[] for _ in range(self.process_group.max(len(micros)) - len(micros))]
@@ -220,7 +223,7 @@ class PreferenceTrainer(Loop):
         return sums
 
     def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
-        """Returns the pairs by the budget of tokens; one at a time where rows do not pack."""
+        """Groups the pairs by the token budget. If the policy does not pack rows, each group is a single pair."""
         micros: list[list[Example]] = []
         length = 0
         for example in examples:
@@ -233,7 +236,9 @@ class PreferenceTrainer(Loop):
         return micros
 
     def _ratios(self, micro: Sequence[Example]) -> Tensor:
-        """Returns the (B, R) log-ratios, with gradient; without pairs a rank takes part in the others' passes."""
+        """Returns the (B, R) log-ratios with gradients. A rank without pairs takes part in the collective
+        operations.
+        """
         assert self.reference is not None
         with torch.no_grad(), as_reference(self.reference, self.config.model, self.process_group):
             self.policy.eval()
@@ -257,7 +262,9 @@ class PreferenceTrainer(Loop):
 
 
 def cropped(path: str) -> Any:
-    """Returns a window of a picture with at most :data:`SHOWN` of it, as large as the whole; always the same one."""
+    """Returns a random crop with at most :data:`SHOWN` of a picture, resized to the full size. The crop depends only on
+    the file name.
+    """
     picture = load_picture(path)
     draw = random.Random(zlib.crc32(Path(path).name.encode()))
     side = math.sqrt(draw.uniform(0, SHOWN))
@@ -267,6 +274,6 @@ def cropped(path: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains; returns the exit code of :func:`scapo_train.loop.command`."""
+    """Runs training and returns the exit code of :func:`scapo_train.loop.command`."""
     given = command_line("scapo_train.preference", __doc__).parse_args(arguments)
     return command("scapo_train.preference", PreferenceTrainer, given)

@@ -1,1 +1,1 @@
-"""Engines that sample responses beside the trainer's own."""
+"""Sampling engines in addition to the trainer's own sampler."""

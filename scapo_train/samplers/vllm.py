@@ -1,10 +1,10 @@
-"""Sampling responses with vLLM in the same processes, on the GPUs that train (colocated).
+"""Sampling of responses with vLLM in the training processes, on the GPUs that train (colocated).
 
-vLLM sleeps while the policy is updated and then holds neither weights nor caches. ``sync`` wakes its weights
-and fills them with the policy's, ``sample`` wakes its cache, samples, and puts all of it to sleep again. With
-``rollout.sleep = false`` it stays awake. Several ranks start one engine each, as torchrun started them; with
-``rollout.tensor_parallel`` neighboring ranks share one and answer each other's prompts together. For vLLM 0.20 and
-later.
+vLLM sleeps during the policy update and then keeps neither weights nor caches on the GPU. ``sync`` wakes the weights
+and overwrites them with the policy's weights. ``sample`` wakes the cache, samples, and returns the engine to sleep.
+With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the processes that torchrun
+started. With ``rollout.tensor_parallel``, neighboring ranks share an engine and sample for their prompts together.
+Requires vLLM 0.20 or later.
 """
 
 from __future__ import annotations
@@ -39,27 +39,33 @@ from ..rollout import encode
 _log = logging.getLogger(__name__)
 
 TEXT_TOKENS = 4096
-"""Longest text of a prompt: vLLM wants to know how long a sequence can be before it sees one."""
+"""Maximum number of text tokens in a prompt. vLLM needs the maximum sequence length in advance."""
 
 NORMALIZATION = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
-"""What a processor's file must say of how pixels are normalized: vLLM does not know the processors' defaults."""
+"""Normalization settings that a processor file must contain, since vLLM does not use the processors' defaults."""
 
 CHECKED_PROMPTS, CHECKED_TOKENS = 4, 16
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
-"""How far the trainer's and vLLM's log-probabilities of a token may be apart, in nats: of any token where both compute
-in float32, which measured 4e-6, and on average in bfloat16, where single tokens are off by more."""
+"""Limits on the difference between the trainer's and vLLM's log-probabilities, in nats.
+
+``LARGEST_GAP`` applies to every token in float32, where the measured difference was 4e-6. ``MEAN_GAP`` applies to the
+average in bfloat16, where single tokens differ by more.
+"""
 
 PIXEL_GAP = 0.05
-"""How far pixels may be apart, of which most are in [-2, 2]: a rounded picture is off by 0.02, a missing
-normalization by 1."""
+"""Maximum difference of pixel values, which are mostly in [-2, 2]. Rounding causes a difference of 0.02, and a missing
+normalization causes a difference of 1.
+"""
 
 _BIAS = -100.0
-"""Of tokens that are never sampled: vLLM's least, e^-100 of any likelihood, and still a number."""
+"""Logit bias of tokens that are never sampled. It is the smallest value that vLLM accepts, and it multiplies the
+likelihood by e^-100.
+"""
 
 
 class RolloutRequest(NamedTuple):
-    """A prompt as another rank needs it: the files of its pictures, its tokens, its seed."""
+    """Prompt in the form that other ranks need: picture files, token ids and seed."""
 
     pictures: tuple[str, ...]
     ids: list[int]
@@ -67,22 +73,22 @@ class RolloutRequest(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """Its name in messages."""
+        """Name of the prompt in messages."""
         return self.pictures[0] if self.pictures else None
 
 
 class VllmSampler:
-    """vLLM samples with the policy's weights; see :class:`~scapo_train.rollout.Sampler`.
+    """Sampler that uses vLLM with the policy's weights; see :class:`~scapo_train.rollout.Sampler`.
 
     Args:
-        config: settings of the training run.
-        policy: model whose weights are given to vLLM.
-        processor: the model's processor.
-        process_group: this process and the others of the training run.
+        config: Settings of the training run.
+        policy: Model whose weights are copied to vLLM.
+        processor: Processor of the model.
+        process_group: Group of all processes in the training run.
 
     Raises:
-        MissingExtra: if vLLM is not installed.
-        ScapoError: if vLLM cannot load the model, or answers differently once it has the policy's weights
+        MissingExtra: If vLLM is not installed.
+        ScapoError: If vLLM cannot load the model, or if its results with the policy's weights differ from the trainer's
             (``rollout.check_sync``).
     """
 
@@ -101,7 +107,7 @@ class VllmSampler:
                 model=model.path,
                 revision=model.revision or None,
                 dtype=model.dtype,
-                # without the check there is nothing to compare weights from the disk with
+                # without the check, there is no comparison that needs the weights from the disk
                 load_format="auto" if rollout.check_sync else "dummy",
                 seed=run.seed,
                 tensor_parallel_size=rollout.tensor_parallel,
@@ -112,9 +118,9 @@ class VllmSampler:
                 enforce_eager=process_group.device.type == "cpu",  # compiling takes minutes
                 limit_mm_per_prompt={"image": pictures, "video": 0},
                 mm_processor_kwargs={name: value for name, value in pixels.items() if value} or None,
-                mm_processor_cache_gb=0,  # a picture comes once in an epoch
-                generation_config="vllm",  # not the sampling settings that a checkpoint ships
-                # as the update computes them: after the temperature, and without what is never sampled
+                mm_processor_cache_gb=0,  # a picture occurs once per epoch
+                generation_config="vllm",  # instead of the sampling settings of the checkpoint
+                # as in the update: after the temperature, and without tokens that are never sampled
                 logprobs_mode="processed_logprobs",
             )
         except (OSError, ValueError, RuntimeError) as error:
@@ -134,10 +140,10 @@ class VllmSampler:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Gives vLLM the policy's weights, and lets it forget what it computed with the old ones.
+        """Copies the policy's weights to vLLM and resets the caches of the old weights.
 
         Raises:
-            ScapoError: if a weight has another name there, or is missing.
+            ScapoError: If a weight has a different name in vLLM, or is missing.
         """
         self._wake("weights")
         if self._process_group.device.type == "cpu":
@@ -156,11 +162,11 @@ class VllmSampler:
         self._llm.llm_engine.reset_encoder_cache()
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """Implements ``sample``: see :class:`~scapo_train.rollout.Sampler`; the log-probabilities are vLLM's own.
+        """Implements ``sample`` of :class:`~scapo_train.rollout.Sampler`, with log-probabilities from vLLM.
 
         Raises:
-            InputError: if a prompt is too long, or its picture can no longer be read.
-            ScapoError: if vLLM refuses a request, or makes another prompt of it than the trainer.
+            InputError: If a prompt is too long, or its picture can no longer be read.
+            ScapoError: If vLLM rejects a request, or its prompt differs from the trainer's prompt.
         """
         if not self._has_weights:
             self.sync()
@@ -171,12 +177,12 @@ class VllmSampler:
         return responses
 
     def close(self) -> None:
-        """Ends vLLM."""
+        """Shuts down vLLM."""
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
 
     def _record_loads(self, model: Any) -> None:
-        """Keeps the names of weights that arrive: vLLM only warns of those that do not."""
+        """Records the names of loaded weights, because vLLM only warns about missing weights."""
         load = model.load_weights
 
         def recorded(given: Any) -> Any:
@@ -189,7 +195,7 @@ class VllmSampler:
         if part in self._awake:
             return
         if self._process_group.device.type == "cuda":
-            torch.cuda.empty_cache()  # what torch keeps for later is not free for vLLM
+            torch.cuda.empty_cache()  # release torch's cached memory for vLLM
         self._llm.wake_up(tags=[part])
         self._awake.add(part)
 
@@ -198,22 +204,22 @@ class VllmSampler:
             return
         self._llm.sleep(level=self._sleep_level)
         self._awake.clear()
-        self._has_weights = self._sleep_level == 1  # which keeps a copy on the host; at level 2 the policy has them
+        self._has_weights = self._sleep_level == 1  # level 1 keeps a copy on the host
 
     def _generate(
         self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float, max_tokens: int
     ) -> list[Response]:
-        """Responses to this rank's prompts; vLLM is awake."""
+        """Returns responses to the prompts of this rank. vLLM must be awake."""
         rank_requests = [
             RolloutRequest(
                 encoded.prompt.source.pictures,
                 encoded.prompt.ids.tolist(),
-                seed_of(seed, encoded.prompt.index) >> 1,  # vLLM adds the number of the response to it
+                seed_of(seed, encoded.prompt.index) >> 1,  # vLLM adds the number of the response
             )
             for encoded in prompts
         ]
         before, together = self._gather_requests(rank_requests)
-        copies = group if temperature == 0 else 1  # of a greedy response vLLM makes only one
+        copies = group if temperature == 0 else 1  # vLLM makes only one greedy response
         requests = [self._vllm_prompt(request) for request in together]
         settings = [self._settings(request, group // copies, temperature, max_tokens) for request in together]
         try:
@@ -227,7 +233,9 @@ class VllmSampler:
         return responses
 
     def _gather_requests(self, requests: list[RolloutRequest]) -> tuple[int, list[RolloutRequest]]:
-        """Returns the requests of all ranks that share this engine, and how many come before this rank's."""
+        """Returns the requests of all ranks that share this engine, and the number of requests before those of this
+        rank.
+        """
         if self._neighbors is None:
             return 0, requests
         parts: list[list[RolloutRequest]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
@@ -236,7 +244,9 @@ class VllmSampler:
         return before, [request for part in parts for request in part]
 
     def _vllm_prompt(self, request: RolloutRequest) -> dict[str, Any]:
-        """Returns a prompt for vLLM, which puts as many tokens for the picture as it has features, in place of one."""
+        """Returns a prompt for vLLM. A single image token represents each picture; vLLM expands it to the number of
+        features.
+        """
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
             raise InputError(reason, path=request.path)
@@ -264,7 +274,7 @@ class VllmSampler:
             repetition_penalty=1.0,
             seed=request.seed,
             max_tokens=max_tokens,
-            ignore_eos=True,  # the policy's own ends, and no others
+            ignore_eos=True,  # only the ends of the policy apply
             stop_token_ids=self._policy.ends,
             logit_bias=dict.fromkeys(self._policy.never, _BIAS),
             logprobs=0,
@@ -272,13 +282,13 @@ class VllmSampler:
         )
 
     def _check(self, config: Config, processor: Any) -> None:
-        """Compares pixels and log-probabilities of responses to pictures with the trainer's.
+        """Compares pixels, and log-probabilities of responses to pictures, with the trainer's values.
 
-        Twice, with the weights from the disk and with the policy's: what differs only afterwards got lost on its way.
-        Only called before the policy has learned anything.
+        The comparison runs with the weights from the disk and with the policy's weights. A difference that appears only
+        with the policy's weights is due to the transfer. The check runs before the first update of the policy.
 
         Raises:
-            ScapoError: if they are not the same, with the cause and what to do.
+            ScapoError: If the values differ. The error names the cause and a remedy.
         """
         distinct = {source.pictures: source for source in read_prompts(config.data.train, config.data.images)}
         sources = sorted(distinct.values(), key=lambda source: not source.pictures)[:CHECKED_PROMPTS]
@@ -311,8 +321,11 @@ class VllmSampler:
 
     @torch.no_grad()
     def _gap(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> Gap:
-        """Returns how far log-probabilities of responses, one to each prompt, are from the trainer's; over all
-        ranks.
+        """Returns the difference between vLLM's and the trainer's log-probabilities over all ranks.
+
+        Args:
+            encoded: Prompts.
+            responses: One response to each prompt.
         """
         rows = [prompt.row([response.ids]) for prompt, response in zip(encoded, responses, strict=True)]
         batch = self._policy.batch(rows, self._process_group.device)
@@ -323,28 +336,28 @@ class VllmSampler:
         return Gap(total / number, self._largest(float(apart.max())))
 
     def _largest(self, value: float) -> float:
-        """Returns the largest of all ranks' values."""
-        return float(np.max(self._process_group.gather(value)))  # not a number, if that of any rank is not
+        """Returns the largest value of all ranks."""
+        return float(np.max(self._process_group.gather(value)))  # NaN if the value of any rank is NaN
 
 
 class Gap(NamedTuple):
-    """The distance of tokens' log-probabilities, in nats.
+    """Difference of the tokens' log-probabilities, in nats.
 
     Attributes:
-        mean: on average.
-        largest: of any token.
+        mean: Mean over all tokens.
+        largest: Maximum over all tokens.
     """
 
     mean: float
     largest: float
 
     def fits(self, dtype: torch.dtype) -> bool:
-        """Returns whether rounding explains it; not a number does not."""
+        """Returns True if rounding explains the difference. A NaN is never explained."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
 
 
 def _unpacked(model: Any) -> None:
-    """Lets vLLM lay experts out for a CPU again at the next reload, which it does the first time only (up to 0.33)."""
+    """Resets the layout of experts on a CPU, which vLLM (up to 0.33) otherwise sets only at the first load."""
     for module in model.modules():
         if getattr(getattr(module, "quant_method", None), "moe_kernel", None) is not None:
             module.quant_method.moe_kernel = None
@@ -352,7 +365,9 @@ def _unpacked(model: Any) -> None:
 
 @contextmanager
 def _pixels(model: Any) -> Iterator[list[Tensor]]:
-    """Records the input of a model's vision tower, call by call; nothing if it begins otherwise than Qwen's."""
+    """Records each input of a model's vision tower. Records nothing if the tower has no ``visual.patch_embed`` as
+    Qwen's has.
+    """
     seen: list[Tensor] = []
     first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
     hooks = [module.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu())) for module in first]
@@ -364,9 +379,7 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """Returns the largest difference of pixels; infinite where there are more of them in one, 0 if there are
-    none.
-    """
+    """Returns the largest difference of pixel values: infinity if their numbers differ, and 0 if there are none."""
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
     if left.shape != right.shape:
         return math.inf
@@ -374,7 +387,7 @@ def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
 
 
 def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
-    """Returns why log-probabilities differ, and what to do about it."""
+    """Returns the cause of different log-probabilities and a remedy."""
     if pixels > PIXEL_GAP:
         file = Path(path) / "preprocessor_config.json"
         settings = read_json(file) if file.is_file() else {}
@@ -391,12 +404,12 @@ def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
 
 
 def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Returns the policy's weights as vLLM takes them, see :func:`~scapo_train.families.lora.merged_weights`."""
+    """Returns the policy's weights in vLLM's format; see :func:`~scapo_train.families.lora.merged_weights`."""
     return merged_weights(policy.vlm, dtype)
 
 
 def _imported() -> Any:
-    # read when vLLM starts an engine: it must live in this process, where the weights are
+    # read when vLLM starts an engine: the engine must run in the process of the weights
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
@@ -407,7 +420,7 @@ def _imported() -> Any:
 
 
 def _neighbors(process_group: ProcessGroup, size: int) -> Any:
-    """Returns the ranks that share an engine with this one; None if each has its own."""
+    """Returns the group of ranks that share an engine with this rank, or None if each rank has its own engine."""
     if process_group.size % size:
         raise ScapoError(f"rollout.tensor_parallel = {size} does not divide the {process_group.size} ranks")
     if size == 1:
@@ -416,8 +429,9 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
 
 
 def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
-    """Returns the number of tokens of the longest sequence: the largest pictures, the text, the response; at most the
-    model's context.
+    """Returns the maximum number of tokens in a sequence.
+
+    The number is the sum of the largest pictures, the text and the response, limited by the model's context.
     """
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2
@@ -426,10 +440,10 @@ def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int 
 
 
 def _responses(request: RolloutRequest, output: Any) -> list[Response]:
-    """Returns the responses in vLLM's answer.
+    """Returns the responses in vLLM's output.
 
     Raises:
-        ScapoError: if vLLM made another prompt of the request, or gave it up.
+        ScapoError: If vLLM's prompt differs from the request, or vLLM aborted the request.
     """
     if list(output.prompt_token_ids) != request.ids:
         raise ScapoError(

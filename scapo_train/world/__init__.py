@@ -1,1 +1,1 @@
-"""A world small enough for a CPU, in which the paper's claim can be watched: ``python -m scapo_train.world``."""
+"""Small world for a CPU that demonstrates the claim of the paper: ``python -m scapo_train.world``."""

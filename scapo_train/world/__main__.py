@@ -1,11 +1,11 @@
-"""``python -m scapo_train.world``: a world small enough for a CPU, in which the claim can be watched.
+"""``python -m scapo_train.world``: a small world for a CPU that demonstrates the claim of the paper.
 
-Draws its pictures, trains a small real Qwen2.5-VL on them from scratch, runs SCAPO and its baselines from that
-checkpoint with ``scapo_train``, and writes ``dynamics.png``, ``table.md`` and ``results.json``; all that anew for every
-seed. What is done is not done again: the same command goes on where it was interrupted.
+For each seed, the command draws pictures, trains a small Qwen2.5-VL on them from scratch, and runs SCAPO and its
+baselines from this checkpoint with ``scapo_train``. It writes ``dynamics.png``, ``table.md`` and ``results.json``. If
+the command is interrupted, the same command continues and skips finished work.
 
-``python -m scapo_train.world snr`` trains nothing but the start models: it measures signal and noise of each scheme's
-gradient there (``snr.json``).
+``python -m scapo_train.world snr`` trains only the start models. It measures the signal and noise of each scheme's
+gradient at these models (``snr.json``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SNR_SCHEMES = ("scapo", "stop", "baseline", "hal", "cap")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment; returns the exit code: 0 done, 2 bad input, 130 interrupted."""
+    """Runs the experiment and returns the exit code: 0 for success, 2 for invalid input, 130 after an interrupt."""
     parser = argparse.ArgumentParser(prog="scapo_train.world", description=__doc__)
     parser.add_argument(
         "task", nargs="?", choices=["run", "snr"], default="run", help="run trials, or measure gradients"
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         from .report import write
 
-        for trial in trials:  # a setting that is none, or contradicts the scheme, is said before anything is drawn
+        for trial in trials:  # report invalid settings and contradictions with the scheme before anything is drawn
             load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
         perform(world, given.output, trials, steps, lessons, given.jobs)
         print(write(world, given.output / world.name))
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Refuses options of the other task, with exit code 2."""
+    """Rejects options of the other task, with exit code 2."""
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
@@ -106,7 +106,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """Returns the type of a whole number."""
+    """Returns an argparse type for integers of at least ``least``."""
 
     def number(given: str) -> int:
         if not given.isdecimal() or int(given) < least:
@@ -117,7 +117,7 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _varied(given: str) -> list[str]:
-    """Expands ``key=1,2`` -> ``["key=1", "key=2"]``."""
+    """Expands a text such as ``key=1,2`` into ``["key=1", "key=2"]``."""
     key, equals, values = given.partition("=")
     if not equals or "." not in key or not values:
         raise argparse.ArgumentTypeError(f"'{given}' is not KEY=VALUE[,VALUE], as in loss.kl=0.01,0.1")

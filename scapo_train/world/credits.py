@@ -1,7 +1,7 @@
-"""Credit that might keep the text: variants of SCAPO as ``credit.scheme = "credits.py:NAME"``, for the small world.
+"""Experimental variants of SCAPO's credit for the small world, for ``credit.scheme = "credits.py:NAME"``.
 
-Each is a function of :class:`~scapo_train.credit.Sampled`, as anybody's own would be. ``docs/laboratory.md`` says what
-came of them, and of those that failed.
+Each variant is a function of :class:`~scapo_train.credit.Sampled`, like any custom credit function.
+``docs/laboratory.md`` reports the results, including negative ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIECE_KL = 0.1
 
 
 def hal_spoken(sampled: Sampled) -> Advantages:
-    """GRPO with 1 - Hal. Rate of the response, which is worth 0 if it claims nothing."""
+    """Returns GRPO's advantages with 1 - Hal. Rate as the reward. Responses without claims have reward 0."""
     columns = sampled.columns
     claimed = np.maximum(columns.generated, 1)
     rewards = np.where(columns.generated > 0, 1 - columns.hallucinated / claimed, 0.0)
@@ -31,19 +31,21 @@ def hal_spoken(sampled: Sampled) -> Advantages:
 
 
 def baseline(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages less their mean over the other responses to the prompt, the end of sequence included.
+    """Returns SCAPO's advantages minus their mean over the other responses to the prompt, including the end of
+    sequence.
 
-    The mean does not depend on the response, so the expected gradient is the paper's; its noise is smaller.
+    The mean does not depend on the response. The expected gradient is therefore the same as in the paper, with less
+    noise.
     """
     return _less_others(_paper(sampled), sampled.group)
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages less the mean, over the other responses to the prompt, of the tokens in as many-th a
-    piece.
+    """Returns SCAPO's advantages minus the mean over tokens at the same piece index in the other responses to the
+    prompt.
 
-    How many pieces are finished is known before a token is drawn, so the expected gradient is the paper's. The end of
-    sequence stands where the next piece would. A place that no other response reaches has the mean of all tokens.
+    The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The end of
+    sequence has the index of the next piece. If no other response reaches an index, the mean over all tokens is used.
     """
     advantages, places = _paper(sampled), sampled.pieces
     corrected = Advantages()
@@ -63,17 +65,19 @@ def baseline_place(sampled: Sampled) -> Advantages:
 
 
 def no_repeat(sampled: Sampled) -> Advantages:
-    """Defines SCAPO, but a piece that only repeats costs 0.5."""
+    """Returns SCAPO's advantages with a penalty of 0.5 for pieces that only repeat earlier claims."""
     return sampled.paid(_repeat_penalized(sampled))
 
 
 def baseline_no_repeat(sampled: Sampled) -> Advantages:
-    """Combines both: a piece that only repeats costs 0.5, and the mean of the other responses is taken off."""
+    """Returns the advantages of :func:`no_repeat` minus their mean over the other responses to the prompt."""
     return _less_others(no_repeat(sampled), sampled.group)
 
 
 def per_piece(sampled: Sampled) -> Advantages:
-    """Defines SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
+    """Returns SCAPO's advantages with equal weight for all pieces, independent of their number of tokens. The mean
+    weight of a token is 1.
+    """
     advantages, places = _paper(sampled), sampled.pieces
     sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
     weights = [1 / np.maximum(size, 1) for size in sizes]
@@ -84,7 +88,7 @@ def per_piece(sampled: Sampled) -> Advantages:
 
 
 def kl_piece(sampled: Sampled) -> Advantages:
-    """Defines SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the
+    """Returns SCAPO's advantages with a penalty on each piece of 0.1 per nat of its log-likelihood ratio to the
     reference.
     """
     nats = [
@@ -105,7 +109,7 @@ def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
 
 
 def _less_others(advantages: Sequence[NDArray[np.float32]], group: int) -> Advantages:
-    """Less the mean over the tokens of the other responses of the group; 0 if there are none."""
+    """Subtracts the mean over the tokens of the other responses in the group, or 0 if there are none."""
     sums = np.array([advantage.sum(dtype=np.float64) for advantage in advantages]).reshape(-1, group)
     counts = np.array([len(advantage) for advantage in advantages], dtype=np.float64).reshape(-1, group)
     others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)

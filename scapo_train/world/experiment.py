@@ -1,9 +1,9 @@
-"""The experiment: trials of every scheme by the trainer itself, measured by ``scapo_eval`` itself.
+"""Trials of all schemes, trained by ``scapo_train`` and measured by ``scapo_eval``.
 
-A trial is one training run: a scheme, settings, a seed, and the processor's kernels. Its seed is that of everything,
-pictures, start model, prompts and samples, so that trials of one seed differ in what is compared alone, and those of
-two seeds share nothing but the rules of the world. What is trained is what ``python -m scapo_train world.toml --set``
-... trains, by the same function. What is finished is not done again, so an interrupted experiment goes on where it was.
+A trial is a training run with a scheme, settings, a seed, and kernels for the processor. The seed determines pictures,
+start model, prompts and samples. Trials with the same seed therefore differ only in the compared settings, and trials
+with different seeds share only the rules of the world. Trials call the same function as ``python -m scapo_train
+world.toml --set ...``. An interrupted experiment continues where it stopped.
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ TRAIN_PICTURES, EVALUATION_PICTURES = 1024, 256
 _KERNELS = "ATEN_CPU_CAPABILITY"
 
 KERNELS = ("default", "avx2", "avx512")
-"""Kernels of PyTorch on x86 (``ATEN_CPU_CAPABILITY``): they round differently, and a training run amplifies that."""
+"""Kernels of PyTorch on x86 (``ATEN_CPU_CAPABILITY``). They round differently, and training amplifies these
+differences.
+"""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """One line of the table.
+    """Credit scheme, with one line in the table.
 
     Attributes:
-        title: name of the scheme in table and chart.
-        settings: settings that differ from ``world.toml``.
-        on_pairs: whether it is trained on pairs of the start model's own samples, not on rollouts.
+        title: Name of the scheme in table and chart.
+        settings: Settings that differ from ``world.toml``.
+        on_pairs: True for training on pairs of the start model's own samples, False for training on rollouts.
     """
 
     title: str
@@ -97,10 +99,10 @@ SCHEMES: Mapping[str, Scheme] = {
     "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
     "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
 }
-"""Name -> scheme, those of the chart first; ``{world}`` means the folder of the world's files."""
+"""Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
-"""The schemes of the chart; the others are run on demand."""
+"""Schemes in the chart. All other schemes run only on request."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,10 @@ class Trial:
     """One training run.
 
     Attributes:
-        scheme: name in SCHEMES.
-        seed: seed of everything: pictures, start model, prompts and samples.
-        settings: settings that differ from the world's and the scheme's, ``key=value``.
-        kernels: one of KERNELS; empty for the machine's own.
+        scheme: Name in SCHEMES.
+        seed: Seed of pictures, start model, prompts and samples.
+        settings: Settings ``key=value`` that differ from those of the world and the scheme.
+        kernels: Name in KERNELS. The empty name selects the machine's default kernels.
     """
 
     scheme: str
@@ -121,36 +123,36 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Scheme and settings: what trials of one line of the table share."""
+        """Scheme and settings, which are common to all trials in one line of the table."""
         return ",".join((self.scheme, *self.settings))
 
     @property
     def title(self) -> str:
-        """The name for people."""
+        """Name of the trial in tables and charts."""
         return ", ".join((SCHEMES[self.scheme].title, *self.settings))
 
     def start(self, folder: Path) -> Path:
-        """Returns the folder of the files and the start model of its seed."""
+        """Returns the folder with the files and the start model of the trial's seed."""
         return folder / f"seed-{self.seed}"
 
     def run(self, folder: Path) -> Path:
-        """Returns the folder of its training run."""
-        name = quote(self.name, safe=",=")  # a setting may hold a path
+        """Returns the folder of the training run."""
+        name = quote(self.name, safe=",=")  # a setting may contain a path
         return self.start(folder) / "runs" / (f"{name}@{self.kernels}" if self.kernels else name)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model's captions over the held-out pictures; fractions, None if undefined.
+    """Rates of one model's captions over the held-out pictures, as fractions or None if undefined.
 
     Attributes:
-        hal_rate: Hal. Rate, as ``scapo-eval`` computes it.
-        cover_rate: Cover Rate, likewise.
-        cap_score: Cap. Score, likewise.
-        words: mean number of words per caption.
-        fluency: share of sentences that the world's grammar could have written.
-        repeats: share of captions that say a sentence twice.
-        cut: share of captions that the limit on tokens ended; None if it is not known.
+        hal_rate: Hal. Rate as computed by ``scapo-eval``.
+        cover_rate: Cover Rate as computed by ``scapo-eval``.
+        cap_score: Cap. Score as computed by ``scapo-eval``.
+        words: Mean number of words per caption.
+        fluency: Share of sentences that match the grammar of the world.
+        repeats: Share of captions with a repeated sentence.
+        cut: Share of captions that reached the token limit. The value is None if it is unknown.
     """
 
     hal_rate: float | None
@@ -164,7 +166,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Measured:
-    """A model's captions of the held-out pictures: sampled at temperature 1, and greedy."""
+    """Rates of a model's captions of the held-out pictures, for sampling at temperature 1 and for greedy decoding."""
 
     sampled: Rates
     greedy: Rates
@@ -174,15 +176,15 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     """Draws the worlds, trains their models, runs the trials and describes the held-out pictures.
 
     Args:
-        world: rules of the pictures.
-        output: folder of the experiment; this world's is ``output / world.name``.
-        trials: what is to be run.
-        steps: number of steps of each.
-        lessons: how long start models are taught.
-        jobs: number of processes at once.
+        world: Rules of the pictures.
+        output: Folder of the experiment. The folder of this world is ``output / world.name``.
+        trials: Trials to run.
+        steps: Number of steps per trial.
+        lessons: Length of the start models' training.
+        jobs: Number of parallel processes.
 
     Raises:
-        ScapoError: if a trial failed; no further one has begun.
+        ScapoError: If a trial fails. No further trial is started.
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
@@ -196,12 +198,12 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
-    """Makes all calls, in processes with these kernels; after a failure none begins."""
+    """Makes all calls in processes with the given kernels. After a failure, no further call is started."""
     if not calls:
         return
     former = os.environ.get(_KERNELS)
     if kernels:
-        os.environ[_KERNELS] = kernels  # which PyTorch reads when it is loaded
+        os.environ[_KERNELS] = kernels  # PyTorch reads this variable at import
     try:
         spawn = get_context("spawn")
         with process_pool(jobs, option="--jobs", initializer=_one_thread, mp_context=spawn) as pool:
@@ -215,7 +217,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
 
 
 def _one_thread() -> None:
-    """Limits a process to one thread: a model this small is slower with several."""
+    """Limits a process to one thread, because a model of this size is slower with several threads."""
     import torch
 
     torch.set_num_threads(1)
@@ -238,10 +240,10 @@ def _is_described(run: Path) -> bool:
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
-    """Returns whether a folder holds the files and the start model of a seed.
+    """Returns True if a folder contains the files and the start model of a seed.
 
     Raises:
-        InputError: if it holds another world's, or a model of other lessons.
+        InputError: If the folder contains another world, or a model from other lessons.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():
@@ -252,7 +254,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
 
 
 def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
-    """Draws a world and trains its model, unless that is done; returns the folder of the seed."""
+    """Draws a world and trains its start model, unless both exist. Returns the folder of the seed."""
     folder = output / world.name / f"seed-{seed}"
     if not is_prepared(world, folder, lessons, seed):
         plain = None if world.name == "plain" else prepare(WORLDS["plain"], output, lessons, seed) / "model"
@@ -262,15 +264,15 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
 
 
 def train(folder: Path, trial: Trial, steps: int) -> Path:
-    """Returns one trial, unless it is finished; returns the folder of its run.
+    """Runs one trial, unless it is finished. Returns the folder of the run.
 
     Args:
-        folder: folder of the world, which holds one of each seed.
-        trial: what is run.
-        steps: number of steps.
+        folder: Folder of the world, with one subfolder per seed.
+        trial: Trial to run.
+        steps: Number of steps.
 
     Raises:
-        ScapoError: if the trainer failed, with the folder of the run.
+        ScapoError: If the trainer fails. The error names the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if finished(run, steps):
@@ -279,7 +281,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
     settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
     for former in (run / "model").glob("captions_*.jsonl"):
-        former.unlink()  # of fewer steps
+        former.unlink()  # captions after fewer steps
     config = load(start / "world.toml", [*settings, *trial.settings])
     try:
         if SCHEMES[trial.scheme].on_pairs:
@@ -292,13 +294,13 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
 
 
 def finished(run: Path, steps: int) -> bool:
-    """Returns whether a run has made its steps and written its model."""
+    """Returns True if a run has reached its number of steps and written its model."""
     metrics = read_metrics(run)
     return bool(metrics) and metrics[-1]["step"] >= steps and (run / "model" / "config.json").exists()
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """Returns the lines of a run's ``metrics.jsonl``; none if there is no such file."""
+    """Returns the records in a run's ``metrics.jsonl``, or an empty list if the file does not exist."""
     path = run / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
@@ -308,12 +310,12 @@ def _captions(temperature: float) -> str:
 
 
 def _start_of(run: Path) -> Path:
-    """Returns the folder of the seed that a run, or the start itself, belongs to."""
+    """Returns the folder of a run's seed. The start model's own folder is returned unchanged."""
     return run.parent.parent if run.parent.name == "runs" else run
 
 
 def describe(model: Path, start: Path) -> None:
-    """Writes one response to each held-out picture by each way of decoding, beside the model, unless that is done."""
+    """Writes one response per held-out picture and decoding method to the model folder, unless the files exist."""
     if _is_described(model.parent):
         return
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
@@ -336,7 +338,9 @@ def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> lis
 
 
 def measure(run: Path) -> Measured:
-    """Returns the rates of what a run's model (or a start's) has said, against the whole truth."""
+    """Returns the rates of the captions from the model of a run (or from a start model), relative to the complete
+    ground truth.
+    """
     start = _start_of(run)
 
     def rates(temperature: float) -> Rates:

@@ -1,4 +1,4 @@
-"""Writes a world's files for the trainer, like any other data set's; the trainer knows nothing else of it."""
+"""Files of a world for the trainer, in the same formats as for any other data set."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from .language import PROMPT, vocabulary
 from .pictures import NOUNS, World, draw_scene, render
 
 SPARSE = ("bottle", "table", "tree", "dog", "car", "boat")
-"""The nouns that the sparse truth annotates: positives of these, nothing about the others, as COCO is."""
+"""Nouns in the sparse ground truth. It contains only presences of these nouns and no information on other nouns, as in
+COCO.
+"""
 
 
 def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed: int) -> None:
-    """Draws the pictures and writes prompts, truths, the vocabulary and the settings of a run.
+    """Draws the pictures and writes prompts, ground truths, the vocabulary and the settings of a run.
 
     Args:
-        world: rules of the pictures.
-        folder: gets ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
-            ``vocabulary.yaml`` and ``world.toml``, which is written last.
-        train: number of pictures to train on; none of them is used in pretraining.
-        evaluation: number of held-out pictures, likewise.
-        seed: seed of the pictures.
+        world: Rules of the pictures.
+        folder: Folder for ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
+            ``vocabulary.yaml`` and ``world.toml``. The last file is ``world.toml``.
+        train: Number of training pictures. None of them is used in pretraining.
+        evaluation: Number of held-out pictures. None of them is used in pretraining.
+        seed: Seed of the pictures.
     """
     from PIL import Image
 
@@ -57,7 +59,9 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
 
 def settings(world: World, folder: Path) -> Config:
-    """Returns the settings that all runs of a world share: the paper's, but for what its size asks."""
+    """Returns the common settings of all runs in a world: the settings of the paper, adapted to the size of the
+    world.
+    """
     return Config(
         run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),
         model=Model(path=str(folder / "model"), dtype="float32", gradient_checkpointing=False),
@@ -76,6 +80,6 @@ def settings(world: World, folder: Path) -> Config:
 
 
 def read_ids(path: Path) -> Sequence[tuple[str, str]]:
-    """Returns (image file, image id) of a prompts file."""
+    """Returns pairs (image file, image id) from a prompts file."""
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return [(str(path.parent / record["image"]), str(record["image_id"])) for record in records]

@@ -1,15 +1,16 @@
-"""Computes the best that could be learned: the world's own chances, and what each reward makes of them.
+"""Best possible descriptions in the small world, and the guesses that each reward pays for.
 
-All that a picture says of an ambiguous object is which nouns of its scene are not shown clearly. So the chance
-that such a noun is there is ``hidden / candidates``: the number of ambiguous objects over the number of nouns
-of the scene that are not shown. A describer who knows this names every clear object, and the candidates of a
-picture where their chance is high enough *for the reward that taught it*:
+For an ambiguous object, a picture shows only which nouns of its scene are not clearly visible. The chance that such a
+noun is present is therefore ``hidden / candidates``: the number of ambiguous objects divided by the number of nouns in
+the scene that are not clearly visible. An ideal describer names all clear objects. It names the candidates of a picture
+if their chance is high enough for its reward:
 
-- SCAPO pays a piece that names one new object ``p - (1 - p)``: guess where ``p > 1/2``.
-- A response's Cap. Score ``F = 2 C / (G + T)`` (C right, G named, T true labels) grows by a further guess
-  where ``p > F / 2``, which is less than 1/2: it pays for more guesses, and for more hallucinations.
+- SCAPO pays ``p - (1 - p)`` for a piece that names one new object, so the describer guesses if ``p > 1/2``.
+- The Cap. Score of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). It increases
+  with a further guess if ``p > F / 2``, which is less than 1/2. It therefore pays for more guesses and more
+  hallucinations.
 
-So with chances between ``F / 2`` and ``1/2`` the two rewards want different descriptions, and elsewhere the same.
+The two rewards prefer different descriptions if chances are between ``F / 2`` and ``1/2``, and otherwise the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .pictures import World
 
 @dataclass(frozen=True)
 class Situation:
-    """Pictures of one kind: how probable, how many clear and ambiguous objects, how many candidates."""
+    """Type of picture: its probability and its numbers of clear objects, ambiguous objects and candidates."""
 
     probability: float
     clear: int
@@ -33,13 +34,13 @@ class Situation:
 
     @property
     def chance(self) -> float:
-        """That one candidate is there."""
+        """Probability that a candidate is present."""
         return self.hidden / self.candidates if self.candidates else 0.0
 
 
 @dataclass(frozen=True)
 class Ideal:
-    """Rates of a describer, over all pictures of a world; fractions."""
+    """Rates of a describer over all pictures of a world, as fractions."""
 
     hal_rate: float
     cover_rate: float
@@ -51,7 +52,7 @@ class Ideal:
 
 
 def situations(world: World) -> list[Situation]:
-    """Returns every kind of picture with its probability."""
+    """Returns all types of pictures with their probabilities."""
     low, high = world.objects
     kinds = []
     for number in range(low, high + 1):
@@ -63,7 +64,9 @@ def situations(world: World) -> list[Situation]:
 
 
 def guesser(world: World, threshold: float) -> Ideal:
-    """Returns a describer who names what is clear, and every candidate whose chance is above the threshold."""
+    """Returns the rates of a describer that names all clear objects, and all candidates with a chance above the
+    threshold.
+    """
     covered = named = true = 0.0
     for situation in situations(world):
         guesses = situation.candidates if situation.chance > threshold else 0
@@ -74,14 +77,14 @@ def guesser(world: World, threshold: float) -> Ideal:
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:
-    """Returns the threshold of the highest Cap. Score, and what it gives."""
+    """Returns the threshold with the highest Cap. Score, and the rates at this threshold."""
     thresholds = sorted({situation.chance for situation in situations(world)} - {0.0})
     tried = [(threshold - 1e-9, guesser(world, threshold - 1e-9)) for threshold in [*thresholds, 1.0]]
     return max(tried, key=lambda pair: pair[1].cap_score)
 
 
 def chances(world: World) -> list[tuple[float, float]]:
-    """Returns the (chance, share of all ambiguous objects) ascending."""
+    """Returns pairs (chance, share of all ambiguous objects) in ascending order."""
     share: dict[float, float] = {}
     for situation in situations(world):
         if situation.hidden:

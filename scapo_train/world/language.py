@@ -1,4 +1,4 @@
-"""The language of the world: a vocabulary with aliases, a grammar of captions, and a small byte-level tokenizer."""
+"""Language of the world: a vocabulary with aliases, a caption grammar, and a small byte-level tokenizer."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _FILLER = (
 )  # fmt: skip
 
 MENTION_CLEAR, MENTION_AMBIGUOUS, MENTION_ABSENT = 0.72, 0.55, 0.15
-"""How often captions for supervised training name an object that is shown clearly, one that is shown as an
-average, and a noun of the scene that is not there: a describer that omits and invents, as real ones do."""
+"""Probabilities that a training caption names a clear object, an ambiguous object, and an absent noun of the scene.
+They imitate real describers, which omit and invent objects.
+"""
 
 _SENTENCE = re.compile(r"[^.]+\.")
 _GRAMMAR = re.compile(
@@ -56,7 +57,7 @@ _TEMPLATE = (
 
 
 def vocabulary() -> Vocabulary:
-    """Returns the nouns as labels, each with a synonym and plurals."""
+    """Returns a vocabulary with the nouns as labels, each with a synonym and plurals."""
     words = {noun: [noun, _ALIASES[noun]] for noun in NOUNS}
     return Vocabulary.from_mapping(
         {noun: [*known, *(_PLURALS.get(word, f"{word}s") for word in known)] for noun, known in words.items()},
@@ -65,8 +66,10 @@ def vocabulary() -> Vocabulary:
 
 
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
-    """Returns a caption for supervised training: claims in the order of the cells, in pieces of one or two, and
-    filler.
+    """Returns a random caption for supervised training.
+
+    The caption contains claims in the order of the cells, in sentences with one or two claims each, and filler
+    sentences.
     """
     claimed = [
         noun
@@ -88,13 +91,13 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def fluency(texts: Sequence[str]) -> float | None:
-    """Share of complete sentences that the grammar could have written; None if there is none."""
+    """Returns the share of complete sentences that match the grammar, or None if there are no complete sentences."""
     sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
     return sum(map(bool, map(_GRAMMAR.fullmatch, sentences))) / len(sentences) if sentences else None
 
 
 def repeats(texts: Sequence[str]) -> float:
-    """Returns the share of texts that say a sentence twice."""
+    """Returns the share of texts with a repeated sentence."""
     spoken = [[sentence.strip() for sentence in _SENTENCE.findall(text)] for text in texts]
     return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
 
@@ -122,7 +125,7 @@ def tokenizer(captions: Sequence[str]) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     fast.train_from_iterator([*captions, *[f"user\n{PROMPT}\nassistant\n"] * 20], trainer)
-    # the processor of transformers 4 insists on Qwen's class
+    # the processor of transformers 4 requires Qwen's class
     former = transformers.__version__.startswith("4.")
     cls = transformers.Qwen2TokenizerFast if former else transformers.PreTrainedTokenizerFast
     words = cls(

@@ -1,8 +1,8 @@
-"""The pictures: a few objects of one scene on a grid, some of them so blurred that only the scene shows.
+"""Pictures with a few objects of one scene on a grid, some of which are so blurred that only the scene is recognizable.
 
-Every noun has a pictogram. An *ambiguous* object is drawn as the average of its scene's pictograms, pixel by
-pixel, so a picture holds no trace of which of them it is: what remains is a guess, whose chance of being right
-follows from the rules of the world (``ideal.py``). That chance is what separates rewards: see ``docs``.
+Each noun has a pictogram. An *ambiguous* object is drawn as the pixel average of all pictograms of its scene, so the
+picture contains no information about the actual noun. A describer can only guess, with a probability of success that
+follows from the rules of the world (``ideal.py``). Rewards differ in the probability at which a guess pays.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 CELL, SIDE = 28, 3
-"""Pixels of a cell's side (four patches of 14, which the tower merges into one image token), and cells of a
-picture's side."""
+"""Side length of a cell in pixels, and side length of a picture in cells. A cell has four 14-pixel patches, which the
+tower merges into one image token.
+"""
 
 SCENES = ("kitchen", "garden", "street", "beach")
 
@@ -24,18 +25,18 @@ NOUNS = (
     "bottle", "bowl", "kettle", "oven", "table", "flower", "tree", "bench",
     "bicycle", "dog", "car", "lamp", "umbrella", "ball", "boat", "kite",
 )  # fmt: skip
-"""In the order of the scenes: each begins four nouns after the one before, and they overlap."""
+"""Nouns in the order of the scenes. Each scene starts four nouns after the previous one, and scenes overlap."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The rules by which scenes are drawn.
+    """Rules for drawing scenes.
 
     Attributes:
-        name: name of the world.
-        nouns: number of nouns in a scene; neighboring scenes share what exceeds four.
-        objects: fewest and most objects in a picture, all of different nouns.
-        ambiguous: share of objects that are drawn as the average of their scene's pictograms.
+        name: Name of the world.
+        nouns: Number of nouns per scene. If it exceeds four, neighboring scenes share nouns.
+        objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
+        ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
     """
 
     name: str = "plain"
@@ -44,7 +45,7 @@ class World:
     ambiguous: float = 0.35
 
     def of_scene(self, scene: int) -> list[int]:
-        """Returns the nouns that occur in a scene."""
+        """Returns the indices of the nouns in a scene."""
         return [(4 * scene + k) % len(NOUNS) for k in range(self.nouns)]
 
 
@@ -53,19 +54,24 @@ _RISKY = World("risky", nouns=10, objects=(6, 6))
 _CROWDED = World("crowded", nouns=16, objects=(8, 8), ambiguous=0.25)
 
 WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED)}
-"""``plain``: some guesses pay for every reward, some for none. ``risky``: most have a chance for which a response's
-Cap. Score pays and SCAPO does not. ``crowded``: none pays, and responses are long."""
+"""Worlds by name.
+
+- ``plain``: some guesses pay under every reward, some under none.
+- ``risky``: most guesses pay under a response's Cap. Score, but not under SCAPO.
+- ``crowded``: no guess pays, and responses are long.
+"""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The content of one picture.
+    """Content of one picture.
 
     Attributes:
-        kind: index of the scene in SCENES.
-        nouns: index in NOUNS of each object, in the order of their cells.
-        cells: cell of each object, ascending, counted by rows.
-        clear: per object, whether its pictogram is shown or the scene's average.
+        kind: Index of the scene in SCENES.
+        nouns: Index in NOUNS of each object, in the order of the cells.
+        cells: Cell of each object in ascending order, numbered row by row.
+        clear: For each object, True if it is drawn as its own pictogram, False if it is drawn as the average of the
+            scene.
     """
 
     kind: int
@@ -75,7 +81,7 @@ class Scene:
 
 
 def draw_scene(world: World, random: np.random.Generator) -> Scene:
-    """Returns a scene by the rules of the world."""
+    """Draws a random scene by the rules of the world."""
     kind = int(random.integers(len(SCENES)))
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
     return Scene(
@@ -87,8 +93,10 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
 
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
-    """Returns (cells,): what each cell looks like: a noun, ``len(NOUNS) + kind`` for an average, or one more for
-    nothing.
+    """Returns the appearance of each cell, (cells,).
+
+    The value is the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)`` for an empty
+    cell.
     """
     looks = np.full(SIDE**2, len(NOUNS) + len(SCENES))
     for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
@@ -97,7 +105,7 @@ def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
-    """Returns the picture, (84, 84, 3), with noise and a light of its own."""
+    """Renders a scene as a picture, (84, 84, 3), with random noise and brightness."""
     tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
     shown = tiles[appearances(world, scene)].reshape(SIDE, SIDE, CELL, CELL, 4)
     width = SIDE * CELL
@@ -140,7 +148,7 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
-    """Returns the (nouns, 28, 28, 4) color times opacity, and opacity."""
+    """Returns the pictograms, (nouns, 28, 28, 4), as color times opacity, and opacity."""
     from PIL import Image, ImageDraw
 
     tiles = []
@@ -167,5 +175,5 @@ def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:
 
 @lru_cache(maxsize=8)
 def _averages(world: World) -> NDArray[np.float64]:
-    """Returns the (scenes, 28, 28, 4) mean pictogram of each scene's nouns."""
+    """Returns the mean pictogram of each scene's nouns, (scenes, 28, 28, 4)."""
     return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])

@@ -1,8 +1,8 @@
-"""A baseline on pairs, beside the trials on rollouts.
+"""Baseline that trains on pairs, for comparison with the trials on rollouts.
 
-The pairs are made of the start model's own samples, as ``scapo-eval pairs`` makes them by Cap. Score: ``rollout.group``
-responses to each prompt that a run on rollouts of as many steps would see. They lie in the run's folder, with the files
-that any training run leaves.
+The pairs are built from samples of the start model, by Cap. Score as in ``scapo-eval pairs``. Each prompt has
+``rollout.group`` responses, and the prompts are those of a run on rollouts with the same number of steps. The pairs are
+written to the folder of the run.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PAIRS = "pairs.jsonl"
 
 
 def make_pairs(config: Config) -> Path:
-    """Writes the pairs of a run, unless that is done.
+    """Writes the pairs of a run, unless the file exists.
 
-    Responses that were cut off make none: they would be trained with an end of sequence that they did not have.
+    Truncated responses are omitted, because training would add an end of sequence that they do not have.
     """
     path = Path(config.run.output) / PAIRS
     if path.exists():
@@ -68,7 +68,7 @@ def make_pairs(config: Config) -> Path:
 
 
 def train(config: Config) -> Path:
-    """Makes the pairs and trains on them; goes on from the newest checkpoint."""
+    """Makes the pairs and trains on them, starting from the newest checkpoint."""
     pairs = make_pairs(config)
     config = replace(config, data=replace(config.data, train=str(pairs)))
     return loop.train(PreferenceTrainer, config, resume=True)

@@ -1,10 +1,10 @@
-"""A small real Qwen2.5-VL that describes the world: built, taught to see, then taught to speak.
+"""Small Qwen2.5-VL model that describes the world, trained first to see and then to describe.
 
-First the vision tower learns, with a linear classifier of cells, what each cell looks like. Then it is frozen,
-every picture is encoded once, and the language model learns to write captions such as people would: some objects
-omitted, some invented. A model of another world continues from that of ``plain``: where scenes do not differ in
-their nouns it would learn to write, but not to look. The result is what alignment starts from, a describer that
-sees more than it says and says more than it sees.
+First, the vision tower is trained with a linear classifier on the appearance of each cell. Then the tower is frozen,
+all pictures are encoded once, and the language model is trained on captions that omit some objects and invent others,
+as people's captions do. Models of other worlds continue from the model of ``plain``: if all scenes had the same nouns,
+a model would learn to write, but not to look. The result is a start model for alignment that recognizes more objects
+than it names, and names objects that are absent.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lessons:
-    """The length of the small model's lessons.
+    """Length of the small model's training.
 
     Attributes:
-        see: number of steps of the vision tower, with ``pictures`` new pictures each.
-        speak: number of steps of the language model on pictures of the world ``plain``.
-        move: number of further steps on pictures of another world.
-        scenes: number of different pictures that captions are written about.
-        pictures: number of pictures in a step.
-        captions: number of captions to each picture of a step.
-        lr: peak learning rate of both.
+        see: Number of steps for the vision tower, each with ``pictures`` new pictures.
+        speak: Number of steps for the language model on pictures of the world ``plain``.
+        move: Number of additional steps on pictures of another world.
+        scenes: Number of different pictures with captions.
+        pictures: Number of pictures per step.
+        captions: Number of captions per picture in a step.
+        lr: Peak learning rate of both trainings.
     """
 
     see: int = 120
@@ -60,14 +60,15 @@ QUICK = Lessons(see=80, speak=700, scenes=5000)
 
 
 def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Path | None = None) -> None:
-    """Writes a trained model with its tokenizer and image processor into ``folder``.
+    """Trains a model and writes it with its tokenizer and image processor to ``folder``.
 
     Args:
-        world: rules of the pictures that it learns to describe.
-        folder: folder of the model; complete when it holds ``lessons.json``.
-        lessons: how long it is taught.
-        seed: seed of weights, pictures and captions.
-        plain: model of the world ``plain``, from which one of another world continues; None: this is ``plain``.
+        world: Rules of the pictures.
+        folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
+        lessons: Length of the training.
+        seed: Seed of weights, pictures and captions.
+        plain: Folder of the ``plain`` model, from which models of other worlds continue. None trains the ``plain``
+            model itself.
     """
     random = np.random.default_rng([seed, 1 if plain is None else 3])
     if plain is None:
@@ -86,7 +87,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
 
 
 def build(folder: Path, seed: int) -> Any:
-    """Returns the untrained model (0.8 million parameters); tokenizer and image processor are written to ``folder``."""
+    """Builds the untrained model (0.8 million parameters) and writes tokenizer and image processor to ``folder``."""
     random, plain = np.random.default_rng([seed, 0]), WORLDS["plain"]
     words = tokenizer([caption(plain, draw_scene(plain, random), random) for _ in range(3000)])
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
@@ -122,7 +123,7 @@ def build(folder: Path, seed: int) -> Any:
 
 
 def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
-    """Teaches the tower to tell what each cell looks like, by a classifier that is then thrown away."""
+    """Trains the tower to distinguish the appearances of cells, with a temporary linear classifier."""
     classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, len(NOUNS) + len(SCENES) + 1)
     parameters = [*policy.vlm.model.visual.parameters(), *classes.parameters()]
     for step, update in _updates(parameters, lessons.see, lessons.lr):
@@ -140,7 +141,7 @@ def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, ra
 def speak(
     policy: SharedPolicy, processor: Any, world: World, steps: int, lessons: Lessons, random: np.random.Generator
 ) -> None:
-    """Teaches the language model to write captions about what the tower sees."""
+    """Trains the language model to write captions from the features of the tower."""
     pool = _encoded(policy, processor, world, lessons.scenes, random)
     prompt, positions, following = _prompt(policy, processor)
     words = processor.tokenizer
@@ -164,7 +165,7 @@ def speak(
 def _encoded(
     policy: SharedPolicy, processor: Any, world: World, number: int, random: np.random.Generator
 ) -> list[tuple[Scene, Vision]]:
-    """Scenes, each with what the tower sees in a picture of it."""
+    """Returns random scenes, each with the tower's features of a picture."""
     encoded: list[tuple[Scene, Vision]] = []
     for start in range(0, number, 64):
         scenes = [draw_scene(world, random) for _ in range(min(64, number - start))]
@@ -176,14 +177,14 @@ def _encoded(
 def _features(
     policy: SharedPolicy, processor: Any, world: World, scenes: list[Scene], random: np.random.Generator
 ) -> tuple[Tensor, ...]:
-    """Returns for each scene the (cells, hidden) features of a new picture of it."""
+    """Returns the (cells, hidden) features of a new picture for each scene."""
     made = processor.image_processor(images=[render(world, scene, random) for scene in scenes], return_tensors="pt")
     features = policy.vlm.model.get_image_features(made["pixel_values"], made["image_grid_thw"])
     return tuple(getattr(features, "pooler_output", features))
 
 
 def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
-    """Ids, positions and what follows of the one prompt, whose pictures all have one size."""
+    """Returns ids, positions and next position of the prompt, which is the same for all pictures."""
     turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}]
     text = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     blank = np.zeros((CELL * SIDE, CELL * SIDE, 3), dtype=np.uint8)
@@ -193,7 +194,10 @@ def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
 
 
 def _updates(parameters: list[Any], steps: int, lr: float) -> Iterator[tuple[int, Callable[[Tensor], None]]]:
-    """Yields (step from 1, what to do with its loss): AdamW with a warm-up, then a cosine down to 0."""
+    """Yields pairs of the step number, starting at 1, and a function that updates the parameters from the loss.
+
+    The optimizer is AdamW with a warm-up and a cosine schedule down to 0.
+    """
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.01)
     warmup = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(

@@ -1,7 +1,8 @@
-"""Reports the results: tables over seeds with intervals, and the picture of Hal. and Cover Rate over the steps.
+"""Results of the experiment: tables over seeds with intervals, and charts of the rates over the steps.
 
-The unit is the seed: trials of one seed share pictures and start model, so what several kernels made of it is first
-averaged. Intervals are Student's, 95 %; differences are taken within seeds.
+The unit of analysis is the seed, since trials with the same seed share pictures and start model. Results with different
+kernels are therefore averaged within each seed. Intervals are 95 % intervals by Student's t, and differences are
+computed within seeds.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _COLUMNS = {
     "hal_rate": "Hal.", "cover_rate": "Cover", "cap_score": "Cap. Score", "words": "words", "fluency": "fluent",
     "repeats": "repeats", "cut": "cut",
 }  # fmt: skip
-"""Field of Rates -> head of its column."""
+"""Field of Rates -> column header."""
 
 _DECODING = ("sampled", "greedy")
 
 SILENT = 0.05
-"""Cover Rate below which a model says hardly anything."""
+"""Cover Rate below which a model makes almost no claims."""
 
 _STUDENT = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -47,13 +48,13 @@ _STUDENT = (
 
 @dataclass(frozen=True)
 class SchemeRow:
-    """One line of the table: a scheme with its settings, over seeds and kernels.
+    """Line of the table for one scheme and its settings, over seeds and kernels.
 
     Attributes:
-        name: its trials' name; ``start`` for the models before alignment.
-        title: the name for people.
-        trials: one per seed and kernels; of a start the seed alone counts.
-        measured: what came of each.
+        name: Name of the trials. The models before alignment have the name ``start``.
+        title: Name in tables and charts.
+        trials: One trial per combination of seed and kernels. For start models, one trial per seed.
+        measured: Measured rates of each trial.
     """
 
     name: str
@@ -62,13 +63,13 @@ class SchemeRow:
     measured: Sequence[Measured]
 
     def values(self, decoding: str, name: str, kernels: str | None = None) -> dict[int, float]:
-        """Returns a mapping: seed -> percent (words: their number), the mean over kernels; seeds without a value are
+        """Returns the mean over kernels for each seed, in percent (for words, as a number). Seeds without a value are
         omitted.
 
         Args:
             decoding: ``sampled`` or ``greedy``.
-            name: field of Rates.
-            kernels: only trials with these.
+            name: Field of Rates.
+            kernels: Kernels of the trials to include. None includes all trials.
         """
         by_seed: dict[int, list[float]] = {}
         for trial, measured in zip(self.trials, self.measured, strict=True):
@@ -79,7 +80,7 @@ class SchemeRow:
 
 
 def outcomes(folder: Path) -> list[SchemeRow]:
-    """Returns the start models and every line that has finished trials, in the order of SCHEMES."""
+    """Returns the start models and all lines with finished trials, in the order of SCHEMES."""
     seeds = sorted(int(path.parent.parent.name[5:]) for path in folder.glob("seed-*/model/captions_0.jsonl"))
     starts = [Trial("start", seed) for seed in seeds]
     lines: dict[str, list[Trial]] = {}
@@ -97,14 +98,14 @@ def outcomes(folder: Path) -> list[SchemeRow]:
 
 
 def trial_of(run: Path) -> Trial:
-    """Returns the trial that a folder holds: the reverse of :meth:`Trial.run`."""
+    """Returns the trial of a run folder. This is the inverse of :meth:`Trial.run`."""
     name, _, kernels = run.name.partition("@")
     scheme, *settings = re.split(r",(?=[a-z_]+\.)", unquote(name))
     return Trial(scheme, int(run.parent.parent.name[5:]), tuple(settings), kernels)
 
 
 def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
-    """Returns the mean, and half the width of its 95 % interval by Student's t; None for a single value."""
+    """Returns the mean and half the width of its 95 % interval by Student's t. The width is None for a single value."""
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
         return float(sample.mean()), None
@@ -112,7 +113,7 @@ def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
 
 
 def student(freedom: int) -> float:
-    """Returns the 97.5 % quantile of Student's t; that of 30 degrees of freedom for more."""
+    """Returns the 97.5 % quantile of Student's t. Above 30 degrees of freedom, the quantile for 30 is returned."""
     return _STUDENT[min(freedom, len(_STUDENT)) - 1]
 
 
@@ -125,13 +126,15 @@ def _cell(values: Iterable[float], sign: str = "") -> str:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """Returns a table whose first ``texts`` columns are words and whose others are numbers."""
+    """Returns a Markdown table with ``texts`` text columns, followed by numeric columns."""
     rule = ["---"] * texts + ["---:"] * (len(head) - texts)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
 def table(rows: Sequence[SchemeRow]) -> str:
-    """Returns Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
+    """Returns a Markdown table of all lines, for sampled and greedy decoding, with means over seeds and 95 % intervals
+    in percent.
+    """
     lines = [
         [outcome.title, decoding, str(len(outcome.trials))]
         + [_cell(outcome.values(decoding, name).values()) for name in _COLUMNS]
@@ -142,7 +145,10 @@ def table(rows: Sequence[SchemeRow]) -> str:
 
 
 def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
-    """Markdown: each line less the line ``to``, within seeds and kernels; empty if there is nothing to compare."""
+    """Returns a Markdown table of the differences between each line and the line ``to``, within seeds and kernels.
+
+    The text is empty if there is nothing to compare.
+    """
     base = next((outcome for outcome in rows if outcome.name == to), None)
     lines = []
     for outcome in rows[1:]:
@@ -159,7 +165,7 @@ def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
 
 
 def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) -> dict[int, float]:
-    """Returns a mapping: seed -> difference of two lines, the mean over the kernels that both have."""
+    """Returns the difference of two lines for each seed, as the mean over the kernels that both lines share."""
     if other is None:
         return {}
     gaps: dict[int, list[float]] = {}
@@ -171,10 +177,10 @@ def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) ->
 
 
 def kernels_table(rows: Sequence[SchemeRow]) -> str:
-    """Markdown: lines that ran with all kernels, and how far these and seeds spread; empty if all ran with the same.
+    """Returns a Markdown table of all lines that ran with all kernels, with the spread over kernels and over seeds.
 
-    Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
-    with the same kernels, pooled over these.
+    Spreads are standard deviations: over kernels within a seed, pooled over seeds, and over seeds with the same
+    kernels, pooled over kernels. The text is empty if all trials used the same kernels.
     """
     names = [kernels for kernels in KERNELS if any(trial.kernels == kernels for line in rows for trial in line.trials)]
     if len(names) < 2:
@@ -195,7 +201,7 @@ def kernels_table(rows: Sequence[SchemeRow]) -> str:
 
 
 def _spread(grid: NDArray[np.float64]) -> str:
-    """Returns the standard deviation within rows, pooled; cells without a value are nan."""
+    """Returns the pooled standard deviation within rows. NaN represents a missing value."""
     squares, freedom = 0.0, 0
     for row in grid:
         known = row[~np.isnan(row)]
@@ -206,7 +212,9 @@ def _spread(grid: NDArray[np.float64]) -> str:
 
 
 def write(world: World, folder: Path) -> str:
-    """Writes ``table.md``, ``results.json`` and ``dynamics.png`` of all trials in the folder; returns the tables."""
+    """Writes ``table.md``, ``results.json`` and ``dynamics.png`` for all trials in the folder, and returns the
+    tables.
+    """
     entries = outcomes(folder)
     text = "\n\n".join(filter(None, (table(entries), differences(entries), kernels_table(entries))))
     ideal = {"scapo": asdict(guesser(world, 0.5)), "cap": asdict(best_guesser(world)[1]), "chances": chances(world)}
@@ -220,17 +228,17 @@ def write(world: World, folder: Path) -> str:
 
 
 def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> None:
-    """Draws Hal., Cover Rate and Cap. Score over the steps, and where each scheme ends in their plane.
+    """Draws Hal. Rate, Cover Rate and Cap. Score over the steps, and the final rates of all schemes in one plane.
 
-    Thick lines are means over trials, thin ones the trials. The Hal. Rate is not drawn where hardly anything is said
-    (Cover Rate below 5 %): it is a ratio of a few claims there. In the plane, the dotted line is what describers
-    without fault reach who guess more and more readily (``ideal.py``).
+    Thick lines are means over trials, and thin lines are single trials. The Hal. Rate is omitted at Cover Rates below 5
+    %, because it is then a ratio of few claims. In the plane, the dotted line shows ideal describers with increasing
+    readiness to guess (``ideal.py``).
 
     Args:
-        path: image file that is written.
-        world: rules of the pictures.
-        folder: folder of the training runs.
-        found: the model before alignment first, then the schemes.
+        path: Image file to write.
+        world: Rules of the pictures.
+        folder: Folder of the training runs.
+        found: Lines of the results, first the model before alignment and then the schemes.
     """
     schemes = found[1:]
     with Style(9.6).applied(), open(path, "wb") as stream:
@@ -251,7 +259,9 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
 
 
 def _style(outcome: SchemeRow) -> dict[str, Any]:
-    """Returns a color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
+    """Returns the color and line style of a scheme, which are the same in all charts. Schemes after the last color are
+    dashed.
+    """
     if outcome.name == "start":
         return {"color": COLORS[0]}
     round_, place = divmod(list(SCHEMES).index(outcome.trials[0].scheme), len(COLORS) - 1)
@@ -259,7 +269,7 @@ def _style(outcome: SchemeRow) -> dict[str, Any]:
 
 
 def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
-    """Steps and percentages of the held-out pictures; what has no value leaves a gap."""
+    """Returns the steps and the percentages on the held-out pictures. Missing values are NaN."""
     steps, values = list[float](), list[float | None]()
     for line in read_metrics(run):
         if "evaluation_cover_rate" in line:

@@ -1,17 +1,17 @@
 """``python -m scapo_train.world snr``: signal and noise of each scheme's gradient at the start model.
 
-Batches of prompts are drawn independently; every scheme credits the same responses, so that schemes differ in their
-credit alone. The gradient is the trainer's own, less its KL term (whose gradient at the start is 0). It is the sum of
-three parts, by the decision that is credited:
+Batches of prompts are drawn independently. All schemes credit the same responses, so that schemes differ only in their
+credit. The gradient is that of the trainer, without the KL term (whose gradient is 0 at the start). It is the sum of
+three parts, by the credited decision:
 
-- ``end``: going on or ending, at every token: log p(end), or log(1 - p(end)) where the response goes on;
-- ``object``: the tokens of names, given that the response goes on;
-- ``wording``: all other tokens, given that the response goes on.
+- ``end``: to continue or to end, at every token: log p(end), or log(1 - p(end)) if the response continues.
+- ``object``: the tokens of object names, given that the response continues.
+- ``wording``: all other tokens, given that the response continues.
 
-With g_b the gradient of batch b of B, the squared length of the mean gradient is estimated by the mean of g_b . g_c
-over all pairs b != c (a U-statistic: unbiased), the noise (trace of the covariance) by the mean of g_b . g_b less that.
-Their ratio is the squared signal-to-noise ratio of one batch. Intervals are 95 %: of one seed by the jackknife over
-batches, of several seeds by Student's t over seeds.
+Let g_b be the gradient of batch b of B. The squared length of the mean gradient is estimated by the mean of g_b . g_c
+over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by the mean of
+g_b . g_b minus this value. The ratio of both is the squared signal-to-noise ratio of one batch. Intervals are 95 %
+intervals: from the jackknife over batches for one seed, and by Student's t for several seeds.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 
 PARTS = ("end", "object", "wording")
-"""The decisions that a gradient is decomposed by."""
+"""Decisions into which a gradient is decomposed."""
 
 NAMES = {"all": "all", "end": "going on or ending", "object": "which object", "wording": "wording"}
 
 PROMPTS, BATCHES = 8, 20
-"""Default number of prompts in a batch, and of batches."""
+"""Default number of prompts per batch, and default number of batches."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with half the width of its 95 % interval; None if it cannot be estimated."""
+    """Value with half the width of its 95 % interval. Either is None if it cannot be estimated."""
 
     value: float | None
     margin: float | None = None
@@ -70,12 +70,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Signal:
-    """The gradient of one scheme, or one part of it, at the start model of one seed.
+    """Gradient of one scheme, or a part of this gradient, at the start model of one seed.
 
     Attributes:
-        snr: squared signal-to-noise ratio of one batch.
-        signal: share of the whole gradient's squared mean that is this part's.
-        noise: share of the whole gradient's noise that is this part's.
+        snr: Squared signal-to-noise ratio of one batch.
+        signal: Share of this part in the squared mean of the whole gradient.
+        noise: Share of this part in the noise of the whole gradient.
     """
 
     snr: Estimate
@@ -88,10 +88,10 @@ class Signals:
     """Signal and noise of several schemes at the start model of one seed.
 
     Attributes:
-        seed: of pictures, start model, prompts and samples.
-        schemes: names, in the order of the table.
-        signals: scheme -> part of PARTS, or ``all`` -> signal and noise.
-        cosines: scheme -> scheme -> cosine of their mean gradients.
+        seed: Seed of pictures, start model, prompts and samples.
+        schemes: Names of the schemes in the order of the table.
+        signals: Scheme -> part (in PARTS, or ``all``) -> signal and noise.
+        cosines: Scheme -> scheme -> cosine of the two mean gradients.
     """
 
     seed: int
@@ -101,35 +101,35 @@ class Signals:
 
 
 def mean_product(gram: Floats) -> float:
-    """Returns the unbiased estimate of the product of two means from (B, B) products of the batches' vectors."""
+    """Returns an unbiased estimate of the product of two means, from (B, B) products of the batches' vectors."""
     batches = len(gram)
     return float((gram.sum() - np.trace(gram)) / (batches * (batches - 1)))
 
 
 def noise_product(gram: Floats) -> float:
-    """Returns the unbiased estimate of the trace of a covariance from (B, B) products of the batches' vectors."""
+    """Returns an unbiased estimate of the trace of a covariance, from (B, B) products of the batches' vectors."""
     return float(np.trace(gram) / len(gram)) - mean_product(gram)
 
 
 def squared_snr(gram: Floats) -> float:
-    """Squared length of the mean over the trace of the covariance; not a number if there is no noise."""
+    """Returns the ratio of the mean's squared length to the trace of the covariance, or NaN without noise."""
     noise = noise_product(gram)
     return mean_product(gram) / noise if noise > 0 else float("nan")
 
 
 def cosine(one: Floats, other: Floats, both: Floats) -> float:
-    """Returns the cosine of two means; not a number if the estimate of a squared length is not positive.
+    """Returns the cosine of two means, or NaN if the estimate of a squared length is not positive.
 
     Args:
-        one, other: (B, B) products of each with itself.
-        both: (B, B) products of one with the other.
+        one, other: (B, B) products of each set of vectors with itself.
+        both: (B, B) products of the two sets of vectors.
     """
     squares = mean_product(one), mean_product(other)
     return mean_product(both) / float(np.sqrt(squares[0] * squares[1])) if min(squares) > 0 else float("nan")
 
 
 def jackknife(statistic: Any, *grams: Floats) -> Estimate:
-    """Returns the statistic of the products, and its interval by leaving out each batch."""
+    """Returns a statistic of the products, with its jackknife interval over batches."""
     value, batches = statistic(*grams), len(grams[0])
     kept = [np.delete(np.arange(batches), k) for k in range(batches)]
     without = np.array([statistic(*(gram[np.ix_(rows, rows)] for gram in grams)) for rows in kept])
@@ -140,12 +140,12 @@ def jackknife(statistic: Any, *grams: Floats) -> Estimate:
 
 
 def signals_of(vectors: NDArray[np.float32], schemes: Sequence[str], seed: int) -> Signals:
-    """Returns the signal and noise from the gradients' parts.
+    """Returns the signal and noise of all schemes and parts.
 
     Args:
-        vectors: (batches, schemes, parts, parameters).
-        schemes: names of the schemes.
-        seed: of the start model.
+        vectors: (batches, schemes, parts, parameters) gradients.
+        schemes: Names of the schemes.
+        seed: Seed of the start model.
     """
     batches, _, parts, size = vectors.shape
     flat = vectors.reshape(-1, size)
@@ -175,12 +175,12 @@ def signals_of(vectors: NDArray[np.float32], schemes: Sequence[str], seed: int) 
 
 
 class Gradients:
-    """Draws batches from a start model and takes the gradient of every scheme, in parts.
+    """Gradients of all schemes on the same batches, decomposed into parts.
 
     Args:
-        trainer: at the start model, with the settings that the schemes share.
-        configs: scheme -> settings.
-        prompts: number of prompts in a batch.
+        trainer: Trainer at the start model, with the common settings of the schemes.
+        configs: Scheme -> settings.
+        prompts: Number of prompts per batch.
     """
 
     def __init__(self, trainer: Trainer, configs: Mapping[str, Config], prompts: int) -> None:
@@ -195,8 +195,8 @@ class Gradients:
         }
 
     def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns the (schemes, parts, parameters) gradients of the batch of this number, which others do not depend
-        on.
+        """Returns the (schemes, parts, parameters) gradients of a batch, which depends only on the seed and its
+        number.
         """
         trainer = self.trainer
         config, trainer.step = trainer.config, number
@@ -239,7 +239,9 @@ class Gradients:
         return sums
 
     def _decisions(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the log-probabilities of the tokens, and of ending or continuing at each, both with gradient."""
+        """Returns the log-probabilities of the tokens, and of the decision to end or continue at each token, with
+        gradients.
+        """
         policy, targets = self.trainer.policy, micro.batch.targets
         (end,) = policy.ends
         logprob = policy(micro.batch).logprob
@@ -248,7 +250,7 @@ class Gradients:
         return logprob, torch.where(targets == end, ending, going_on)
 
     def _names(self, responses: Sequence[Response]) -> list[NDArray[np.bool_]]:
-        """Returns for each response (T_i,) whether a token is of an object's name."""
+        """Returns a (T_i,) mask for each response, True for tokens of object names."""
         decoded = [decode_with_offsets(self.trainer.tokenizer, response.ids) for response in responses]
         mentions = self.trainer.reward.matcher.find_batch([text for text, _ in decoded])
         names = list[NDArray[np.bool_]]()
@@ -261,7 +263,7 @@ class Gradients:
 def gradients(
     start: Path, schemes: Sequence[str], seed: int, prompts: int
 ) -> Generator[NDArray[np.float32], None, None]:
-    """Gradients of batch after batch at the start model of a seed; see :meth:`Gradients.batch`."""
+    """Yields the gradients of consecutive batches at the start model of a seed; see :meth:`Gradients.batch`."""
     with tempfile.TemporaryDirectory() as folder, join_process_group() as process_group:
         shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01", "data.evaluation="]
         configs = {
@@ -290,19 +292,19 @@ def measure(
     batches: int,
     prompts: int,
 ) -> str:
-    """Measures every seed, writes ``snr.json``, and returns the tables.
+    """Measures all seeds, writes ``snr.json``, and returns the tables.
 
     Args:
-        world: rules of the pictures.
-        output: folder of the experiment; start models that it holds are taken, others are made.
-        schemes: names in SCHEMES, none of them on pairs.
-        seeds: of pictures, start model, prompts and samples.
-        lessons: how long start models are taught.
-        batches: number of batches.
-        prompts: number of prompts in a batch.
+        world: Rules of the pictures.
+        output: Folder of the experiment. Existing start models are reused, and missing models are trained.
+        schemes: Names in SCHEMES, without schemes that train on pairs.
+        seeds: Seeds of pictures, start model, prompts and samples.
+        lessons: Length of the start models' training.
+        batches: Number of batches.
+        prompts: Number of prompts per batch.
 
     Raises:
-        InputError: if the folder holds another world.
+        InputError: If the folder contains another world.
     """
     of_seeds = []
     torch.set_num_threads(1)
@@ -310,7 +312,7 @@ def measure(
         start = prepare(world, output, lessons, seed)
         drawn = gradients(start, schemes, seed, prompts)
         first = next(drawn)
-        vectors = np.empty((batches, *first.shape), dtype=np.float32)  # the one large array: not also a list of parts
+        vectors = np.empty((batches, *first.shape), dtype=np.float32)  # one large array, without a list of parts
         vectors[0] = first
         for number in range(1, batches):
             vectors[number] = next(drawn)
@@ -324,7 +326,9 @@ def measure(
 
 
 def tables(found: Sequence[Signals]) -> str:
-    """Returns Markdown: signal and noise of every scheme and part, and cosines of the schemes' mean gradients."""
+    """Returns Markdown tables of signal and noise by scheme and part, and of the cosines of the schemes' mean
+    gradients.
+    """
     schemes = found[0].schemes
     lines = []
     for scheme in schemes:
@@ -344,7 +348,7 @@ def tables(found: Sequence[Signals]) -> str:
 
 
 def _cell(estimates: Sequence[Estimate]) -> str:
-    """Returns one seed's estimate with its own interval, or the mean over seeds with theirs."""
+    """Returns the estimate of a single seed with its own interval, or the mean over several seeds with its interval."""
     known = [each for each in estimates if each.value is not None]
     if not known:
         return "n/a" if estimates else ""

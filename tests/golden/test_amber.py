@@ -1,4 +1,4 @@
-"""AMBER against what the official script printed and did, answer by answer (``shared/data/amber``)."""
+"""Comparison of AMBER with the output of the official script, answer by answer (``shared/data/amber``)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def expected(amber: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plain() -> ModuleType:
-    """The plain transcription of the official loops."""
+    """Returns the transcription of the official loops."""
     path = Path(__file__).resolve().parents[2] / "benchmarks" / "amber_plain.py"
     spec = importlib.util.spec_from_file_location("amber_plain", path)
     assert spec is not None
@@ -67,7 +67,7 @@ def with_nltk(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Tagged:
-    """Nouns that NLTK has found before, by text: parity without NLTK."""
+    """Noun tagger that returns NLTK's stored nouns by text, for parity without NLTK."""
 
     version = "3.10.4"
 
@@ -89,7 +89,7 @@ def similarity(kind: str, amber: Path, data: AmberData) -> Similarity:
 
 
 def check_yes_no(printed: Any, wanted: dict[str, Any]) -> None:
-    """``wanted`` as in expected.json; what is not in it is not checked."""
+    """Compares printed values with ``wanted`` from expected.json. Other values are not checked."""
     for prefix, task in TASKS.items():
         for name, value in wanted.get(task, {}).items():
             assert printed[prefix + name.lower()] == value, (task, name)
@@ -133,7 +133,7 @@ def test_parity_per_answer_and_in_every_figure(
 
 @pytest.mark.parametrize("kind", list(VECTORS))
 def test_credit_equals_the_plain_loops(kind: str, amber: Path, data: AmberData, plain: ModuleType) -> None:
-    """On nouns drawn at random, which meet every branch more often than real answers do."""
+    """Compares credits for random nouns, which reach every branch more often than real answers do."""
     relation = similarity(kind, amber, data)
     associations = read(amber / "relation.json")
     entries = read(amber / "annotations.json.gz")
@@ -242,7 +242,7 @@ def test_a_partial_run_with_repeated_ids(
 
 
 def test_odd_inputs(amber: Path, data: AmberData, tmp_path: Path, with_nltk: None) -> None:
-    """Where the official script gets through, parity prints its digits; where it dies, there is one line to read."""
+    """Compares odd inputs. Parity prints the official script's digits, or a one-line message if that script crashes."""
     superset = {"id_string", "float_id", "jsonl", "bom"}  # the script dies on what can be read without doubt
     scorer = Amber(data, "parity", tagger=NltkNouns(workers=1))
     for case in read(amber / "odd_inputs.json")["cases"]:

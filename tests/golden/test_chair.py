@@ -1,4 +1,4 @@
-"""CHAIR beside what the two reference scripts say of the same real captions."""
+"""Comparison of CHAIR with the two reference scripts on the same real captions."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def test_opera_equals_operas_script(name: str, data: Path, opera: Opera, truth: 
 def test_object_halbench_has_operas_counts(
     data: Path, shared: Path, opera: Opera, truth: PresenceOracle, tmp_path: Path
 ) -> None:
-    """Its CHAIR part: on real captions what OPERA's script counts; on its own 300 images what ``chair`` counts."""
+    """Compares Object HalBench's CHAIR part with OPERA's counts on real captions, and with ``chair`` on its own 300
+    images.
+    """
     expected = json.loads((data / "expected_opera.json").read_text())["files"]["instructblip_ours.jsonl"]
     lines = (data / "captions" / "instructblip_ours.jsonl").read_text().splitlines()[:100]
     (tmp_path / "real.jsonl").write_text("\n".join(lines))
@@ -173,7 +175,7 @@ def test_double_words_are_the_scripts(script_vocabulary: dict[str, Any]) -> None
 
 
 def test_sentence_tokens_are_nltks(shared: Path, nltk_data: str) -> None:
-    """On real captions; sentences with what NLTK has changed since 3.8.1 are omitted."""
+    """Compares sentence tokens on real captions, without sentences that NLTK has tokenized differently since 3.8.1."""
     import nltk
 
     changed = re.compile(r"[\u2012-\u2015]|\w'(?![mtsdn])\w\b")

@@ -1,4 +1,4 @@
-"""The claims that rules find are no worse on the marked captions than when docs/lab/claims.md was written."""
+"""Quality of the extracted claims on the annotated captions, which must not be lower than in docs/lab/claims.md."""
 
 from __future__ import annotations
 

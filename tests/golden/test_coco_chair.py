@@ -1,4 +1,4 @@
-"""Real captions against the reference's own word table: set-based figures of ``coco_chair/expected.json`` (issue 2)."""
+"""Real captions with the reference's own word table: set-based figures of ``coco_chair/expected.json`` (issue 2)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ POINTS = {
 
 @pytest.fixture(scope="module")
 def vocabulary(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    """The reference's tables as a vocabulary file, loaded by path.
+    """Returns the reference's tables as a vocabulary file, loaded by path.
 
-    A surface form is an alias of the label whose synonym its singular is; a double word is an alias of what it is
-    replaced by, in every combination of its words' surface forms, or, where that is no synonym, an ignore phrase.
+    A surface form is an alias of the label that has its singular as a synonym. A double word is an alias of its
+    replacement in every combination of its words' surface forms, or an ignore phrase if the replacement is not a
+    synonym.
     """
     reference = json.loads((shared / "data" / "coco_chair" / "vocabulary.json").read_text())
     never = set(reference["never_match"])
@@ -86,7 +87,7 @@ def test_set_based_figures(shared: Path, vocabulary: Vocabulary, oracle: Presenc
 
 
 def test_mentions_and_sets_are_different_figures(shared: Path, vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
-    """SPEC section 5: 23.8 (sets) against 12.8 (mentions) on LLaVA-1.5 greedy."""
+    """Checks SPEC section 5: 23.8 (sets) and 12.8 (mentions) for LLaVA-1.5 with greedy decoding."""
     path = shared / "data" / "coco_chair" / "captions" / "llava-1.5_greedy.jsonl"
     scores = score_file(path, vocabulary, oracle, resampling=Resampling(0))
     assert scores.hal_rate == pytest.approx(0.238, abs=0.003)

@@ -1,4 +1,4 @@
-"""The annotated cuts are those of the texts, and the rules as good on them as docs/lab/segmentation.md says."""
+"""Annotated cuts, which must match their texts, and accuracy of the rules as in docs/lab/segmentation.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command of the pages on benchmarks, protocols and claims runs, on shared data under the names that they use."""
+"""Commands of the pages on benchmarks, protocols and claims, run on shared data with the file names of the pages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LINKS = {
 
 @pytest.fixture(scope="module")
 def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a user of the page would have."""
+    """Returns a folder with the files that a user of the page has."""
     folder = tmp_path_factory.mktemp("user")
     for name, target in LINKS.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[str]:
-    """A server with a judge that lists objects, up to /v1."""
+    """Yields the address, up to /v1, of a server with a judge that lists objects."""
     pytest.importorskip("aiohttp")
     server = [sys.executable, str(CHECKOUT / "tests" / "servers" / "loopback.py")]
     with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as running:

@@ -1,6 +1,6 @@
-"""Counts and values of every metric on the shared data, as they were when they were last renewed on purpose.
+"""Counts and values of every metric on the shared data, compared with the last deliberate update.
 
-What they must be is shown elsewhere (``test_chair.py``, ``test_amber.py``...); here nothing may change unnoticed.
+Other tests verify the correct values (``test_chair.py``, ``test_amber.py``...). These tests detect unintended changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RENEW = "if this is meant: python tests/safety_net.py golden, and say in the com
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Path -> number, text or None."""
+    """Returns path -> number, text or None."""
     if not isinstance(value, (dict, list)):
         return {path: value}
     pairs = value.items() if isinstance(value, dict) else enumerate(value)

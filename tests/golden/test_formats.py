@@ -1,4 +1,6 @@
-"""The same 18 real answers in every harness's layout give the same figures; real files of every kind are recognised."""
+"""Equal figures for the same 18 real answers in the layouts of all harnesses, and recognition of real files of every
+kind.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def confusion(answers: list[Answer]) -> dict[str, int]:
 
 
 def labelled(path: Path, output: Path) -> list[Answer]:
-    """The answers after ``import``, with the labels of ``labels.jsonl`` where the layout holds none."""
+    """Returns the answers after ``import``, with the labels of ``labels.jsonl`` if the layout contains none."""
     arguments = [str(path), "-o", str(output), "-q"]
     if next(iter(read_answers(path))).label is None:
         arguments += ["--labels", str(path.parent / "labels.jsonl")]

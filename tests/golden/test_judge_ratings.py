@@ -1,4 +1,4 @@
-"""The official rating rule on 96 real verdicts."""
+"""Official rating rule on 96 real verdicts."""
 
 from __future__ import annotations
 

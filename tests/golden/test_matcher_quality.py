@@ -1,4 +1,4 @@
-"""The gold set is the captions that were annotated, and the matcher is as good on it as docs/lab/vocabulary.md says."""
+"""Gold set, which must match the annotated captions, and quality of the matcher as in docs/lab/vocabulary.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parity matrix: the originals' own outputs, figure by figure, and the page that shows them."""
+"""Parity matrix with the originals' own outputs, and the page that shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PhD: synthetic answers in its schema, real Arabic ones, and the paper's own table (``shared``)."""
+"""PhD with synthetic answers in its schema, real Arabic answers, and the paper's own table (``shared``)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_absent_mode_has_no_value(phd: Path, tmp_path: Path) -> None:
 
 
 def test_real_arabic_answers(phd: Path, expected: dict[str, Any]) -> None:
-    """Their published PhD index; one mode, no tasks."""
+    """Checks the published PhD index of these answers, with one mode and no tasks."""
     run = score(phd, "sarab_ccs_gpt-4o-mini.jsonl", None)
     wanted = expected["sarab_ccs_gpt-4o-mini.jsonl"]
     values = run.values
@@ -117,7 +117,7 @@ def test_records_of_the_prerelease_have_neither_image_id_nor_task(phd: Path) -> 
 
 
 def test_phd_all_of_the_papers_table(shared: Path) -> None:
-    """Table 1: the printed PhD-all is the plain mean of its four modes."""
+    """Checks in Table 1 that the printed PhD-all is the unweighted mean of its four modes."""
     paper = (shared / "paper" / "scapo_paper.tex").read_text()
     table = paper[paper.index(r"\label{tab:rule_based_main}") : paper.index(r"\paragraph{Comparison Methods.}")]
     lines = [line.split("&", 1)[1] for line in table.splitlines() if line.count("&") == 9]

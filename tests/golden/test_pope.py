@@ -1,4 +1,4 @@
-"""POPE on 8,910 real answers of LLaVA-1.5-13B (``shared/data/pope``)."""
+"""POPE with 8,910 real answers of LLaVA-1.5-13B (``shared/data/pope``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def score(path: Path, questions: list[Question], parser: str = "pope") -> Run:
 
 @pytest.mark.parametrize("parser", ["pope", "default", "vlmevalkit", "lmms", "contains"])
 def test_figures(pope: Path, wanted: dict[str, Any], questions: list[Question], parser: str) -> None:
-    """These answers are one word each, so all rules agree."""
+    """Checks the figures. All parsers agree, because these answers consist of one word."""
     run = score(pope / ANSWERS, questions, parser)
     values = run.values
     for name in FORMULAS:
@@ -62,7 +62,9 @@ def test_figures(pope: Path, wanted: dict[str, Any], questions: list[Question], 
 
 
 def test_the_bootstrap_resamples_images(pope: Path, wanted: dict[str, Any], questions: list[Question]) -> None:
-    """Its width is the cluster-robust standard error's, not that of 8,910 independent answers."""
+    """Checks that the width corresponds to the cluster-robust standard error, not to that of 8,910 independent
+    answers.
+    """
     run = score(pope / ANSWERS, questions)
     intervals = bootstrap(run.table, run.metric_set, resamples=20_000, seed=1)
     for name, cells in {"accuracy": wanted["pooled"], "random_accuracy": wanted["per_category"]["random"]}.items():

@@ -1,4 +1,4 @@
-"""The truths that protocols carry, and the field's number in one command."""
+"""Ground truths in protocols, and a published value reproduced with one command."""
 
 from __future__ import annotations
 

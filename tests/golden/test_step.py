@@ -1,4 +1,4 @@
-"""A training step written down from the paper by hand: the reward's credit and the trainer's loss are its own."""
+"""Training step computed independently from the paper, compared with the reward's credit and the trainer's loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Yes/no answers on real data: every parser, every figure, every layout (``shared/data/pope``)."""
+"""Yes/no answers on real data, with all parsers, figures and layouts (``shared/data/pope``)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def expected(pope: Path) -> dict[str, Any]:
 
 
 def check(joined: JoinedAnswers, wanted: dict[str, Any]) -> None:
-    """Counts exactly, figures to the 12 digits that the expected ones are printed with."""
+    """Compares counts exactly, and figures to the 12 printed digits of the expected values."""
     (run,) = BENCHMARK.runs({"a": joined}, parser="any", resampling=Resampling(0))
     totals = dict.fromkeys(("tp", "fp", "tn", "fn", "yes_unparsed", "no_unparsed"), 0)
     for name, n in run.table.counts().items():

@@ -1,7 +1,7 @@
-"""A training step on a real GPU, at the shapes of real models: its speed, its memory, and what it never holds.
+"""A training step on a real GPU with the shapes of real models: speed, peak memory, and maximum size of allocations.
 
-Skipped where there is no CUDA device. ``benchmarks/train_step.py`` is the step with random weights; models that are
-too large for the GPU here lose layers, on which neither MFU nor a layer's memory depends.
+The tests are skipped without a CUDA device. ``benchmarks/train_step.py`` implements the step with random weights.
+Models that are too large for the GPU have fewer layers, which affects neither the MFU nor the memory per layer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EIGHT = "Qwen/Qwen3-VL-8B-Instruct"
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    """The benchmark as a module."""
+    """Returns the benchmark as a module."""
     spec = importlib.util.spec_from_file_location("train_step", PROGRAM)
     assert spec is not None
     assert spec.loader is not None
@@ -52,13 +52,13 @@ def bench() -> ModuleType:
 
 @pytest.fixture
 def process_group() -> Iterator[ProcessGroup]:
-    """One process on the first GPU, which is empty before and after."""
+    """Yields a group of one process on the first GPU, which is empty before and after."""
     yield ProcessGroup(0, 1, torch.device("cuda", 0))
     torch.cuda.empty_cache()
 
 
 def fitting(bench: ModuleType, process_group: ProcessGroup, folder: Path, model: str, *options: str) -> Job:
-    """The job with as many layers as the GPU has memory for."""
+    """Returns the job with as many layers as fit into the memory of the GPU."""
     layers = bench.model_config(model).get_text_config().num_hidden_layers
     total = torch.cuda.mem_get_info(process_group.device)[1]
     while layers > 1:
@@ -116,7 +116,7 @@ def test_the_rollouts_alone_stay_within_the_plan(
 
 
 def allocations(snapshot: dict[str, Any]) -> list[int]:
-    """Sizes of all tensors' allocations in a memory snapshot."""
+    """Returns the sizes of all tensor allocations in a memory snapshot."""
     return [event["size"] for trace in snapshot["device_traces"] for event in trace if event["action"] == "alloc"]
 
 

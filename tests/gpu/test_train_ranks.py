@@ -1,4 +1,4 @@
-"""Processes and checkpoints where there are GPUs."""
+"""Processes and checkpoints on GPUs."""
 
 from __future__ import annotations
 

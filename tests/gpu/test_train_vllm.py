@@ -1,4 +1,4 @@
-"""The trainer's vLLM sampler with vLLM itself: its kernels, its sleep, its caches."""
+"""The trainer's vLLM sampler with vLLM itself, including its kernels, sleep and caches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" /
 
 
 def built(folder: Path) -> None:
-    """A small Qwen2.5-VL, pictures and prompts."""
+    """Writes a small Qwen2.5-VL, pictures and prompts."""
     spec = importlib.util.spec_from_file_location("tiny_model", TINY)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,6 @@
-"""A real browser, real loopback servers, tiny models of real architectures, and a training run in small."""
+"""Shared fixtures: a real browser, real loopback servers, tiny models with real architectures, and a small training
+run.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _missing(reason: str) -> NoReturn:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """``scapo-eval`` in this process: its exit code, standard output and standard error."""
+    """Runs ``scapo-eval`` in this process, and returns its exit code, standard output and standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
@@ -61,7 +63,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's chromium, driven by playwright; without it tests skip, or fail where SCAPO_REQUIRE_SHARED=1."""
+    """Yields Debian's chromium, controlled by playwright. Without it, tests are skipped, or fail if
+    SCAPO_REQUIRE_SHARED=1.
+    """
     try:
         from playwright import sync_api as playwright
     except ImportError:
@@ -77,7 +81,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tiny() -> ModuleType:
-    """The recipe's builder of tiny models, with random weights, their tokenizers and processors."""
+    """Returns the recipe's builder of tiny models with random weights, their tokenizers and processors."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location("tiny_model", TINY)
@@ -90,7 +94,7 @@ def tiny() -> ModuleType:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., str]]:
-    """Starts loopback servers; each call gives the base URL of one."""
+    """Starts loopback servers. Each call returns the base URL of a server."""
     running: list[subprocess.Popen[str]] = []
 
     def run(*options: str) -> str:
@@ -112,33 +116,35 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 @dataclass(frozen=True)
 class Lab:
-    """A training run in small: a model, pictures, prompts, truth, and the settings of a run of four steps."""
+    """Small training run: a model, pictures, prompts, ground truth, and the settings of a run with four steps."""
 
     folder: Path
 
     @property
     def config(self) -> Path:
-        """The settings, as a file."""
+        """Settings as a file."""
         return self.folder / "config.toml"
 
     def run(self, name: str, *changes: str) -> list[str]:
-        """The arguments of a run with an output folder of its own and ``section.key=value`` changes."""
+        """Returns the arguments of a run with its own output folder and ``section.key=value`` changes."""
         output = f"run.output={self.folder / name}"
         return [str(self.config), *(part for change in (output, *changes) for part in ("--set", change))]
 
     def command(self, ranks: int, *arguments: str) -> list[str]:
-        """The command of a run, under torchrun if it has several ranks."""
+        """Returns the command of a run, with torchrun if it has several ranks."""
         launcher = [*TORCHRUN, str(ranks)] if ranks > 1 else []
         return [sys.executable, *launcher, "-m", "scapo_train", *arguments]
 
     def forked(self, ranks: int, *program: str) -> list[str]:
-        """The command of a program under torchrun, all of it forks of one process (the fixture ``warm``)."""
+        """Returns the command of a program with torchrun, in which all processes are forks of one process (the fixture
+        ``warm``).
+        """
         return ["python", *TORCHRUN, str(ranks), "--no-python", "python", *program]
 
 
 @pytest.fixture(scope="session")
 def lab_template(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the runs of all tests begin with."""
+    """Returns a folder with the common files of all runs."""
     folder = tmp_path_factory.mktemp("lab")
     tiny.build(folder / "model")
     tiny.draw(folder / "images", 12)
@@ -150,7 +156,7 @@ def lab_template(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def lab(lab_template: Path, tmp_path: Path) -> Lab:
-    """A lab of the test's own; its model is shared."""
+    """Returns a separate lab for a test. Its model is shared."""
     folder = tmp_path / "lab"
     shutil.copytree(lab_template, folder, ignore=shutil.ignore_patterns("model"))
     settings = {
@@ -177,7 +183,7 @@ def lab(lab_template: Path, tmp_path: Path) -> Lab:
 
 @pytest.fixture(scope="module")
 def exact_norms() -> Iterator[Callable[[Any], None]]:
-    """Lets the norms of a float64 model compute in float64, for the rest of the module (``programs/exact.py``)."""
+    """Makes the norms of a float64 model compute in float64 in the rest of the module (``programs/exact.py``)."""
     spec = importlib.util.spec_from_file_location("exact", PROGRAMS / "exact.py")
     assert spec is not None
     assert spec.loader is not None
@@ -189,7 +195,7 @@ def exact_norms() -> Iterator[Callable[[Any], None]]:
 
 @pytest.fixture
 def quiet_loggers() -> Iterator[None]:
-    """Gives loggers back as they were: a run takes over those of the project."""
+    """Restores the loggers, because a run changes those of the project."""
     loggers = [logging.getLogger(name) for name in ("scapo_train", "scapo_eval")]
     before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
     yield
@@ -199,7 +205,7 @@ def quiet_loggers() -> Iterator[None]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Starts ``transformers serve`` with the model of a folder; each call gives the base URL of one."""
+    """Starts ``transformers serve`` with the model in a folder. Each call returns the base URL of a server."""
     for package in ("fastapi", "uvicorn", "openai", "accelerate"):
         pytest.importorskip(package)
     with ExitStack() as stack:

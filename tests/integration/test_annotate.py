@@ -1,4 +1,4 @@
-"""``annotate`` on real components: a judge that reads pixels behind a real server, kills, bad judges, bad input."""
+"""``annotate`` with real components: a judge that reads pixels behind a real server, kills, bad judges, bad input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Start = Callable[..., str]
 
 
 class Said(NamedTuple):
-    """What a command printed."""
+    """Output of a command."""
 
     stdout: str
     stderr: str
@@ -39,7 +39,9 @@ Cli = Callable[..., Said]
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """``scapo-eval`` in this process (a process of its own costs a second); it must end with ``code``."""
+    """Runs ``scapo-eval`` in this process (a separate process costs a second), and checks that it ends with
+    ``code``.
+    """
 
     def run(*arguments: object, code: int = 0) -> Said:
         monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
@@ -53,13 +55,13 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def process(*arguments: object) -> subprocess.Popen[str]:
-    """``scapo-eval`` as a process, to be killed."""
+    """Starts ``scapo-eval`` as a process that can be killed."""
     command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
 
 
 def draw(folder: Path, number: int) -> Path:
-    """Small pictures 1.png, 2.png..., each of its own."""
+    """Draws small, different pictures 1.png, 2.png..."""
     folder.mkdir()
     for k in range(1, number + 1):
         Image.new("RGB", (8, 8), (k % 256, 7 * k % 256, 0)).save(folder / f"{k}.png")
@@ -67,7 +69,7 @@ def draw(folder: Path, number: int) -> Path:
 
 
 def stats(url: str) -> dict:
-    """What the loopback server has counted."""
+    """Returns the counts of the loopback server."""
     with urllib.request.urlopen(url.replace("/v1", "/stats")) as reply:
         return json.loads(reply.read())
 
@@ -80,7 +82,7 @@ def test_people_check_the_judge_is_asked_again_and_the_card_tells_both(cli: Cli,
     before = store.matrix.copy()
 
     def round_of(wrong: set[str]) -> None:
-        """A round in which a person contradicts the judge on some labels and confirms him on all others."""
+        """Makes a round in which a person contradicts the judge on some labels, and confirms all others."""
         cli("annotate", "qc", "draw", run, "--random", 2, "--present", 1, "--at-least", 1)
         rows = list(csv.DictReader(cli("annotate", "qc", "export", run, "-o", "-").stdout.splitlines()))
         now = Store.open(run)

@@ -1,4 +1,4 @@
-"""``answer``, ``augmented`` and ``judge`` end to end against a loopback server, and into the scoring verbs."""
+"""``answer``, ``augmented`` and ``judge`` from end to end with a loopback server, followed by the scoring commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Start = Callable[..., str]
 
 
 class Said(NamedTuple):
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -38,7 +38,7 @@ Cli = Callable[..., Said]
 
 @pytest.fixture
 def cli(run: Callable[..., tuple[int, str, str]]) -> Cli:
-    """``scapo-eval`` in this process (a process of its own costs a second)."""
+    """Runs ``scapo-eval`` in this process (a separate process costs a second)."""
 
     def call(*arguments: object) -> Said:
         return Said(*run(*arguments))
@@ -48,7 +48,7 @@ def cli(run: Callable[..., tuple[int, str, str]]) -> Cli:
 
 @pytest.fixture
 def ok(cli: Cli) -> Cli:
-    """The same, which must succeed."""
+    """Runs ``scapo-eval`` in this process, and checks that it succeeds."""
 
     def call(*arguments: object) -> Said:
         done = cli(*arguments)
@@ -59,18 +59,18 @@ def ok(cli: Cli) -> Cli:
 
 
 def rows(path: Path | str) -> list[dict]:
-    """Records of a JSON Lines file."""
+    """Returns the records in a JSON Lines file."""
     return [orjson.loads(line) for line in Path(path).read_bytes().splitlines()]
 
 
 def write(path: Path, records: list[dict]) -> Path:
-    """Records as JSON Lines."""
+    """Writes records as JSON Lines."""
     path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
     return path
 
 
 def draw(folder: Path, *names: str) -> Path:
-    """Pictures of these names, each of its own color."""
+    """Draws pictures with these names, each in its own color."""
     for k, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (k * 37 % 256, 9, 200 - k)).save(folder / name)
@@ -288,7 +288,7 @@ def test_faithscore_from_captions_to_figures(cli: Cli, ok: Cli, start: Start, tm
 
 
 def described(path: Path, texts: list[str]) -> Path:
-    """Captions of images 1, 2... with these texts."""
+    """Writes captions of images 1, 2... with these texts."""
     return write(path, [{"image_id": k, "caption": text} for k, text in enumerate(texts, 1)])
 
 

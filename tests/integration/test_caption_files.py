@@ -1,4 +1,6 @@
-"""Captions of every layout go straight into score, chair, show and report, and say the same as own JSON Lines."""
+"""Captions in every layout as direct input of score, chair, show and report, with the same results as native JSON
+Lines.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ LAYOUTS: dict[str, bytes] = {
 
 @pytest.fixture
 def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Runs a verb in a folder with truth.json: exit code, standard output, standard error."""
+    """Runs a command in a folder with truth.json, and returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     Path("truth.json").write_text(json.dumps(TRUTH))
     return run
@@ -224,7 +226,9 @@ def test_show_names_a_file_without_captions(run: Run) -> None:
 @pytest.mark.parametrize("image", ["image", "img_id", "file_name", "image_path", "id", "question_id", "key"])
 @pytest.mark.parametrize("text", ["caption", "response", "text", "description", "output", "generated_caption", "pred"])
 def test_keys_as_people_write_them(run: Run, image: str, text: str) -> None:
-    """Of 7 x 7 pairs each gives the figures of image_id and caption, or is another layout that says so."""
+    """Checks 7 x 7 pairs of keys. Each pair gives the figures of image_id and caption, or is rejected as another
+    layout.
+    """
     Path("own.jsonl").write_bytes(lines(RECORDS))
     names = {"file_name": "COCO_val2014_{:012}.jpg", "image_path": "images/{}.png"}
     records = [{image: names.get(image, "{}").format(k), text: caption, "seed": 1} for k, caption in TEXTS.items()]

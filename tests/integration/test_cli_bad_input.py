@@ -1,4 +1,4 @@
-"""Wrong, mixed and damaged files, whichever verb they are given to: one message, exit code 2, nothing scored."""
+"""Wrong, mixed and damaged files as input of any command: one message, exit code 2, and no scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIXED = [{"image_id": k, "caption": "A dog.", "model": "aab"[k]} for k in range(
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Refusal:
-    """Runs a verb in a folder with truth.json; returns the message of its refusal."""
+    """Runs a command in a folder with truth.json, and returns the message of its rejection."""
     monkeypatch.chdir(tmp_path)
     Path("truth.json").write_text(
         json.dumps({"labels": ["cat", "dog"], "objects": {str(k): ["dog"] for k in range(9)}})

@@ -1,4 +1,4 @@
-"""``scapo-eval compare``: results files, and raw files of any benchmark (``--benchmark``)."""
+"""``scapo-eval compare`` with results files, and with raw files of any benchmark (``--benchmark``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWERS = {
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, made the current one, with a truth, two caption files and two answer files."""
+    """Changes to a folder with a ground truth, two caption files and two answer files."""
     (tmp_path / "truth.json").write_text(json.dumps({"labels": ["cat", "dog"], "objects": TRUTH}))
     for name, records in {**CAPTIONS, **ANSWERS}.items():
         write(tmp_path / f"{name}.jsonl", records)
@@ -157,7 +157,7 @@ def test_every_verb_says_how_its_intervals_are_drawn(run: ScapoEval, world: Path
 
 
 def test_runs_that_were_resampled_in_two_ways_are_compared(run: ScapoEval, world: Path) -> None:
-    """As a run on an engine and one of one process: both are drawn anew, in the one way that is asked for."""
+    """Compares a run on an engine with a run in one process. Both are resampled again with the requested method."""
     scored = ("--truth", "truth.json", "--resamples", 50, "-q", "--json", "--interval", "percentile")
     for name, kind in (("honest", "poisson"), ("doggy", "multinomial")):
         path = f"{name}.json"

@@ -1,4 +1,4 @@
-"""What people and scripts see of results: screens at 80 columns, formats, names, metrics, gates, help, completion."""
+"""Output of results for people and scripts: 80-column screens, formats, names, metrics, gates, help, completion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def write(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Captions of three systems: ``few`` shares 6 images with ``a``, ``many`` 40; two truths; answers."""
+    """Writes captions of three systems (``few`` shares 6 images with ``a``, ``many`` shares 40), two ground truths, and
+    answers.
+    """
     monkeypatch.chdir(tmp_path)
     objects = {str(k): ["dog"] if k % 2 else ["cat"] for k in range(100)}
     (tmp_path / "truth.json").write_text(json.dumps({"labels": ["cat", "dog"], "objects": objects}))
@@ -55,7 +57,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def masked(text: str) -> str:
-    """Without hashes and version, which change with the shipped vocabularies and with time."""
+    """Removes hashes and the version, which change with the shipped vocabularies and releases."""
     flat = re.sub(r"\b[0-9a-f]{8}\b", "xxxxxxxx", text)
     return re.sub(r"v:[\w.]+", "v:VERSION", flat)
 

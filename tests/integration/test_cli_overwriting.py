@@ -1,4 +1,4 @@
-"""An output that is an input, or another output, is refused before anything is read, by every verb that writes."""
+"""Outputs that are also an input or another output, which every writing command rejects before it reads anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files to be lost: each is only named ``precious``, and none of them can be read."""
+    """Writes files that must not be lost. They contain only ``precious``, so that no command can read them."""
     monkeypatch.chdir(tmp_path)
     for name in ("precious.jsonl", "truth.json", "precious.npz", "precious.svg"):
         (tmp_path / name).write_text("precious, and not to be read")

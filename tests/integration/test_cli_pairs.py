@@ -1,4 +1,4 @@
-"""``scapo-eval pairs`` as users run it; the formats are read back by their documented schemas."""
+"""``scapo-eval pairs`` as users run it, with formats that are read back by their documented schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scapo-eval report`` and ``plot`` as users run them: what they take, write and refuse."""
+"""``scapo-eval report`` and ``plot`` as users run them: their inputs, outputs and rejections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 
 class Said(NamedTuple):
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -23,7 +23,7 @@ class Said(NamedTuple):
 
 @pytest.fixture
 def run(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """``scapo-eval`` in a folder and this process, with bytes for its standard input."""
+    """Runs ``scapo-eval`` in a folder and in this process, with bytes as its standard input."""
 
     def call(*arguments: object, cwd: Path, stdin: bytes = b"") -> Said:
         monkeypatch.chdir(cwd)
@@ -35,7 +35,9 @@ def run(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two systems' captions with inline truth, their results file, a training run, an empty folder."""
+    """Returns a folder with two systems' captions and inline ground truth, their results file, a training run, and an
+    empty folder.
+    """
     folder = tmp_path_factory.mktemp("world")
     for name, said in (("base", "a dog, a cat and a car"), ("ours", "a dog and a cat")):
         lines = [
@@ -100,7 +102,7 @@ def test_the_same_input_gives_the_same_bytes(run: Callable[..., Said], world: Pa
 
 
 def plots_of_the_docs() -> list[str]:
-    """The commands ``scapo-eval plot`` of docs/plots.md."""
+    """Returns the ``scapo-eval plot`` commands in docs/plots.md."""
     text = (Path(__file__).parents[2] / "docs" / "plots.md").read_text("utf-8")
     return [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("scapo-eval plot")]
 

@@ -1,4 +1,4 @@
-"""``scapo-eval`` as users run it: what it prints and writes, its exit codes, and every kind of bad input."""
+"""``scapo-eval`` as users run it: its output, its files, its exit codes, and every kind of bad input."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def some_captions(seed: int, n: int = 120, images: int = 40) -> list[dict[str, A
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a vocabulary, a truth of 40 images and the captions of three systems."""
+    """Returns a folder with a vocabulary, a ground truth of 40 images, and the captions of three systems."""
     folder = tmp_path_factory.mktemp("world")
     rng = random.Random(0)
     objects = {str(k): rng.sample(LABELS[:5], rng.randrange(1, 4)) for k in range(1, 41)}
@@ -71,7 +71,7 @@ OPTIONS = ("--truth", "truth.json", "--vocabulary", "v.yaml")
 
 
 def refused(done: subprocess.CompletedProcess[bytes], *words: str, code: int = 2) -> str:
-    """What standard error says of input that is refused: no traceback, nothing on standard output."""
+    """Returns the standard error for rejected input, and checks that there is no traceback and no standard output."""
     message = done.stderr.decode(errors="surrogateescape")
     assert done.returncode == code, message
     assert "Traceback" not in message
@@ -485,7 +485,7 @@ def test_a_full_disk(world: Path, extra: tuple[str, ...]) -> None:
 
 
 def piped_to_a_reader_that_leaves(arguments: Sequence[object], cwd: Path) -> tuple[int, bytes]:
-    """Exit code and standard error where standard output is closed after its first line."""
+    """Returns exit code and standard error of a command whose standard output is closed after the first line."""
     process = subprocess.Popen(
         [*COMMAND, *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -528,7 +528,7 @@ def test_standard_output_that_is_closed(world: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c(world: Path, tmp_path: Path, workers: int) -> None:
-    """The interrupt reaches the whole process group while the command waits for more input."""
+    """Sends the interrupt to the whole process group while the command waits for more input."""
     evidence = tmp_path / "e.jsonl"
     evidence.write_bytes(b"old")
     process = subprocess.Popen(

@@ -1,4 +1,6 @@
-"""``oracle chair``, ``open-images``, ``convert`` and ``stats`` on other data sets' truths, and scoring against them."""
+"""``oracle chair``, ``open-images``, ``convert`` and ``stats`` on ground truths from other data sets, and scores with
+these.
+"""
 
 from __future__ import annotations
 

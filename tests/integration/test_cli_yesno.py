@@ -117,7 +117,9 @@ def test_evidence_of_every_answer(run: ScapoEval, tmp_path: Path) -> None:
 
 
 def test_question_files_may_follow_one_option(run: ScapoEval, tmp_path: Path) -> None:
-    """The shell makes several words of ``--questions coco_pope_*.json``."""
+    """Checks that several files may follow ``--questions``, because the shell expands ``--questions
+    coco_pope_*.json``.
+    """
     names = [f"coco_pope_{category}.json" for category in ("adversarial", "popular", "random")]
     asked = {"question_id": 1, "image": "1.jpg", "text": "Is there a dog in the image?", "label": "yes"}
     files = [write(tmp_path / name, [asked]) for name in names]

@@ -1,4 +1,6 @@
-"""A folder or a pattern is one data set: the same figures as its files in one, faults named in theirs."""
+"""A folder or a pattern as one data set, with the figures of a single file, and with faults reported for the right
+file.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ ANSWERS: list[dict[str, Any]] = [
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder with a truth."""
+    """Changes to an empty folder with a ground truth."""
     monkeypatch.chdir(tmp_path)
     Path("truth.json").write_text(json.dumps({str(k): ["dog"] for k in range(40)}))
     Path("parts").mkdir()
@@ -38,7 +40,7 @@ def lines(records: list[dict[str, Any]]) -> bytes:
 
 
 def write(records: list[dict[str, Any]]) -> None:
-    """A file of all records, and three parts of it in different forms."""
+    """Writes a file with all records, and three parts of it in different formats."""
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     Path("all.jsonl").write_bytes(lines(records))
@@ -52,7 +54,7 @@ def write(records: list[dict[str, Any]]) -> None:
 
 
 def scored(run: Run, *arguments: str) -> dict[str, Any]:
-    """The only system of a command."""
+    """Returns the only system of a command."""
     code, out, err = run(*arguments, "--json", "-q")
     assert (code, err) == (0, "")
     systems = json.loads(out)["systems"]

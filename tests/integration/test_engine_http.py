@@ -1,4 +1,4 @@
-"""The HTTP engine and ``describe`` against a real server on the loopback address, with faults, kills and bad input."""
+"""The HTTP engine and ``describe`` with a real server on the loopback address, with faults, kills and bad input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Start = Callable[..., str]
 
 
 class Said(NamedTuple):
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -39,13 +39,13 @@ Cli = Callable[..., Said]
 
 
 def stats(url: str) -> dict:
-    """What the server has counted."""
+    """Returns the counts of the server."""
     with urllib.request.urlopen(url.replace("/v1", "/stats")) as reply:
         return json.loads(reply.read())
 
 
 def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, Completion]]:
-    """Runs an engine and collects what it reports."""
+    """Runs an engine, and collects its completions."""
     found: list[tuple[Request, Completion]] = []
     engine.run(requests, lambda request, response: found.append((request, response)))
     return found
@@ -53,7 +53,9 @@ def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, 
 
 @pytest.fixture
 def cli(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """``scapo-eval`` in this process (a process of its own costs a second), with more in its environment."""
+    """Runs ``scapo-eval`` in this process (a separate process costs a second), with additional environment
+    variables.
+    """
 
     def call(*arguments: object, **environment: str) -> Said:
         for name, value in environment.items():
@@ -64,7 +66,7 @@ def cli(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatc
 
 
 def pictures(folder: Path, number: int) -> Path:
-    """Small pictures 1.png, 2.png..."""
+    """Draws small pictures 1.png, 2.png..."""
     folder.mkdir()
     for k in range(1, number + 1):
         Image.new("RGB", (8, 8), (k % 256, 7 * k % 256, 0)).save(folder / f"{k}.png")
@@ -72,7 +74,7 @@ def pictures(folder: Path, number: int) -> Path:
 
 
 def rows(path: Path | str) -> list[dict]:
-    """Records of a JSON Lines file."""
+    """Returns the records in a JSON Lines file."""
     return [orjson.loads(line) for line in Path(path).read_bytes().splitlines()]
 
 

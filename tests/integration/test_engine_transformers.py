@@ -1,4 +1,4 @@
-"""The transformers engine on tiny models, and ``transformers serve`` as a real server of other people's."""
+"""The transformers engine with tiny models, and ``transformers serve`` as a real third-party server."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ pytestmark = [
 ]
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "llava")
 TIE = 1e-7
-"""Log-probabilities closer than this may change places: in float64, norms and rotary embeddings round to float32."""
+"""Difference of log-probabilities below which tokens may change places. Even in float64, norms and rotary embeddings
+round to float32.
+"""
 
 
 @pytest.fixture(scope="module")
 def images(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures of four widths."""
+    """Returns twelve pictures with four widths."""
     folder = tmp_path_factory.mktemp("images")
     tiny.draw(folder, 12)
     return folder
@@ -44,20 +46,22 @@ def images(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tiny model of every family."""
+    """Returns a tiny model for every family."""
     root = tmp_path_factory.mktemp("models")
     return {family: tiny.build(root / family, family) for family in (*FAMILIES, "text")}
 
 
 def run(engine: Engine, requests: list[Request]) -> list[Completion]:
-    """Responses in the order of the requests."""
+    """Returns the completions in the order of the requests."""
     found: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: found.__setitem__(id(request), response))
     return [found[id(request)] for request in requests]
 
 
 def some(images: Path, sampling: Sampling) -> list[Request]:
-    """Prompts of different lengths about pictures of different sizes, one without any."""
+    """Returns requests with prompts of different lengths and pictures of different sizes, including one without a
+    picture.
+    """
     requests = [
         Request.of("Describe this image ." + " red" * (5 * k % 17), str(images / f"{k}.png"), sampling)
         for k in range(1, 12)
@@ -150,12 +154,12 @@ def test_penalties_are_those_of_generate_and_padding_has_none(models: dict[str, 
 
 
 TRAP = {"do_sample": True, "temperature": 1e-6, "top_k": 1, "repetition_penalty": 1.05, "no_repeat_ngram_size": 1}
-"""What checkpoints ship (Qwen2.5-VL: a temperature of 1e-6, a repetition penalty of 1.05), and worse."""
+"""Sampling settings of checkpoints (Qwen2.5-VL: temperature 1e-6, repetition penalty 1.05), and worse settings."""
 
 
 @pytest.fixture
 def trapped(models: dict[str, Path], tmp_path: Path) -> Path:
-    """A model with sampling settings of its own."""
+    """Returns a model with its own sampling settings."""
     folder = shutil.copytree(models["text"], tmp_path / "trapped")
     own = orjson.loads((folder / "generation_config.json").read_bytes())
     (folder / "generation_config.json").write_bytes(orjson.dumps(own | TRAP))
@@ -183,7 +187,7 @@ def test_the_settings_of_a_checkpoint_act_only_where_they_are_asked_for(models: 
 
 
 def _assert_drawn_from(counts: Counter[str], chances: dict[str, float], number: int) -> None:
-    """Pearson's test at one in ten thousand; words that are expected less than five times count as one."""
+    """Checks a sample with Pearson's test at a level of 1e-4. Words with an expected count below five are combined."""
     assert set(counts) <= set(chances)
     common = [word for word, chance in chances.items() if number * chance >= 5]
     cells = [(counts[word], number * chances[word]) for word in common]
@@ -291,13 +295,13 @@ def test_the_identity_tells_models_apart(models: dict[str, Path], tiny: ModuleTy
 
 
 def environment() -> dict[str, str]:
-    """One thread, no hub."""
+    """Returns environment variables for one thread and no hub."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @pytest.fixture
 def served(models: dict[str, Path], serve: Callable[[str], str]) -> tuple[str, str]:
-    """``transformers serve`` with a tiny model; base URL and model."""
+    """Returns the base URL and the model of ``transformers serve`` with a tiny model."""
     # the server's loader asks for Qwen's video processor, which needs torchvision
     model = str(models["qwen2_5_vl" if importlib.util.find_spec("torchvision") else "llava"])
     return serve(model), model
@@ -337,7 +341,7 @@ def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
 
 
 def _again(command: list[str], output: Path) -> bytes:
-    """The file of a run that starts anew."""
+    """Returns the output file of a new run."""
     output.unlink()
     subprocess.run([*command, "--restart"], capture_output=True, env=environment(), timeout=600)
     return output.read_bytes()

@@ -1,4 +1,4 @@
-"""The campaign of damaged inputs in small: benchmarks/faults.py, some commands of a fixed seed."""
+"""Small campaign of damaged inputs: benchmarks/faults.py for some commands with a fixed seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEED, COMMANDS = 5, 30
 
 @pytest.fixture(scope="module")
 def faults() -> ModuleType:
-    """The program as a module."""
+    """Returns the program as a module."""
     spec = importlib.util.spec_from_file_location("faults", PROGRAM)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""``scapo-eval`` alone and ``scapo-eval doctor``: what a newcomer types first."""
+"""``scapo-eval`` without arguments and ``scapo-eval doctor``: the first commands of a new user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder."""
+    """Changes to an empty folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_an_extra_comes_from_where_the_package_came_from(
 
 
 def test_pages_name_a_place_where_the_package_is() -> None:
-    """One switch (``ON_INDEX``) for all install lines."""
+    """Checks the switch for all install lines (``ON_INDEX``)."""
     pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "lab" not in page.parts)]
     wrong = "'.[" if ON_INDEX else "'scapo["
     lines = [

@@ -1,4 +1,4 @@
-"""One input, however it comes (path, ``-``, ``/dev/stdin``, pipes, gzip, zstandard, parquet), is opened once."""
+"""Every kind of input (path, ``-``, ``/dev/stdin``, pipes, gzip, zstandard, Parquet) is opened only once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Written = list[dict[str, Any]]
 
 
 def captions_of(name: str) -> Written:
-    """Captions whose words depend on the number of the image."""
+    """Returns captions whose words depend on the number of the image."""
     said = [f"A {LABELS[k % 5]} near a {LABELS[(k * k + len(name)) % 5]}, {'seen by day ' * 10}." for k in range(N)]
     return [{"image_id": k, "caption": text, "model": "m"} for k, text in enumerate(said)]
 
 
 def answers() -> Written:
-    """Yes/no answers to questions of POPE's wording."""
+    """Returns yes/no answers to questions with POPE's wording."""
     return [
         {
             "id": f"pope/random/{k}", "image": f"{k}.jpg", "question": f"Is there a {LABELS[k % 5]} in the image?",
@@ -96,7 +96,7 @@ VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of each kind, plain and packed, and a truth."""
+    """Returns a folder with a file of each kind, uncompressed and compressed, and a ground truth."""
     folder = tmp_path_factory.mktemp("inputs")
     for name, records in RECORDS.items():
         data = "".join(json.dumps(record) + "\n" for record in records).encode()
@@ -111,7 +111,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def written(data: bytes, descriptor: int) -> Iterator[None]:
-    """A thread that writes data to a pipe, as another program would."""
+    """Writes data to a pipe in a thread, like another program."""
 
     def write() -> None:
         try:
@@ -129,7 +129,7 @@ def written(data: bytes, descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def standard_input(reader: int) -> Iterator[None]:
-    """Makes a descriptor this process's standard input."""
+    """Makes a descriptor the standard input of this process."""
     before, stream = os.dup(0), sys.stdin
     os.dup2(reader, 0)
     os.close(reader)
@@ -144,7 +144,7 @@ def standard_input(reader: int) -> Iterator[None]:
 
 @contextmanager
 def given(way: str, path: Path, packed: str) -> Iterator[str]:
-    """The name under which a command reads a file."""
+    """Yields the name under which a command reads a file."""
     source = path.with_suffix(packed)
     if way == "path":
         yield str(source)
@@ -188,7 +188,7 @@ WAYS = [("path", ".gz"), ("path", ".zst"), ("-", ".jsonl"), ("-", ".gz"), ("/dev
 
 
 def said(run: Run, words: tuple[str, ...], path: str) -> str:
-    """What a command prints of an input; it must succeed."""
+    """Returns the output of a command for an input, and checks that the command succeeds."""
     from scapo_eval.results.results import system_names
 
     system = system_names([path])[0]
@@ -198,7 +198,7 @@ def said(run: Run, words: tuple[str, ...], path: str) -> str:
 
 
 def unpacked(out: str) -> str:
-    """The same without the number of bytes and their hash, which packing changes."""
+    """Returns the output without the number of bytes and their hash, which depend on compression."""
     return re.sub(r'"(bytes|crc32)":(\d+|null|"\w+")', r'"\1":"?"', out)
 
 
@@ -235,7 +235,7 @@ def test_parquet_gives_the_same_bytes_from_a_file_and_through_a_pipe(
 
 
 def test_more_than_is_kept_of_a_pipe(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inline truth takes two readings: of 9 MB through a pipe as of a file."""
+    """Checks that inline ground truth, which needs two passes, works for 9 MB through a pipe as for a file."""
     monkeypatch.chdir(tmp_path)
     lines = [json.dumps({"image_id": k, "caption": "A dog. " + "x " * 500, "objects": ["dog"]}) for k in range(9000)]
     (tmp_path / "c.jsonl").write_text("\n".join(lines))
@@ -253,7 +253,7 @@ LOG: list[int] = []
 
 
 def count_open(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: writes the name of every watched file that is opened, in whichever process."""
+    """Writes the name of every watched file that is opened, in any process, as an audit hook."""
     if event == "open" and LOG and isinstance(arguments[0], (str, bytes)):
         path = os.fsdecode(os.path.realpath(arguments[0]))
         if path in WATCHED:
@@ -262,19 +262,21 @@ def count_open(event: str, arguments: tuple[Any, ...]) -> None:
 
 @cache
 def install_hook() -> None:
-    """Once per process: nothing takes a hook away again."""
+    """Installs the hook once per process, because hooks cannot be removed."""
     sys.addaudithook(count_open)
 
 
 @pytest.fixture(scope="module")
 def hook() -> None:
-    """Opened files are counted."""
+    """Installs the hook for the counts of opened files."""
     install_hook()
 
 
 @contextmanager
 def opened(folder: Path, *names: str) -> Iterator[Callable[[], list[str]]]:
-    """Which of these files have been opened until now, each time that one was: by this process or its workers."""
+    """Yields a function that returns the watched files opened so far, with repetitions, by this process or its
+    workers.
+    """
     log = folder / "opened.log"
     LOG.append(os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND))
     WATCHED.update(str((folder / name).resolve()) for name in names)

@@ -1,4 +1,4 @@
-"""What a file is, what is said of it, and that every command which a message suggests works."""
+"""Recognition of files, the messages about them, and a run of every command that a message suggests."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FILES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every file of the table, written."""
+    """Writes every file of the table."""
     monkeypatch.chdir(tmp_path)
     for files in FILES.values():
         for name, content in files.items():

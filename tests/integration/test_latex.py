@@ -1,4 +1,6 @@
-"""The LaTeX that commands print, compiled: without pdflatex and its packages these tests skip with a reason."""
+"""LaTeX output of commands, compiled with pdflatex. Without pdflatex and its packages, the tests are skipped with a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ PREAMBLE = r"""\documentclass{article}
 
 
 def compile_latex(folder: Path, text: str) -> str:
-    """Compiles a table in a page as wide as NeurIPS', with the packages that its first line names; returns the log."""
+    """Compiles a table in a page of NeurIPS' width with the packages in its first line, and returns the log."""
     latex = shutil.which("pdflatex")
     if latex is None:
         pytest.skip("pdflatex is not installed (Debian: texlive-latex-recommended)")
@@ -40,7 +42,7 @@ def compile_latex(folder: Path, text: str) -> str:
 
 @pytest.fixture
 def captions(tmp_path: Path) -> list[str]:
-    """Two systems' captions, one of them with a name that LaTeX would take for commands."""
+    """Returns two systems' captions, one with a name that LaTeX would interpret as commands."""
     said = {"base": "A dog, a cat and a car.", HOSTILE: "A dog and a cat."}
     given = []
     for k, (name, text) in enumerate(said.items()):

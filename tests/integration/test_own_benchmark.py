@@ -1,4 +1,6 @@
-"""A package of one file that is installed has a verb, a Python function, comparison, intervals and a report's page."""
+"""An installed package with one file, which supplies a command, a Python function, comparisons, intervals and a report
+page.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ EXAMPLES = [f"examples/captions_{name}.jsonl" for name in ("baseline", "aligned"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which the page's package is installed."""
+    """Returns the folder in which the package of the page is installed."""
     source, target = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("installed")
     (source / "numerals.py").write_text(PROGRAM, encoding="utf-8")
     (source / "pyproject.toml").write_text(TOML, encoding="utf-8")

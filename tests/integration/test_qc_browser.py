@@ -1,6 +1,6 @@
-"""The page of quality control in a real browser, served by the real command.
+"""Page of quality control in a real browser, served by the real command.
 
-Without chromium these tests skip with a reason, and fail where SCAPO_REQUIRE_SHARED=1.
+Without chromium, these tests are skipped with a reason, or fail if SCAPO_REQUIRE_SHARED=1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JUDGE, PROMPT = "judge-7b", "coarse@1a2b3c4d"
 
 
 def make_run(folder: Path, definitions: dict[str, str], per_label: int = PER_LABEL) -> Path:
-    """A run of generated pictures; the judge says "present" for every third image."""
+    """Makes a run with generated pictures. The judge answers "present" for every third image."""
     from PIL import Image, ImageDraw
 
     (folder / "images").mkdir()
@@ -94,7 +94,7 @@ def serve() -> Iterator[Callable[[Path], Serving]]:
 
 
 class Person:
-    """A tab, with everything that must not happen in it written down."""
+    """Browser tab that records every event that must not happen."""
 
     def __init__(self, browser: Any, url: str, context: Any = None, **options: Any) -> None:
         self.context = context or browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
@@ -119,17 +119,17 @@ class Person:
         self.page.wait_for_selector("body[data-ready]")
 
     def wait(self, pair: int) -> None:
-        """Until this pair's picture (or that there is none) is in view."""
+        """Waits until this pair's picture (or the note about a missing picture) is visible."""
         self.page.wait_for_selector(f"#stage[data-pair='{pair}']")
 
     @property
     def pair(self) -> int:
-        """The pair in view, once it can be seen."""
+        """Returns the visible pair, after it has appeared."""
         self.page.wait_for_selector("#stage[data-pair]")
         return int(self.page.get_attribute("#stage", "data-pair"))
 
     def press(self, keys: str) -> None:
-        """Answers one open pair after the other."""
+        """Answers open pairs one after another."""
         for key in keys:
             before = self.pair
             self.page.keyboard.press(key)

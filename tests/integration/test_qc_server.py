@@ -1,4 +1,4 @@
-"""The server of quality control asked directly: who may ask, what it gives, what it refuses."""
+"""Direct requests to the server of quality control: access control, responses and rejections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = b"nobody's business"
 
 
 class Client:
-    """Sends requests with whatever headers."""
+    """Client that sends requests with any headers."""
 
     def __init__(self, server: QcServer) -> None:
         self.server = server
@@ -64,7 +64,9 @@ class Client:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Twelve images, of which 3 is gone, 4 is a text, 5 a bitmap, 6 cut off and 7 turned by EXIF."""
+    """Returns a run with twelve images, of which 3 is missing, 4 is a text, 5 a bitmap, 6 truncated and 7 rotated by
+    EXIF.
+    """
     folder = tmp_path / "images"
     folder.mkdir()
     pictures = []
@@ -152,7 +154,7 @@ def test_answers_are_taken_from_its_own_page_only(serve: Callable[..., Client], 
 
 
 def said_to(client: Client, request: bytes, *, reset: bool = False) -> bytes:
-    """What the server answers to these bytes; with ``reset`` the connection ends at once, with an error for it."""
+    """Returns the server's response to these bytes. With ``reset``, the connection ends immediately with an error."""
     with socket.create_connection(("127.0.0.1", client.port), timeout=600) as connection:
         connection.sendall(request)
         if reset:
@@ -165,7 +167,7 @@ def said_to(client: Client, request: bytes, *, reset: bool = False) -> bytes:
 
 
 def head_of(client: Client, *further: str) -> bytes:
-    """The head of an answer's request."""
+    """Returns the head of a request with an answer."""
     own = (
         f"Host: 127.0.0.1:{client.port}",
         f"Origin: http://127.0.0.1:{client.port}",

@@ -1,6 +1,6 @@
-"""Planted errors are bounded: simulated judges and people, through the real store, draws, rounds and bounds.
+"""Bounds on planted errors, with simulated judges and people, and the real store, draws, rounds and bounds.
 
-``benchmarks/annotate_simulation.py`` is the same at 1,000 images x 40 labels.
+``benchmarks/annotate_simulation.py`` runs the same simulation with 1,000 images x 40 labels.
 """
 
 from __future__ import annotations

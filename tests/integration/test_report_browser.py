@@ -1,7 +1,7 @@
-"""The report in a real browser: Debian's chromium, driven by playwright, opening the file from disk.
+"""Report in a real browser (Debian's chromium, controlled by playwright), opened as a file from disk.
 
-Real captions come from ../shared; hostile ones are made here. Without chromium these tests skip with a
-reason, and fail where SCAPO_REQUIRE_SHARED=1.
+Real captions are in ../shared, and hostile captions are generated. Without chromium, these tests are skipped with a
+reason, or fail if SCAPO_REQUIRE_SHARED=1.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
 
 
 def follow(page: Any, name: str) -> None:
-    """Goes to another page by its link, and waits until it is drawn: the browser tells of a new address later."""
+    """Opens another page by its link, and waits until it is drawn, because the browser reports the new address
+    later.
+    """
     page.get_by_role("link", name=name).click()
     page.locator("nav a[aria-current]", has_text=name).wait_for()
 
 
 class Reader:
-    """A page of a report, with everything that must not happen on it written down."""
+    """Page of a report, which records every event that must not happen."""
 
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
@@ -79,23 +81,23 @@ class Reader:
             self.troubles.append(f"request: {request.url}")
 
     def open(self, fragment: str = "") -> Any:
-        """Opens the report anew at an address."""
+        """Opens the report again at an address."""
         self.page.goto("about:blank")
         self.page.goto(self.address + ("#" + fragment if fragment else ""))
         self.page.wait_for_selector("html[data-ready]")
         return self.page
 
     def check(self, name: str) -> Any:
-        """What a function of browser_checks.js finds."""
+        """Returns the result of a function in browser_checks.js."""
         return self.page.evaluate(f"() => {{ {CHECKS} return checks.{name}(); }}")
 
     def rows(self) -> list[str]:
-        """The image ids in view in the list."""
+        """Returns the visible image ids in the list."""
         found: list[str] = self.page.locator("#list .row b").all_inner_texts()
         return found
 
     def count(self) -> int:
-        """How many images pass the filter."""
+        """Returns the number of images that pass the filter."""
         return int(self.page.inner_text("#captions-count").split()[0].replace(",", ""))
 
     def close(self) -> None:
@@ -112,7 +114,7 @@ def make(folder: Path, *arguments: object) -> Path:
 
 @pytest.fixture(scope="module")
 def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """The report on LLaVA-1.5, with VCD and by Less is More, and the captions, with a generated training run."""
+    """Returns the report on LLaVA-1.5, with VCD and with Less is More, the captions, and a generated training run."""
     data = shared / "data" / "captions_real"
     folder = tmp_path_factory.mktemp("real")
     captions = {}
@@ -141,7 +143,7 @@ def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 
 def charts(path: Path) -> dict[str, Any]:
-    """What a page carries beside captions and pictures."""
+    """Returns the data of a page, without captions and pictures."""
     packed = re.search(rb'id="data-charts">([^<]+)<', path.read_bytes())
     assert packed is not None
     found: dict[str, Any] = json.loads(gzip.decompress(base64.b85decode(packed[1].replace(b",", b"<"))))
@@ -149,7 +151,7 @@ def charts(path: Path) -> dict[str, Any]:
 
 
 def sentences(path: Path, baseline: str | None = None) -> dict[str, tuple[str, str]]:
-    """Verdict and sentence of every system of a page's first benchmark, as the code made them."""
+    """Returns the verdict and the sentence of every system in a page's first benchmark, as computed by the code."""
     argument = charts(path)["arguments"][0]
     names = [system["name"] for system in argument["systems"]]
     entries = argument["against"][names.index(baseline) if baseline else 0]
@@ -319,7 +321,7 @@ def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tup
 
 
 def test_labels_show_the_overviews_test(reader: Reader) -> None:
-    """The star of a label on the Labels page and its bar on the Overview rest on one test."""
+    """Checks that a label's star on the Labels page and its bar on the Overview page are based on the same test."""
     page = reader.open("page=labels")
     page.select_option("#labels-system", label=REAL[2])
     page.select_option("#labels-base", label=REAL[0])
@@ -830,7 +832,7 @@ def test_signatures_are_copied(browser: Any, real: tuple[Path, Any]) -> None:
 
 
 def walk(opened: Reader, places: Iterable[str], *, axe: bool = False) -> None:
-    """Goes through pages: contrast, names, no box on another, no word broken, none wider than the window."""
+    """Opens pages, and checks contrast, names, overlapping boxes, broken words, and widths above that of the window."""
     page = opened.page
     for place in places:
         page.evaluate("(place) => { location.hash = 'page=' + place; scrollTo(0, 0); }", place + "&rewards=1")
@@ -947,7 +949,7 @@ def test_hostile_captions_stay_text(browser: Any, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions, ratings, and plain and described answers of two systems."""
+    """Returns captions, ratings, and original and description-augmented answers of two systems."""
     folder = tmp_path_factory.mktemp("mixed")
 
     def write(name: str, rows: Iterable[dict[str, Any]]) -> None:

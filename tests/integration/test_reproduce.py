@@ -1,4 +1,4 @@
-"""``examples/reproduce/reproduce.sh`` from nothing to the report, and the paper's commands as far as their options."""
+"""``examples/reproduce/reproduce.sh`` from start to report, and the options of the paper's commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCRIPT = (EXAMPLE / "reproduce.sh").read_text()
 
 
 def program(folder: Path, name: str, line: str) -> None:
-    """A program of this name for the PATH: a line of sh."""
+    """Writes a program with this name for the PATH, as a line of sh."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{line}\n")
     (folder / name).chmod(0o755)
@@ -40,7 +40,7 @@ def program(folder: Path, name: str, line: str) -> None:
 
 @pytest.fixture
 def done(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the script leaves."""
+    """Returns the output folder of the script."""
     work = tmp_path_factory.mktemp("reproduce") / "work"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -57,7 +57,7 @@ def done(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """A file of JSON Lines."""
+    """Returns the records in a JSON Lines file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -156,7 +156,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """What ``reproduce.sh paper.env`` would run, stages and all."""
+    """Returns the commands that ``reproduce.sh paper.env`` would run in all stages."""
     folder = tmp_path_factory.mktemp("paper")
     for name in ("scapo-eval", "python", "torchrun"):
         program(folder / "bin", name, f"printf '%s\\t' {name} \"$@\" >>{folder}/said; echo >>{folder}/said")
@@ -174,10 +174,10 @@ def test_every_command_of_the_papers_size_has_options_that_exist(commands: list[
 
 
 def parse(arguments: list[str]) -> None:
-    """Has click parse a command of ``scapo-eval`` without running it.
+    """Parses a command of ``scapo-eval`` with click without running it.
 
     Raises:
-        click.UsageError: an option or value that does not exist.
+        click.UsageError: If an option or value does not exist.
     """
     command, name = cast(click.Command, cli), "scapo-eval"
     while isinstance(command, click.Group):

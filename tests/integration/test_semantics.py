@@ -1,4 +1,4 @@
-"""A short slice of ``benchmarks/semantics.py``: every verb with each of its laws."""
+"""Small part of ``benchmarks/semantics.py``: every command with each of its laws."""
 
 from __future__ import annotations
 

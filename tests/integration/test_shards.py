@@ -1,4 +1,4 @@
-"""Shards of describe, answer, judge and annotate coarse, merged: what one machine would have written."""
+"""Merged shards of describe, answer, judge and annotate coarse, compared with the output of a single machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N = 3
 
 
 class Hashing:
-    """An engine that answers every request by a hash of it, and fails where that says so."""
+    """Engine that answers every request by its hash, and fails for some hashes."""
 
     identity: Mapping[str, Any] = {"engine": "hashing", "model": "m"}
     card: Mapping[str, Any] = {}
@@ -47,7 +47,7 @@ Run = Callable[..., "tuple[int, str, str]"]
 
 @pytest.fixture
 def work(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``scapo-eval`` in a folder with 40 images and questions about them."""
+    """Runs ``scapo-eval`` in a folder with 40 images and questions about them."""
     import scapo_eval.cli.engine_options as options
 
     monkeypatch.setattr(options, "make_engine", lambda *how: Hashing())
@@ -164,7 +164,7 @@ def test_shards_divide_evenly() -> None:
 
 
 def shards_of(work: Run, name: str = "a.jsonl") -> list[str]:
-    """Two shards of describe, and their outputs."""
+    """Returns the outputs of two shards of describe."""
     for k in (1, 2):
         work("describe", "images", "-o", name, "--shard", f"{k}/2")
     return [name.replace(".jsonl", f".{k}-of-2.jsonl") for k in (1, 2)]
@@ -202,7 +202,9 @@ def test_other_work_in_the_way_is_refused_and_kept(work: Run) -> None:
 
 
 def test_what_was_paid_for_before_stays(work: Run) -> None:
-    """A smaller output of the same work is taken in; its completions of other requests stay in the journal."""
+    """Checks that a smaller output of the same work is merged, and that completions of other requests stay in the
+    journal.
+    """
     one, two = shards_of(work)
     work("describe", "images", "-o", "b.jsonl", "--limit", "20")
     journal = set(Path("b.jsonl.journal").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""What a user can get wrong, and what a run meets: a clear message and exit code 2, or a count and no stop."""
+"""Errors by users and problems during a run: a clear message with exit code 2, or a count without a stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def metrics(lab: Any, name: str = "run") -> list[dict[str, Any]]:
 
 @pytest.fixture
 def refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs with changes that must be refused; returns what was said."""
+    """Makes runs with changes that must be rejected, and returns the message."""
 
     def run(*changes: str) -> str:
         assert main(lab.run("run", *changes)) == 2
@@ -248,7 +248,7 @@ def test_deleted_checkpoints_are_no_reason_to_begin_again(lab: Any, capsys: pyte
 
 
 def as_if_sampled(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
-    """Every response is these tokens."""
+    """Replaces every response by these tokens."""
 
     def sample(self: Any, prompts: Any, seed: int, group: int, temperature: float) -> list[Any]:
         return [trainer.Response(list(ids), True) for _ in range(len(prompts) * group)]
@@ -368,7 +368,7 @@ def test_the_update_corrects_for_another_engine(lab: Any, monkeypatch: pytest.Mo
     whole = Updater.add_frozen_logprobs
 
     def perturbed(self: Updater, mini_batches: Any) -> None:
-        """As if an engine had sampled that gives every token half of the policy's probability."""
+        """Updates as if the sampling engine had assigned half of the policy's probability to every token."""
         whole(self, mini_batches)
         with torch.no_grad():
             for micro in (micro for mini in mini_batches for micro in mini):

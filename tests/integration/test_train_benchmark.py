@@ -1,4 +1,6 @@
-"""The benchmark of a step and the branches of a GPU, on a CPU: what ``tests/gpu`` runs must not be broken unnoticed."""
+"""Benchmark of a step and code paths of a GPU, run on a CPU so that faults in the code for ``tests/gpu`` are
+noticed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ PHASES = {"data", "vision", "rollout", "logprob", "reward", "update", "sync"}
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    """The benchmark as a module."""
+    """Returns the benchmark as a module."""
     spec = importlib.util.spec_from_file_location("train_step", PROGRAM)
     assert spec is not None
     assert spec.loader is not None
@@ -43,7 +45,7 @@ def bench() -> ModuleType:
 
 
 def job(bench: ModuleType, folder: Path, *options: str) -> Any:
-    """A job of the small model."""
+    """Returns a job with the small model."""
     return bench.job_of(bench.options().parse_args(["--tiny", *options]), folder, GROUP)
 
 
@@ -79,7 +81,7 @@ def test_two_ranks_run_a_step(lab: Any, options: list[str]) -> None:
 
 
 def gradients(trainer: Any) -> tuple[float, dict[str, Any]]:
-    """The loss and the gradients of the first update, before clipping changes them."""
+    """Returns the loss and the gradients of the first update, before clipping."""
     found: dict[str, Any] = {}
 
     def keep(*_: Any) -> None:
@@ -93,7 +95,9 @@ def gradients(trainer: Any) -> tuple[float, dict[str, Any]]:
 def test_the_branches_of_a_gpu_compute_the_same(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chunks of its size, nothing kept for the backward pass, keys and values repeated for its kernel of attention."""
+    """Compares the code paths of a GPU: its chunk sizes, no tensors kept for backward, keys and values repeated for its
+    kernel.
+    """
     made = job(bench, tmp_path)
     made = dataclasses.replace(
         made,

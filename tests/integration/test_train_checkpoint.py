@@ -1,4 +1,4 @@
-"""Checkpoints and exports: bit-equal on any number of ranks, atomic, and intact when the disk is full."""
+"""Checkpoints and exports: bit-equal on any number of ranks, atomic, and intact if the disk is full."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ spec.loader.exec_module(toys)
 
 
 def ranks(number: int, folder: Path, *actions: str) -> None:
-    """Runs the program's actions in so many processes."""
+    """Runs the program's actions in a number of processes."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number), "--no-python"]
     done = subprocess.run(
         ["python", *torchrun, "python", str(PROGRAM), str(folder), *actions],
@@ -62,7 +62,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 @pytest.fixture
 def trained() -> tuple[Any, Any]:
-    """A toy after two steps, and its optimizer."""
+    """Returns a toy model after two steps, and its optimizer."""
     toy, optimizer = toys.made(0)
     toys.train(toy, optimizer)
     return toy, optimizer
@@ -121,11 +121,11 @@ def test_the_newest_complete_ones_are_kept(trained: tuple[Any, Any], tmp_path: P
 
 
 class Death(BaseException):
-    """What no handler catches."""
+    """Exception that no handler catches."""
 
 
 def mortal(real: Callable[..., Any], calls: Iterator[int]) -> Callable[..., Any]:
-    """The function, for so many calls."""
+    """Wraps a function so that it fails after a number of calls."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         if next(calls, None) is None:

@@ -1,4 +1,4 @@
-"""Several ranks: the same gradient, the same run, and leaving together."""
+"""Training on several ranks: equal gradients, equal runs, and common exit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST_ONLY = "<NO_OTHER_FAILURES>"  # torchrun of torch 2.9 reports the first ra
 
 
 def trained(lab: Any, ranks: int, *changes: str) -> list[dict[str, Any]]:
-    """What the program finds for each list of changes."""
+    """Returns the results of the program for each list of changes."""
     out = lab.folder / f"{ranks}.pt"
     done = subprocess.run(
         lab.forked(ranks, str(PROGRAM), str(out), str(lab.config), *changes),
@@ -37,7 +37,7 @@ def trained(lab: Any, ranks: int, *changes: str) -> list[dict[str, Any]]:
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Norm of the difference over the norm, of all tensors together, in float64."""
+    """Returns the relative norm of the difference over all tensors, in float64."""
     assert one.keys() == other.keys()
     apart = sum(float((one[name].double() - other[name].double()).square().sum()) for name in one)
     size = sum(float(one[name].double().square().sum()) for name in one)
@@ -94,7 +94,7 @@ def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) 
 
 
 def started(lab: Any, *changes: str) -> subprocess.Popen[str]:
-    """A run on two ranks that has made its first step."""
+    """Starts a run on two ranks, and returns after its first step."""
     arguments = lab.run("run", "run.steps=100000", "run.save_every=1", *changes)
     process = subprocess.Popen(lab.command(2, *arguments), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 6000
@@ -107,7 +107,7 @@ def started(lab: Any, *changes: str) -> subprocess.Popen[str]:
 
 
 def workers(process: subprocess.Popen[str]) -> list[int]:
-    """The processes of the ranks, in their order."""
+    """Returns the process ids of the ranks, in order."""
     text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     return sorted(map(int, text.split()))
 

@@ -1,4 +1,4 @@
-"""The doctor on two ranks of a CPU: green on a machine that trains rightly, red where something is wrong."""
+"""The doctor on two CPU ranks, which passes on a correct machine and fails on a faulty one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_green_on_two_ranks(lab: Any, capsys: pytest.CaptureFixture[str]) -> Non
     assert report["ok"] is True
     assert [each["name"] for each in report["findings"]] == CHECKS
     assert [each["ok"] for each in report["findings"]] == [True, True, True, True, None]
-    assert f"this machine trains rightly: {lab.folder / 'run' / 'doctor.json'}" in said
+    assert f"this machine trains correctly: {lab.folder / 'run' / 'doctor.json'}" in said
     assert main([*arguments, "--set", "run.steps=1"]) == 0
 
 
@@ -45,7 +45,7 @@ def test_red_stops_at_the_first_fault_and_training_is_refused(lab: Any, capsys: 
 def test_gradients_of_ranks_that_do_not_add_up_are_a_fault(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a broken collective would show."""
+    """Checks the effect of a broken collective operation."""
     seen = {"device": "cuda", "sum_ok": True, "seconds": 0.1, "gradient_gap": 0.5}
 
     def ran(ranks: int, module: str, *arguments: str) -> Any:

@@ -1,4 +1,6 @@
-"""Exports that others load: the source's own files beside the weights, any checkpoint, and the best one."""
+"""Exports that other programs load: the source's files in addition to weights, any checkpoint, and the best
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def weights(folder: Path) -> dict[str, Any]:
 
 
 def caption(folder: Path, picture: Path) -> str:
-    """A description by the export, through the transformers engine."""
+    """Returns a description by the exported model, through the transformers engine."""
     found: list[str] = []
     engine = TransformersEngine(str(folder), dtype="float32", device="cpu")
     request = Request.of("Describe this image .", str(picture), Sampling(max_tokens=8))
@@ -63,7 +65,7 @@ def test_an_export_has_the_files_of_its_source_and_describes(lab: Any, lab_templ
     AutoModelForImageTextToText.from_pretrained(model)
 
     def processor(folder: Path) -> str:
-        """What plain transformers makes of a folder: its processor, or what it misses."""
+        """Returns the processor that transformers alone loads from a folder, or the missing part."""
         try:
             return type(AutoProcessor.from_pretrained(folder)).__name__
         except ImportError as error:
@@ -119,7 +121,7 @@ def test_two_ranks_agree_on_the_best_and_on_the_end(lab: Any, monkeypatch: pytes
     scores = {0: 0.9, 1: 0.2, 2: 0.5, 3: 0.4, 4: 0.5, 5: 0.9}
 
     def evaluate(self: trainer.Trainer, step: int) -> dict[str, float]:
-        """A rank's share of the score: only their sum is it."""
+        """Returns a rank's share of the score, which is only the score after summation."""
         share = scores[step] * (self.process_group.rank + 1) / 3
         return {"evaluation_cap_score": self.process_group.sum(share)[0]}
 
@@ -163,7 +165,9 @@ def test_adapters_of_two_ranks_are_exported_merged_and_alone(lab: Any, capsys: p
 
 
 def ranks(size: int, arguments: list[str]) -> list[int]:
-    """Exit codes of the ranks of a run, forked from this process: torchrun would import torch once for each."""
+    """Returns the exit codes of a run's ranks, which are forked from this process to avoid the import of torch in each
+    rank.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The families of the general path against transformers' own forward pass and generate, on real architectures."""
+"""Families of the general path, compared with transformers' own forward pass and generate on real architectures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def noise(*shape: int) -> Any:
 
 
 def made(family: str) -> tuple[Any, list[dict[str, Any]]]:
-    """The config of a small model, and what its processor would make of two pictures."""
+    """Returns the configuration of a small model, and its processor's outputs for two pictures."""
     clip = {**SMALL, "image_size": 28, "patch_size": 14, "model_type": "clip_vision_model"}
     siglip = {**clip, "model_type": "siglip_vision_model"}
     one = [{"pixel_values": noise(1, 3, 28, 28)}, {"pixel_values": 2 * noise(1, 3, 28, 28)}]
@@ -97,7 +97,7 @@ def made(family: str) -> tuple[Any, list[dict[str, Any]]]:
 
 @dataclass
 class Case:
-    """A model with prompts, and sampled responses to them."""
+    """Model with prompts and sampled responses."""
 
     path: Path
     policy: GeneralPolicy
@@ -105,7 +105,7 @@ class Case:
     responses: list[Response]
 
     def given(self, k: int, ids: list[int]) -> dict[str, Any]:
-        """transformers' inputs: a prompt with what was answered so far."""
+        """Returns transformers' inputs for a prompt and the response so far."""
         prompt = self.prompts[k]
         tokens = torch.cat([prompt.ids, torch.tensor(ids, dtype=torch.long)])[None]
         found = {**prompt.inputs, "input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
@@ -114,7 +114,7 @@ class Case:
         return found
 
     def plain(self, k: int, ids: list[int]) -> Any:
-        """transformers' own log-probabilities of a response's tokens, from logits of all."""
+        """Returns transformers' log-probabilities of a response's tokens, from the logits of all tokens."""
         logits = self.policy.vlm(**self.given(k, ids)).logits[0, len(self.prompts[k].ids) - 1 : -1].float()
         allowed = logits.index_fill(1, torch.tensor(self.policy.never), -torch.inf).log_softmax(1)
         return allowed.gather(1, torch.tensor(ids)[:, None])[:, 0]
@@ -193,7 +193,7 @@ def test_greedy_answers_equal_generate(case: Case) -> None:
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_bfloat16_is_near_float32(case: Case, rank: int) -> None:
-    """On one process: float32 weights and autocast, or frozen weights and adapters that change nothing yet."""
+    """Checks a single process with float32 weights and autocast, or with frozen weights and adapters without effect."""
     if rank:
         pytest.importorskip("peft")
     policy = load_policy(Model(path=str(case.path), dtype="bfloat16"), 1.0, ONE, lora=Lora(rank=rank))
@@ -259,7 +259,9 @@ def test_the_measured_peak_is_within_a_tenth_of_the_plan(
     monkeypatch: pytest.MonkeyPatch,
     peak_of: Callable[[Callable[[], object]], float],
 ) -> None:
-    """Of a forward and backward pass over a prompt with three responses, and of one without gradient."""
+    """Compares the peaks of a forward and backward pass over a prompt with three responses, and of a pass without
+    gradients.
+    """
     if rank:
         pytest.importorskip("peft")
     for device in ("cpu", "cuda"):

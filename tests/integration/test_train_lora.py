@@ -1,4 +1,6 @@
-"""Adapters: gradients equal peft's own, the reference is the model without them, exports load as peft and merged."""
+"""Adapters: gradients equal to peft's own, the model without adapters as the reference, and exports for peft and
+merged.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ SAME = 1e-8
 
 
 def exact_experts(*models: Any) -> None:
-    """The grouped kernel of experts has no float64."""
+    """Replaces the grouped kernel of experts, which does not support float64."""
     for model in models:
         if model.config.model_type == "qwen3_vl_moe":
             model.set_experts_implementation("eager")
@@ -129,7 +131,7 @@ def test_targets_and_precision_of_adapters(tiny: ModuleType, tmp_path: Path) -> 
 
 @EXPERTS
 def test_targets_among_experts(tiny: ModuleType, tmp_path: Path, exact_norms: Callable[[Any], None]) -> None:
-    """One of the two stacks alone, beside attention or not; adapters of experts take no dropout."""
+    """Checks one of the two stacks alone, with and without attention. Adapters of experts support no dropout."""
     path = str(tiny.build(tmp_path / "base", "qwen3_vl_moe"))
     hidden = torch.linspace(-1, 1, 5 * 64, dtype=torch.float64).view(5, 64).requires_grad_()
     chosen, shares = torch.tensor([[0, 3], [3, 1], [1, 0], [0, 1], [3, 0]]), torch.full((5, 2), 0.5).double()
@@ -170,7 +172,9 @@ def test_the_kernel_of_experts_and_the_loop_agree(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_layer_with_an_adapter_is_pefts_behind_dropout_and_without(tiny: ModuleType, tmp_path: Path) -> None:
-    """Own products without dropout, peft's with it: where dropout draws nothing they are the same."""
+    """Compares the project's products without dropout with peft's products with dropout, at a dropout that changes
+    nothing.
+    """
     settings = Model(path=str(tiny.build(tmp_path / "base", "qwen2_5_vl")), dtype="float64")
     found = []
     for dropout in (0.0, 0.5):

@@ -1,4 +1,4 @@
-"""The shared-prompt forward and the sampler against transformers' own forward and generate, on real architectures."""
+"""Forward pass with shared prompts and the sampler, compared with transformers' own functions on real architectures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAME = 1e-8
 
 @dataclass
 class Case:
-    """A model with prompts of several lengths about none to two pictures of several sizes, and sampled responses."""
+    """Model with prompts of several lengths, each with up to two pictures of several sizes, and sampled responses."""
 
     path: Path
     policy: SharedPolicy
@@ -47,7 +47,7 @@ class Case:
         return PolicySampler(self.policy, PROCESS_GROUP.device, LONGEST, prompts_per_batch)
 
     def whole(self, k: int, ids: list[int]) -> torch.Tensor:
-        """transformers' own log-probabilities after every token of a prompt with a response, (T, V)."""
+        """Returns transformers' (T, V) log-probabilities after every token of a prompt with a response."""
         prompt = self.prompts[k]
         tokens = torch.cat([prompt.ids, torch.tensor(ids, dtype=torch.long)])[None]
         logits = self.policy.vlm(input_ids=tokens, attention_mask=torch.ones_like(tokens), **self.pictures(tokens, k))

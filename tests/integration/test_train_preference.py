@@ -1,4 +1,4 @@
-"""Preference baselines: their losses against literal formulas, and runs on pairs from start to export."""
+"""Preference baselines: losses compared with literal formulas, and runs on pairs from start to export."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def loss(name: str, *more: float) -> float:
 
 
 def test_losses_are_the_published_formulas() -> None:
-    """Literal transcriptions; m is an image, w and l its responses, m' and w' another's."""
+    """Compares the losses with literal transcriptions, with an image m, its responses w and l, and another image's m'
+    and w'.
+    """
     w, lose, third, fourth, fifth = RATIOS
     beta = 0.3
     dpo = -log_sigmoid(beta * (w - lose))
@@ -60,7 +62,7 @@ def test_losses_are_the_published_formulas() -> None:
 
 @pytest.fixture
 def pairs(lab: Any) -> Path:
-    """A file of pairs as ``scapo-eval pairs --format trl`` writes it."""
+    """Writes a file of pairs in the format of ``scapo-eval pairs --format trl``."""
     path: Path = lab.folder / "pairs.jsonl"
     words = ("dog", "cat", "car", "bus", "book", "cup")
     with open(path, "w") as stream:
@@ -101,14 +103,14 @@ def test_a_run_prefers_what_it_is_taught_and_resumes_bit_equal(lab: Any, pairs: 
 
 
 def left_behind(folder: Path) -> tuple[Any, ...]:
-    """What a run is judged by: its metrics, samples, and the bytes of the exported weights."""
+    """Returns the compared results of a run: metrics, samples, and the bytes of the exported weights."""
     samples = (folder / "samples.jsonl").read_bytes()
     return metrics(folder), samples, (folder / "model" / "model.safetensors").read_bytes()
 
 
 @pytest.fixture
 def described(lab: Any, pairs: Path) -> tuple[str, ...]:
-    """Settings of a run on pairs that describes held-out pictures while it trains."""
+    """Returns the settings of a run on pairs that describes held-out pictures during training."""
     return (
         f"data.train={pairs}", f"data.evaluation={lab.folder / 'train.jsonl'}", "data.evaluation_prompts=7",
         "data.prompts_per_step=3", "run.evaluate_every=2",
@@ -118,7 +120,7 @@ def described(lab: Any, pairs: Path) -> tuple[str, ...]:
 def test_held_out_pictures_are_described_and_the_best_is_kept(
     lab: Any, described: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in the loop on rollouts, with the same numbers for the same weights."""
+    """Checks that held-out scores equal those of the loop on rollouts for the same weights."""
     run = (*described, "run.keep_best=cover_rate", "run.keep=9")
     assert main(lab.run("pairs", *run)) == 0
     found = metrics(lab.folder / "pairs")
@@ -147,7 +149,7 @@ def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_
     moments = random.Random(5)
 
     def started(name: str, wait: int) -> subprocess.Popen[str]:
-        """A process that has written so many lines."""
+        """Returns a process that has written a number of lines."""
         command = [
             sys.executable,
             "-m",

@@ -1,4 +1,4 @@
-"""Going on: bit-equal after ``kill -9`` at any moment, on another number of ranks, after SIGTERM."""
+"""Resumed runs, which are bit-equal after ``kill -9`` at any moment, on another number of ranks, and after SIGTERM."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines without what a clock says."""
+    """Returns the rows of the metrics without times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if "second" not in k and "mfu" not in k} for line in lines]
 
 
 def left_behind(folder: Path) -> tuple[Any, ...]:
-    """What a run is judged by: its metrics, samples and extremes, and the bytes of the exported weights."""
+    """Returns the compared results of a run: metrics, samples, extremes, and the bytes of the exported weights."""
     texts = [(folder / name).read_bytes() for name in ("samples.jsonl", "extremes.jsonl")]
     return metrics(folder), *texts, (folder / "model" / "model.safetensors").read_bytes()
 

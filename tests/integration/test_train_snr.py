@@ -1,4 +1,6 @@
-"""Signal and noise of gradients: estimates against slow definitions, parts against the trainer's own gradient."""
+"""Signal and noise of gradients: estimates compared with slow definitions, parts compared with the trainer's own
+gradient.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ LESSONS = Lessons(see=1, speak=30, scenes=64, pictures=16)
 
 
 def vectors(batches: int, mean: float, size: int = 400) -> np.ndarray:
-    """(batches, schemes, parts, parameters) with a known mean and unit variance."""
+    """Returns (batches, schemes, parts, parameters) vectors with a known mean and unit variance."""
     random = np.random.default_rng(3)
     return (random.normal(size=(batches, 2, 3, size)) + mean).astype(np.float32)
 
@@ -43,7 +45,7 @@ def test_products_are_means_over_pairs_of_batches() -> None:
 
 
 def test_the_estimates_are_unbiased_and_their_intervals_hold_the_truth() -> None:
-    """Thousands of draws of three batches: the mean estimate of a squared length of 1 with a noise of 4 x 1."""
+    """Checks thousands of draws of three batches, with a squared length of 1 and a noise of 4 x 1."""
     made = np.random.default_rng(0).normal(size=(4000, 3, 4)) + 0.5
     gram = made @ made.transpose(0, 2, 1)
     assert np.mean([snr.mean_product(each) for each in gram]) == pytest.approx(1.0, abs=0.1)
@@ -84,7 +86,7 @@ def test_the_parts_sum_to_the_gradient_that_the_trainer_takes(start: Path, monke
     batch = snr.Gradients.batch
 
     def both(self: snr.Gradients, number: int) -> np.ndarray:
-        """The parts, and the gradients that the trainer's own update accumulates for the same responses."""
+        """Returns the parts, and the gradients that the trainer's own update accumulates for the same responses."""
         made, trainer = batch(self, number), self.trainer
         seed = seed_of(trainer.config.run.seed, number, 37)
         order = np.random.default_rng(seed).choice(len(trainer.prompts.sources), size=2, replace=False).tolist()

@@ -1,4 +1,4 @@
-"""One step of the trainer against a literal one: separate sequences, whole logits, the formulas written out."""
+"""Trainer step compared with a literal step: separate sequences, complete logits, explicit formulas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))
 
 @pytest.fixture(scope="module")
 def place(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, pictures, prompts, truth and a vocabulary that the model's words hit often."""
+    """Returns a model, pictures, prompts, ground truth, and a vocabulary that often matches the model's words."""
     root = tmp_path_factory.mktemp("place")
     tiny.build(root / "model", "qwen2_5_vl")
     tiny.draw(root / "images", 12)
@@ -74,7 +74,7 @@ SAME = 1e-11  # of a gradient: sums of some 1e5 float64 terms in another order, 
 
 
 def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dict[str, Any]]:
-    """A trainer, and what its next step samples, credits and gives the optimizer."""
+    """Returns a trainer, and a record of the samples, credits and optimizer inputs of its next step."""
     trainer = Trainer(config, PROCESS_GROUP)
     spy: dict[str, Any] = {"gradients": []}
     sampled, credited, step = trainer._sample, trainer._credit, trainer.optimizer.step
@@ -98,7 +98,7 @@ def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dic
 
 
 def literal_logprobs(trainer: Trainer, model: Any, prompt: Any, ids: list[int]) -> torch.Tensor:
-    """(T,) by transformers' own forward of one sequence."""
+    """Returns (T,) log-probabilities by transformers' own forward pass of one sequence."""
     tokens = torch.cat([prompt.ids, torch.tensor(ids)])[None]
     given = {name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw")}
     if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
@@ -109,7 +109,7 @@ def literal_logprobs(trainer: Trainer, model: Any, prompt: Any, ids: list[int]) 
 
 
 def literal_rewards(place: Path, trainer: Trainer, image_id: str, ids: list[int]) -> list[float]:
-    """Algorithm 1, one token at a time, the end of sequence at 0."""
+    """Computes Algorithm 1, one token at a time, with 0 for the end of sequence."""
     vocabulary = Vocabulary.load(str(place / "vocabulary.yaml"))
     reward = SubsentenceReward(vocabulary, PresenceOracle.load(place / "truth.json"))
     text, spans = decode_with_offsets(trainer.tokenizer, ids)

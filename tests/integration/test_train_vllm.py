@@ -1,4 +1,4 @@
-"""The trainer's vLLM sampler against a stand-in that holds the model a second time (``tests/stand_in_vllm.py``)."""
+"""The trainer's vLLM sampler with a stand-in that contains a second copy of the model (``tests/stand_in_vllm.py``)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EXACT = "model.dtype=float64"  # greedy responses agree: no two tokens are as cl
 
 
 class Bench:
-    """A policy, its vLLM, and some prompts."""
+    """Policy, its vLLM engine, and some prompts."""
 
     def __init__(self, lab: Any, *changes: str) -> None:
         self.config: Config = load(lab.config, ["rollout.engine=vllm", EXACT, *changes])
@@ -66,7 +66,7 @@ class Bench:
         return VllmSampler(self.config, self.policy, self.processor, PROCESS_GROUP)
 
     def own(self) -> list[list[int]]:
-        """The trainer's greedy responses."""
+        """Returns the trainer's greedy responses."""
         sampler = PolicySampler(self.policy, PROCESS_GROUP.device, self.config.rollout.max_new_tokens, 4)
         return [response.ids for response in sampler.sample(self.encoded, 0, 1, 0.0)]
 
@@ -75,7 +75,7 @@ class Bench:
 
     @torch.no_grad()
     def change(self, part: str = "", scale: float = 0.7) -> None:
-        """Learns something: other weights, and other features where the tower is among them."""
+        """Changes the weights, and also the features if the tower is changed."""
         generator = torch.Generator().manual_seed(1)
         for name, parameter in self.policy.vlm.named_parameters():
             if part in name and parameter.ndim > 1:
@@ -85,7 +85,7 @@ class Bench:
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The stand-in, of the newest recorded release."""
+    """Returns the stand-in for the newest recorded release."""
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
     return stand_in.install(NEWEST, monkeypatch.setitem)
@@ -186,7 +186,7 @@ def without_one(policy: Policy, dtype: Any) -> Any:
 
 
 def swapped(policy: Policy, dtype: Any) -> Any:
-    """Right names, wrong weights: what no loader notices."""
+    """Yields correct names with wrong weights, which no loader detects."""
     return ((name, weight.flip(0) if "k_proj.weight" in name else weight) for name, weight in weights(policy, dtype))
 
 
@@ -228,7 +228,9 @@ def test_a_model_that_vllm_computes_otherwise_stops_the_run(lab: Any, vllm: Any)
 
 
 def test_pixels_without_normalization_stop_the_run(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What newer releases of vLLM do where the processor's file does not say how pixels are normalized."""
+    """Checks pixels without normalization, as in newer vLLM releases for a processor file without normalization
+    settings.
+    """
     model = Path(load(lab.config).model.path)
     copy = lab.folder / "defaults"
     shutil.copytree(model, copy)

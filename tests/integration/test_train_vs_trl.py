@@ -1,4 +1,4 @@
-"""The part of ``benchmarks/train_vs_trl.py`` that needs no TRL: its own side of the comparison, and its tables."""
+"""Part of ``benchmarks/train_vs_trl.py`` without TRL: the project's side of the comparison, and the tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "train_vs_trl.py"
 
 @pytest.fixture
 def benchmark() -> ModuleType:
-    """The benchmark as a module."""
+    """Returns the benchmark as a module."""
     spec = importlib.util.spec_from_file_location("train_vs_trl", PROGRAM)
     assert spec is not None
     assert spec.loader is not None

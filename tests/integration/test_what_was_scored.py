@@ -1,4 +1,4 @@
-"""What was scored differently is told: truths, judges, prompts, captions per image, forged results, gates, merges."""
+"""Reports of different scoring: ground truths, judges, prompts, captions per image, forged results, gates, merges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(path: str, records: Iterable[Mapping[str, Any]]) -> str:
 
 @pytest.fixture
 def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """``scapo-eval`` in a folder with truth.json and captions c.jsonl and d.jsonl."""
+    """Runs ``scapo-eval`` in a folder with truth.json and the captions c.jsonl and d.jsonl."""
     monkeypatch.chdir(tmp_path)
     Path("truth.json").write_text(json.dumps({"labels": LABELS, "objects": TRUTH}))
     write("c.jsonl", CAPTIONS)
@@ -73,7 +73,9 @@ def test_other_images_in_a_truth_do_not_matter_and_other_labels_of_these_do(run:
 
 
 def test_signatures_and_counts_go_together() -> None:
-    """Runs of one file that differ in their counts differ in what is compared; truths of equal cells do not."""
+    """Checks that runs of one file with different counts have different signatures, and that equal ground truths have
+    equal ones.
+    """
     rng = random.Random(7)
     told = 0
     for _ in range(150):
@@ -192,7 +194,7 @@ def document(run: Run) -> dict[str, Any]:
 
 
 def _row(document: dict[str, Any], column: str, value: int) -> None:
-    """Changes a count of a row and the sum that the system states."""
+    """Changes a count of a row, and the sum in the system."""
     evidence = document["per_image"][0]
     at = evidence["columns"].index(column)
     document["systems"][0]["counts"][column] += value - evidence["rows"][0][at]
@@ -237,7 +239,7 @@ def test_a_forged_results_file_is_refused(run: Run, change: Callable[[dict[str, 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("*.json")))
 def test_results_files_of_0_2_are_shown_as_they_were(run: Run, name: str) -> None:
-    """Files that version 0.2.0 (commit f9537d7) wrote: every value that is still shown is the one in the file."""
+    """Checks files of version 0.2.0 (commit f9537d7), in which every value that is still shown must be unchanged."""
     written = json.loads((GOLDEN / f"{name}.json").read_text())["systems"]
     runs = load_results(GOLDEN / f"{name}.json")
     for system, each in zip(written, runs, strict=True):

@@ -1,4 +1,4 @@
-"""Forty ways to begin wrongly: what is meant is done, or a message says what to do, and its command works."""
+"""Forty wrong first commands, which either do what is meant or fail with a message whose suggested command works."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FILES: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A newcomer's files."""
+    """Writes the files of a new user."""
     monkeypatch.chdir(tmp_path)
     for name, content in FILES.items():
         path = tmp_path / name
@@ -72,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def values(out: str) -> dict[str, float]:
-    """Metric -> value of the one system that was printed as JSON."""
+    """Returns metric -> value of the only system in the JSON output."""
     [system] = json.loads(out)["systems"]
     return {name: metric["value"] for name, metric in system["metrics"].items()}
 
@@ -97,7 +97,7 @@ MEANT = [
     "c.jsonl --truth t.json --vocabulary words.csv",
     "c.jsonl --truth t.json --vocabulary aliases.json",
 ]
-"""Beginnings that say what is meant: the figures are those of ``c.jsonl --truth t.json``."""
+"""Commands with a clear meaning, whose figures are those of ``c.jsonl --truth t.json``."""
 
 
 @pytest.mark.parametrize("words", MEANT)

@@ -1,11 +1,14 @@
-"""Saves, loads and exports with real process groups; started by torchrun from the checkpoint tests.
+"""Saves, loads and exports with real process groups. The checkpoint tests start this program with torchrun.
 
     torchrun --nproc-per-node N checkpoint_ranks.py FOLDER ACTION...
 
-Actions, in order: ``save:NAME`` (two steps of a toy, a checkpoint, and its tensors to NAME.pt), ``load:NAME:OUT``
-(into a toy of other values; tensors and state to OUT.pt), ``full:NAME`` (the second rank cannot write and
-then can: what ``save`` returned to NAME.pt), ``export:MODEL:OUT:DTYPE`` (a Hugging Face folder, sharded,
-written again).
+Actions, in order:
+
+- ``save:NAME`` makes two steps of a toy model, saves a checkpoint, and writes its tensors to NAME.pt.
+- ``load:NAME:OUT`` loads the checkpoint into a toy with other values, and writes tensors and state to OUT.pt.
+- ``full:NAME`` saves while the second rank cannot write, and again when it can, and writes both results of ``save`` to
+  NAME.pt.
+- ``export:MODEL:OUT:DTYPE`` shards a Hugging Face folder and exports it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from scapo_train.distributed import leave
 
 
 class Toy(nn.Module):
-    """A frozen tower, uneven sizes, and an output layer tied to the input."""
+    """Toy model with a frozen tower, uneven sizes, and an output layer that is tied to the input."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -47,7 +50,7 @@ class Toy(nn.Module):
 
 
 def made(seed: int) -> tuple[Toy, torch.optim.Optimizer]:
-    """A toy, sharded where there are several ranks, and its optimizer."""
+    """Returns a toy model, sharded if there are several ranks, and its optimizer."""
     toy = Toy(seed)
     if dist.is_initialized() and dist.get_world_size() > 1:
         for layer in toy.layers:
@@ -57,7 +60,7 @@ def made(seed: int) -> tuple[Toy, torch.optim.Optimizer]:
 
 
 def train(toy: Toy, optimizer: torch.optim.Optimizer, steps: int = 2) -> None:
-    """A few steps on the same numbers."""
+    """Makes several steps on the same numbers."""
     generator = torch.Generator().manual_seed(1)
     for _ in range(steps):
         ids, pixels = torch.randint(0, 7, (4,), generator=generator), torch.randn(4, 3, generator=generator)
@@ -67,7 +70,7 @@ def train(toy: Toy, optimizer: torch.optim.Optimizer, steps: int = 2) -> None:
 
 
 def tensors(toy: Toy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Parameters and moments, whole."""
+    """Returns the unsharded parameters and moments."""
     found = {}
     for name, parameter in toy.named_parameters():
         for key, value in {"value": parameter, **optimizer.state.get(parameter, {})}.items():

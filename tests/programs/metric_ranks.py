@@ -1,6 +1,6 @@
 """One rank of a distributed CapScoreMetric: ``metric_ranks.py RANK SIZE STORE CAPTIONS TRUTH OUT``.
 
-Every rank updates with its share of the captions, batch by batch; each writes what it computes.
+Every rank updates the metric with its share of the captions, batch by batch, and writes the computed values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs the Python blocks of docs/reward.md and docs/integrations.md, in a folder of the user's and in order.
+"""Runs the Python blocks of docs/reward.md and docs/integrations.md in order, in a user's folder.
 
-It adds what the pages leave to the reader. Blocks that begin a training run of another library are run against that
-library: tests/integration/adapters. Prints the folder of scapo_eval.
+The program adds the parts that the pages leave to the reader. Blocks that start a training run of another library are
+run with this library in tests/integration/adapters. Prints the folder of scapo_eval.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RESPONSE = "A dog sits. A cat sleeps."
 
 
 def run_blocks() -> None:
-    """Runs them, and checks what they leave behind."""
+    """Runs the blocks, and checks their results."""
     import pandas
     from tokenizers import Tokenizer, models, pre_tokenizers
 

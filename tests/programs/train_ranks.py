@@ -1,9 +1,9 @@
-"""Trains with one or more ranks and writes what the tests compare; started by torchrun.
+"""Trains with one or more ranks, and writes the values that the tests compare. Started by torchrun.
 
     torchrun --nproc-per-node N train_ranks.py OUT.pt CONFIG [SECTION.KEY=VALUE,...]...
 
-For each list of changes, in order, a run without checkpoints: the gradient that its first update was given,
-the responses of its first step (by the index of their prompt), and the weights at its end.
+For each list of changes, in order, the program makes a run without checkpoints. It writes the gradient of the first
+update, the responses of the first step (by the index of their prompt), and the final weights.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scapo_train.distributed import ProcessGroup, join_process_group, leave
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    """A tensor that no longer changes, unsharded."""
+    """Returns an unsharded copy of a tensor."""
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
 def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
-    """All steps of a run."""
+    """Makes all steps of a run."""
     made = trainer.Trainer(settings, process_group)
     exact_norms(made.policy)
     with torch.no_grad():

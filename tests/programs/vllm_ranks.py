@@ -1,10 +1,10 @@
-"""Samples with the stand-in for vLLM on several ranks that shard the policy; started by torchrun.
+"""Samples with the stand-in for vLLM on several ranks that shard the policy. Started by torchrun.
 
     torchrun --nproc-per-node 2 vllm_ranks.py OUT.json CONFIG
 
-The first rank has two prompts, the second one. Of every rank, with an engine of its own and with one for both:
-greedy responses, what the engine was asked, the names of the weights that it was given, and greedy responses of
-vLLM and of the trainer after the weights changed.
+The first rank has two prompts, and the second rank has one prompt. For every rank, with separate engines and with a
+shared engine, the program writes the greedy responses, the requests to the engine, the names of the weights that it
+received, and the greedy responses of vLLM and of the trainer after a change of the weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scapo_train.samplers.vllm import VllmSampler, weights
 
 
 def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, Any]:
-    """What a rank finds."""
+    """Returns the results of a rank."""
     policy = load_policy(config.model, config.rollout.temperature, process_group)
     processor = load_processor(config.model.path)
     maker = Prompts(read_prompts(config.data.train, config.data.images), processor, 0)
@@ -59,7 +59,7 @@ def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, A
 
 
 def main() -> None:
-    """Runs it."""
+    """Runs the program."""
     out, path = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("stand_in_vllm", Path(__file__).parents[1] / "stand_in_vllm.py")
     assert spec is not None

@@ -1,9 +1,10 @@
-"""Samples with vLLM itself on several ranks that shard the policy; started by torchrun.
+"""Samples with vLLM itself on several ranks that shard the policy. Started by torchrun.
 
     torchrun --nproc-per-node 2 vllm_real_ranks.py OUT.json CONFIG TENSOR_PARALLEL
 
-The first rank has two prompts, the second one. Of every rank: the largest difference of log-probabilities from the
-trainer's before an update, after it with the old weights, and with the new ones; and the responses' tokens.
+The first rank has two prompts, and the second rank has one prompt. For every rank, the program writes the largest
+difference from the trainer's log-probabilities before an update, after it with the old weights, and after it with the
+new weights. It also writes the tokens of the responses.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from scapo_train.samplers.vllm import VllmSampler
 
 
 def found(path: str, size: str, group: ProcessGroup) -> dict[str, Any]:
-    """What a rank finds."""
+    """Returns the results of a rank."""
     settings = ["rollout.engine=vllm", "rollout.sleep=false", "rollout.gpu_memory=0.15"]
     config = load(path, [*settings, f"rollout.tensor_parallel={size}"])
     policy = load_policy(config.model, config.rollout.temperature, group)
@@ -56,7 +57,7 @@ def found(path: str, size: str, group: ProcessGroup) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs it."""
+    """Runs the program."""
     out, path, size = sys.argv[1:]
     with join_process_group() as group:
         both = group.gather(found(path, size, group))

@@ -1,9 +1,9 @@
-"""Commands as forks of one process that has imported torch and transformers once: each saves up to seven seconds.
+"""Runs commands as forks of one process that has imported torch and transformers, which saves up to seven seconds each.
 
     python warm.py SOCKET                  # serves until it is killed; prints "ready"
-    python warm.py SOCKET NAME [ARG ...]   # runs NAME (scapo-eval, python or transformers) there, as if it ran here
+    python warm.py SOCKET NAME [ARG ...]   # runs NAME (scapo-eval, python or transformers) in a fork of the server
 
-A command has its own process, and this one's standard streams, folder, environment, signals and exit code.
+A command runs in its own process, with the standard streams, folder, environment, signals and exit code of the client.
 """
 
 import importlib
@@ -25,7 +25,7 @@ IMPORTED = (
 
 
 def serve(path: str) -> None:
-    """Imports, then forks for each connection."""
+    """Imports the libraries, then forks for each connection."""
     from scapo_eval.base.errors import MissingExtra
 
     for name in IMPORTED:
@@ -50,7 +50,7 @@ def serve(path: str) -> None:
 
 
 def answer(connection: socket.socket) -> None:
-    """Forks the command, says its process id, then its exit code."""
+    """Forks the command, and sends its process id and then its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     head, streams, *_ = socket.recv_fds(connection, SIZE.size, 3)
     (length,) = SIZE.unpack(head)
@@ -74,7 +74,7 @@ def answer(connection: socket.socket) -> None:
 
 
 def execute(arguments: list[str]) -> None:
-    """Runs a command in this process and ends it."""
+    """Runs a command in this process, and ends the process."""
     name, *rest = arguments
     code: object = 0
     try:
@@ -113,7 +113,7 @@ def execute(arguments: list[str]) -> None:
 
 
 def run(path: str, arguments: list[str]) -> int:
-    """The client."""
+    """Runs the client."""
     command = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
     data = json.dumps(command).encode()
     with socket.socket(socket.AF_UNIX) as connection:

@@ -1,10 +1,10 @@
-"""A chat-completions server on 127.0.0.1 that answers at once, the same to the same request, or fails on purpose.
+"""Chat-completions server on 127.0.0.1 that immediately gives equal answers to equal requests, or fails on purpose.
 
     python loopback.py [--faults SHARE] [--delay SECONDS] [--retry-after SECONDS] [--slow SECONDS] [--hold]
 
-Prints its port. The share of requests that fail is chosen by the hash of request and try, so that two runs meet the
-same faults. What the model's name holds decides the rest: see ``_answer``. ``GET /stats`` counts what was asked.
-With ``--hold`` nothing is answered until ``GET /release``.
+Prints its port. A hash of request and try selects the share of requests that fail, so that two runs have the same
+faults. The model's name determines all other behavior; see ``_answer``. ``GET /stats`` returns the number of requests.
+With ``--hold``, no request is answered until ``GET /release``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAULTS = ("429", "500", "drop", "slow", "half")
 
 
 class Server:
-    """The state of one server."""
+    """State of one server."""
 
     def __init__(self, faults: float, delay: float, retry_after: float, slow: float, hold: bool) -> None:
         self.faults = faults
@@ -38,7 +38,7 @@ class Server:
             self.released.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, kept alive."""
+        """Handles one connection, which is kept alive."""
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -56,7 +56,7 @@ class Server:
             writer.close()
 
     async def reply(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        """Answers one request; False ends the connection."""
+        """Answers one request. Returns False to end the connection."""
         if path == "/v1/models":
             return _send(writer, 200, {"object": "list", "data": [{"id": "plain", "max_model_len": 4096}]})
         if path == "/stats":
@@ -74,7 +74,7 @@ class Server:
             self.in_flight -= 1
 
     async def complete(self, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        """A chat completion, or a fault."""
+        """Sends a chat completion or a fault."""
         self.counts["requests"] += 1
         self.times.append(time.monotonic())
         key = hashlib.sha256(body).hexdigest()
@@ -102,7 +102,7 @@ class Server:
         return _send(writer, status, answer)
 
     def fault(self, key: str, model: str) -> str | None:
-        """Which fault this try meets."""
+        """Returns the fault of this try, if any."""
         if model.startswith("always-"):
             return model.removeprefix("always-")
         if model.startswith("once-"):
@@ -113,7 +113,7 @@ class Server:
 
 
 def _answer(request: dict, key: str) -> tuple[int, dict]:
-    """Status and body, by the model's name."""
+    """Returns status and body, which depend on the model's name."""
     model, messages = request["model"], request["messages"]
     parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
     asked = messages[-1]["content"]
@@ -150,7 +150,9 @@ def _answer(request: dict, key: str) -> tuple[int, dict]:
 
 
 def _verdicts(request: dict, parts: list, asked: str, *, mumbles: bool) -> str:
-    """Present for about one cell in eight, by picture and question; a mumbling judge spoils half of its answers."""
+    """Returns "present" for about one cell in eight, by picture and question. A mumbling judge spoils half of its
+    answers.
+    """
     picture = next(part["image_url"]["url"] for part in parts if part["type"] == "image_url")
     schema = request["response_format"]["json_schema"]["schema"]
     draw = hashlib.sha256(f"{picture} {asked} {request['seed']}".encode()).digest()
@@ -171,7 +173,7 @@ def _verdicts(request: dict, parts: list, asked: str, *, mumbles: bool) -> str:
 
 
 def _judge(asked: str, messages: list, seed: int) -> str:
-    """Plays the judge of the tests."""
+    """Returns the answer of the tests' judge."""
     if asked.startswith("Request:"):
         return _objects(asked.partition("Description:")[2], seed)
     if asked.startswith("Look at the image and answer"):
@@ -195,7 +197,9 @@ def _judge(asked: str, messages: list, seed: int) -> str:
 
 
 def _objects(description: str, seed: int) -> str:
-    """The objects of a description as a JSON list; its first word says what is wrong with the answer, if anything."""
+    """Returns the objects in a description as a JSON list. The description's first word selects a defect of the answer,
+    if any.
+    """
     words = [word.strip(".,:") for word in description.split()]
     listed = json.dumps([f"The {word}" if word == "cat" else word for word in words if word in ("dog", "cat", "car")])
     if words[0] == "Mumbling" and seed < 4:  # readable from the fifth try on
@@ -210,7 +214,9 @@ def _objects(description: str, seed: int) -> str:
 
 
 def _claims(asked: str, seed: int) -> str:
-    """The four steps on claims: a sentence is a claim, dragons are made up, equal statements match."""
+    """Answers the four steps on claims: a sentence is a claim, claims about dragons are false, and equal statements
+    match.
+    """
     described = asked.rpartition("Description: ")[2].partition("\n\nStatements:")[0]
     listed = [line.partition(". ")[2] for line in asked.splitlines() if line[:1].isdigit()]
     if asked.startswith("You take"):
@@ -247,7 +253,7 @@ def _send(writer: asyncio.StreamWriter, status: int, value: object, extra: str =
 
 
 async def main() -> None:
-    """Serves until it is told to stop."""
+    """Serves requests until the process is stopped."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--faults", type=float, default=0.0)
     options.add_argument("--delay", type=float, default=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from math import log1p, sqrt
+from math import log1p
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import scapo_eval
 from scapo_eval import InputError, InputErrors, PresenceOracle, Vocabulary
-from scapo_eval.benchmarks.people import BETA, CARDS, SHORT, word_scores
+from scapo_eval.benchmarks.people import CARDS, SHORT, SMOOTHING, UNNAMED, word_scores
 from scapo_eval.cli.main import cli
 from scapo_eval.files.records import Records
 from scapo_eval.matching.words import content_words, stem, tokens
@@ -151,15 +151,14 @@ def test_words_by_the_definition(references: References) -> None:
     images_with = Counter(word for texts in counts.values() for word in set().union(*texts))
     rarity = {word: log1p(len(TEXTS) / (images_with[word] + 1)) for word in {*images_with, "run"}}
     shares = Counter(word for text in counts["1"] for word in text)
-    weight = {word: rarity[word] * sqrt(n / 4) for word, n in shares.items()}
-    named = (rarity["dog"] + rarity["sleep"]) / (rarity["dog"] + rarity["sleep"] + rarity["run"])
-    covered = (weight["dog"] + weight["sleep"]) / sum(weight.values())
+    shared, missing = rarity["dog"] + rarity["sleep"], shares.keys() - {"dog", "sleep"}
+    missed = [sum(rarity[word] * (shares[word] / 4) ** power for word in missing) for power in (1, 2)]
     length = sum(len(tokens(text)) for text in TEXTS["1"]) / 4
     found = word_scores(words, "1", caption)
     assert found is not None
-    assert found.named == pytest.approx(named)
-    assert found.covered == pytest.approx(covered)
-    assert found.overlap == pytest.approx((1 + BETA**2) * named * covered / (BETA**2 * named + covered))
+    assert found.named == pytest.approx(shared / (shared + rarity["run"]))
+    assert found.covered == pytest.approx(shared / (shared + missed[1]))
+    assert found.overlap == pytest.approx(shared / (shared + missed[0] + UNNAMED * rarity["run"] + SMOOTHING))
     assert found.repetition == pytest.approx(1 / (1 + 2 / length))
     assert found.brevity == pytest.approx(min(1, 6 / (SHORT * length)))
 
@@ -168,14 +167,14 @@ def test_cap_people_is_the_card(references: References) -> None:
     caption = "A dog sleeps on a couch beside a horse."
     words = word_scores(ReferenceWords(references), "1", caption)
     assert words is not None
-    alone = words.overlap ** (1 / 3) * words.repetition * words.brevity
+    alone = words.overlap**0.5 * words.repetition * words.brevity
     records = [{"image_id": 1, "caption": caption}]
     found = scapo_eval.score(records, references=references, resamples=0)
     assert found.values["cap_people"] == pytest.approx(alone, abs=1e-6)
     truth = PresenceOracle.from_objects({1: ["dog"]}, labels=["dog", "horse", "couch"])
     both = scapo_eval.score(records, references=references, truth=truth, resamples=0)
     assert both.values["cap_people"] == pytest.approx(alone * (1 - 1 / 4), abs=1e-6)  # of three labels one is absent
-    assert (found.signature.fields["people"], both.signature.fields["people"]) == ("references@1", "references+truth@1")
+    assert (found.signature.fields["people"], both.signature.fields["people"]) == ("references@2", "references+truth@2")
     assert CARDS["references+truth"].powers["faithful"] == 1
 
 

@@ -86,6 +86,7 @@ def test_negation(text: str, left: list[str]) -> None:
         "Another dog, a notable cat, a bird in the north.",
         "The man is not looking at the dog.",
         "No. 5 is a dog.",
+        "A man in a t-shirt with a dog.",
         "No, the dog with a cat is not on the bench.",
     ],
 )
@@ -315,10 +316,9 @@ def test_examples_of_cues(cue: Cue) -> None:
         assert {read[begin].use == cue.use for begin in begins} == {holds}, marked
 
 
-def test_each_word_is_a_cue_once_and_the_hash_is_of_the_rules() -> None:
+def test_each_word_is_once_in_a_cue_and_the_hash_is_of_the_rules() -> None:
     cues = shipped_cues()
-    words = [word for cue in cues.cues for word in cue.words]
-    assert len(words) == len(set(words))
+    assert all(len(cue.words) == len(set(cue.words)) for cue in cues.cues)
     data = CUES_FILE.read_bytes()
     same = data.replace(b"There are no [people] on the bench.", b"No [people] at all.")
     assert (

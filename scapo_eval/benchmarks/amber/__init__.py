@@ -1,7 +1,8 @@
-"""AMBER (Wang et al. 2023): descriptions and yes/no answers on 1,004 images, by its official script's rules.
+"""AMBER (Wang et al. 2023): descriptions and yes/no answers for 1,004 images, scored by the rules of its official
+script.
 
-``mode="parity"`` finds nouns with NLTK, as the script does, and carries the script's own digits in ``printed``;
-``mode="embedded"`` needs neither NLTK nor spaCy and stays within tenths of a point.
+``mode="parity"`` finds nouns with NLTK like the script, and reports the script's own digits in ``printed``.
+``mode="embedded"`` requires neither NLTK nor spaCy and differs by tenths of a point.
 """
 
 from __future__ import annotations
@@ -71,10 +72,13 @@ _QUESTION_COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswer:
-    """The value of one answer: a credit for a description, a verdict for a question.
+    """Score of one answer: a credit for a description, or a verdict for a question.
 
     Attributes:
-        nouns: number of all nouns of a description, where the mode finds all.
+        response: Answer.
+        credit: Credit of a description.
+        nouns: Number of all nouns in a description, in parity mode only.
+        said: Parsed answer to a question, or None if it is neither yes nor no.
     """
 
     response: AmberResponse
@@ -85,7 +89,7 @@ class ScoredAnswer:
     __repr__ = fields_in_short
 
     def record(self) -> dict[str, Any]:
-        """Returns the item as one line of evidence; descriptions with the names of the official script's lists."""
+        """Returns one line of evidence. Descriptions use the field names of the official script's lists."""
         record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item
         if isinstance(item, Query):
@@ -99,7 +103,7 @@ class ScoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ScoredResponses:
-    """One system's run, with the verdict on every answer."""
+    """Run of one system, with the verdict on every answer."""
 
     run: Run
     verdicts: Sequence[ScoredAnswer]
@@ -113,12 +117,12 @@ class ScoredResponses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AmberCounts:
-    """The counts of a run; those of a file are the sum of those of its parts.
+    """Counts of a run. The counts of a file are the sum of the counts of its parts.
 
     Attributes:
-        table: counts per image.
-        answers: id of the item, and what is said of a question, of every answer.
-        duplicate, unknown, skipped, unfinished, notes: as of :class:`Responses`.
+        table: Counts per image.
+        answers: (item id, parsed answer to a question) of every answer.
+        duplicate, unknown, skipped, unfinished, notes: Same as in :class:`Responses`.
     """
 
     table: CountTable
@@ -133,18 +137,18 @@ class AmberCounts:
 
 
 class Amber:
-    """Scores answers; one scorer serves many systems.
+    """Scorer for AMBER answers, which can be reused for many systems.
 
     Args:
-        data: the benchmark.
-        mode: how nouns are found, and whether files are read as the official script reads them.
-        similarity: words that count as the same.
-        answers: name of the rule that reads yes/no answers (ANSWERS); None: the mode's own.
-        tagger: finds the nouns in parity mode; None: NLTK with its defaults.
+        data: Data of the benchmark.
+        mode: ``embedded``, or ``parity`` to find nouns with NLTK like the official script.
+        similarity: Words that count as equal.
+        answers: Name of the parsing rule for yes/no answers (ANSWERS). None selects the default of the mode.
+        tagger: Noun finder for parity mode. None selects NLTK with its defaults.
 
     Raises:
-        MissingExtra: if parity mode is requested without NLTK.
-        InputError: for an unknown mode or rule.
+        MissingExtra: If parity mode is requested without NLTK.
+        InputError: If the mode or the rule is unknown.
     """
 
     def __init__(
@@ -180,10 +184,10 @@ class Amber:
         """Scores one system.
 
         Args:
-            responses: see :func:`read_responses`; for parity mode read with ``official=True``.
-            name: of the system.
-            resampling: of the intervals.
-            on_progress: see :meth:`NltkNouns.find_batch`.
+            responses: Answers from :func:`read_responses`. Parity mode requires ``official=True`` there.
+            name: Name of the system.
+            resampling: Settings for the intervals.
+            on_progress: Callback as in :meth:`NltkNouns.find_batch`.
         """
         verdicts = self.verdicts(responses.scored, on_progress)
         return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
@@ -217,13 +221,13 @@ class Amber:
         bad_files: Sequence[InputError] = (),
         resampling: Resampling | None = None,
     ) -> Run:
-        """Returns the metrics of the counts of all answers.
+        """Computes the metrics from the counts of all answers.
 
         Args:
-            found: the counts.
-            name: of the system.
-            bad_files: omitted files.
-            resampling: of the intervals.
+            found: Counts of the answers.
+            name: Name of the system.
+            bad_files: Errors of omitted files.
+            resampling: Settings for the intervals.
         """
         questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]
         unparsed = sum(said is None for _, said in questions)
@@ -266,7 +270,7 @@ class Amber:
     def verdicts(
         self, responses: Sequence[AmberResponse], on_progress: Callable[[int], None] | None = None
     ) -> list[ScoredAnswer]:
-        """Returns the verdict on every answer, in their order."""
+        """Returns the verdicts on all answers, in order."""
         texts = [response.text for response in responses if isinstance(response.item, Description)]
         nouns = iter(self._tagger.find_batch(texts, on_progress)) if self._tagger else map(self._finder.find, texts)
         safe, near, words = self.data.safe, self.similarity.near, self._words
@@ -290,7 +294,7 @@ class Amber:
         return self.data.items[number - 1]
 
     def _missing(self, answered: set[int]) -> int:
-        """Returns the unanswered items of the tasks that are answered at all."""
+        """Returns the number of unanswered items in tasks with at least one answer."""
         tasks = {type(self._item(number)) for number in answered}
         return sum(type(item) in tasks for item in self.data.items) - len(answered)
 
@@ -306,7 +310,7 @@ class Amber:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
 
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
-        """Returns, for every accuracy: item id -> answered right (the input of McNemar's test)."""
+        """Returns a mapping from each accuracy to item id -> answered correctly (the input of McNemar's test)."""
         right: dict[str, dict[str, bool]] = {}
         for number, said in questions:
             item = cast(Query, self._item(number))
@@ -332,7 +336,7 @@ def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
 
 
 def _question_columns(verdict: ScoredAnswer) -> Iterator[int]:
-    """Yields the columns in which one answer to a question counts."""
+    """Yields the columns to which one answer to a question contributes."""
     item = verdict.response.item
     if isinstance(item, Description):
         return
@@ -392,7 +396,7 @@ def _score(
 
 
 def _own_files(options: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields the benchmark's own files, which no output may replace."""
+    """Yields the benchmark's own files, which no output may overwrite."""
     data = options["data"]
     folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
     yield from (*folder.glob("*"), *folder.glob("query/*"))
@@ -401,7 +405,7 @@ def _own_files(options: Mapping[str, Any]) -> Iterator[Path]:
 def _augmented(
     answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
 ) -> list[Run]:
-    """Implements ``_augmented``: see :mod:`scapo_eval.benchmarks.augmented`."""
+    """Implements ``Benchmark.augmented``; see :mod:`scapo_eval.benchmarks.augmented`."""
     if parser is not None and parser not in ANSWERS:
         raise InputError(f"unknown parser {parser!r} for amber; known: {', '.join(ANSWERS)}")
     if not truth:
@@ -427,20 +431,20 @@ def amber(
     skip_bad: bool = False,
     drop_unfinished: bool = False,
 ) -> Run:
-    """Returns AMBER's generative and discriminative metrics.
+    """Computes AMBER's generative and discriminative metrics.
 
     Args:
-        responses: records of ``id`` and ``response``.
-        data: the checkout of AMBER's repository, or its ``data`` folder.
+        responses: Records with ``id`` and ``response``.
+        data: Checkout of AMBER's repository, or its ``data`` folder.
         mode: ``embedded``, or ``parity`` for NLTK's nouns and the official script's digits (extra ``nltk``).
-        similarity: which words count as the same: ``none``, ``spacy:MODEL``, a JSON file of pairs, or an object.
-        parser: how yes/no answers are read, ``first-word`` or ``exact``; None: the mode's own.
-        name, resamples, seed, bootstrap, skip_bad, drop_unfinished: see :func:`scapo_eval.score`.
-        workers: processes that tag in parity mode; None: one per processor.
+        similarity: Words that count as equal: ``none``, ``spacy:MODEL``, a JSON file of pairs, or an object.
+        parser: Rule for yes/no answers, ``first-word`` or ``exact``. None selects the default of the mode.
+        name, resamples, seed, bootstrap, skip_bad, drop_unfinished: Same as in :func:`scapo_eval.score`.
+        workers: Number of tagging processes in parity mode. None selects one per processor.
 
     Raises:
-        InputErrors, InputError: faults, by file and line or by row.
-        MissingExtra: parity mode without NLTK.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
+        MissingExtra: If parity mode is requested without NLTK.
 
     Example:
         >>> import scapo_eval
@@ -469,7 +473,7 @@ def amber(
 BENCHMARK = Benchmark(
     name="amber",
     title="AMBER",
-    help="""Scores AMBER responses; several files are compared with the first.
+    help="""Scores AMBER responses. Several files are compared with the first.
 
     RESPONSES are JSON arrays or JSON Lines of {"id", "response"}, plain, .gz or .zst. A task that is not in the
     file has no value; precision and recall have "no" as their positive class.
@@ -500,14 +504,14 @@ BENCHMARK = Benchmark(
         "similarity": Option(
             file="read",
             metavar="none|spacy:MODEL|FILE",
-            help="Which words count as the same: a spaCy model's (computed once, kept), or a JSON file of pairs.",
+            help="Words that count as equal: from a spaCy model (computed once and cached), or a JSON file of pairs.",
         ),
         "parser": Option(
             flags=("--answers",),
             choices=tuple(ANSWERS),
-            help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
+            help="Rule for yes/no answers.  [default: first-word, or exact with --mode parity]",
         ),
-        "drop_unfinished": Option(help="Drop a description's last sentence where it has no end."),
+        "drop_unfinished": Option(help="Remove the last sentence of a description if it is unfinished."),
         "skip_bad": Option(help="Omit faulty records and count them in the signature."),
         "per_answer": Option(
             file="written",
@@ -517,9 +521,11 @@ BENCHMARK = Benchmark(
         "noun_cache": Option(
             file="written",
             metavar="FILE",
-            help="Keep NLTK's nouns in a file, for the next run with --mode parity.",
+            help="Cache NLTK's nouns in a file for the next run with --mode parity.",
         ),
-        "workers": Option(at_least=1, help="Processes that tag in --mode parity.  [default: one per processor]"),
+        "workers": Option(
+            at_least=1, help="Number of tagging processes with --mode parity.  [default: one per processor]"
+        ),
     },
     engine=OnEngine(function="amber", refuses=("per_answer", "noun_cache")),
     asked="AMBER's query files",

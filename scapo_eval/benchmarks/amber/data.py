@@ -1,4 +1,4 @@
-"""AMBER's own files: what is in each image, what models imagine there, which questions were asked."""
+"""AMBER's own data: annotated objects, objects that models tend to hallucinate, and questions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "action": ("action",),
     "relation": ("relation",),
 }
-"""Dimension that is reported -> kinds of questions in it."""
+"""Reported dimension -> kinds of questions that it covers."""
 
 KINDS = ("existence", "state", "number", "action", "relation")
 
@@ -41,15 +41,15 @@ _KIND_OF_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An image to be described.
+    """Generative item: an image with its annotations.
 
     Attributes:
-        truth: annotated words in the official order, repetitions included; each is a slot that can be covered.
-        imagined: words that people expect to be hallucinated here; a slot each.
-        supported: word -> the slot of ``truth`` that mentioning it credits. The official script looks the words
-            associated with the annotations up before the annotations themselves, so that many an annotated
-            word credits another word's slot.
-        expected: the same for ``imagined``.
+        truth: Annotated words in the official order, including repetitions. Each word is a slot that can be covered.
+        imagined: Words that people expect to be hallucinated for this image. Each word is a slot.
+        supported: Word -> slot of ``truth`` that a mention of the word credits. The official script checks the words
+            associated with annotations before the annotations themselves, so many annotated words credit the slot of
+            another word.
+        expected: Word -> slot of ``imagined``, by the same rule.
     """
 
     truth: tuple[str, ...]
@@ -62,7 +62,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A yes/no question: its kind (one of KINDS) and its true answer."""
+    """Yes/no question with its kind (one of KINDS) and its correct answer."""
 
     kind: str
     truth: YesNo
@@ -73,14 +73,14 @@ AmberItem = Description | Query
 
 @dataclass(frozen=True, slots=True)
 class AmberData:
-    """The benchmark.
+    """Data of the benchmark.
 
     Attributes:
-        items: item of id k at position k - 1.
-        words: the closed vocabulary, sorted.
-        safe: words that are never counted as hallucinated.
-        images: canonical image id of each item; None if the queries are not there.
-        fingerprint: of annotations, associations and safe words.
+        items: Items. The item with id k is at position k - 1.
+        words: Closed vocabulary, sorted.
+        safe: Words that never count as hallucinated.
+        images: Canonical image id of each item. The value is None if the query files are missing.
+        fingerprint: Hash of annotations, associations and safe words.
     """
 
     items: tuple[AmberItem, ...]
@@ -93,16 +93,17 @@ class AmberData:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of items: ``generative``, ``discriminative``."""
+        """Number of items per task: ``generative``, ``discriminative``."""
         descriptions = sum(isinstance(item, Description) for item in self.items)
         return {"generative": descriptions, "discriminative": len(self.items) - descriptions}
 
     @classmethod
     def load(cls, folder: str | Path) -> AmberData:
-        """Reads the checkout of the official repository, or its ``data`` folder; every file may end in ``.gz``.
+        """Reads a checkout of the official repository, or its ``data`` folder. Every file may have the extension
+        ``.gz``.
 
         Raises:
-            InputError: if a file is missing, broken, or does not fit the others.
+            InputError: If a file is missing, damaged, or inconsistent with the other files.
         """
         root = Path(folder)
         if not root.is_dir():
@@ -164,14 +165,14 @@ def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) ->
         raise ValueError(f"id {entry['id']} is at position {number}")
     if entry["type"] != "generative":
         if entry["truth"] not in ("yes", "no"):
-            raise ValueError(f"the truth must be yes or no, not {entry['truth']!r}")
+            raise ValueError(f"'truth' must be yes or no, not {entry['truth']!r}")
         return Query(_KIND_OF_TYPE[entry["type"]], entry["truth"])
     truth, imagined = tuple(entry["truth"]), tuple(entry["hallu"])
     return Description(truth, imagined, _slots(truth, associations), _slots(imagined, associations))
 
 
 def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Returns a mapping: word -> slot that it credits, in the official script's lookup order."""
+    """Returns a mapping from word to credited slot, in the lookup order of the official script."""
     slots: dict[str, int] = {}
     for slot, word in enumerate(words):
         if word not in associations:
@@ -184,7 +185,9 @@ def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> d
 
 
 def _images(root: Path, n: int) -> tuple[str, ...] | None:
-    """Returns the image of every item, from ``query/``: the file of all queries, or the parts that are there."""
+    """Returns the image of every item from the folder ``query``, using the file of all queries or the available
+    parts.
+    """
     folder = root / "query"
     whole = _find(folder, "query_all.json")
     paths = [whole] if whole else sorted(folder.glob("query_*.json*"))

@@ -1,6 +1,6 @@
-"""AMBER's metrics as functions of summed counts, and the digits that the official script prints for them.
+"""AMBER's metrics as functions of summed counts, and the digits that the official script prints.
 
-The positive class of precision and recall is "no": a "no" said to a question about what is missing.
+The positive class of precision and recall is "no", the correct answer to questions about absent content.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ GENERATIVE = (
     "imagined",
     "expected",
 )
-"""Counts of the generative task: answers; mentions, those hallucinated, answers with one; annotations covered, all;
-words expected to be hallucinated that are mentioned, all."""
+"""Counts of the generative task: descriptions; mentions; hallucinated mentions; descriptions with a hallucination;
+covered annotations; annotations; mentioned words that are expected to be hallucinated; all words expected to be
+hallucinated.
+"""
 
 QUESTIONS, CORRECT, TRUE_NO, SAID_NO, RIGHT_NO = "questions", "correct", "true_no", "said_no", "right_no"
 DISCRIMINATIVE = (QUESTIONS, CORRECT, TRUE_NO, SAID_NO, RIGHT_NO)
-"""Counts per kind of question: all, answered right, whose truth is no, answered no, both."""
+"""Counts per kind of question: all questions, correct answers, questions with the correct answer "no", answers "no",
+and correct answers "no".
+"""
 
 COLUMNS = GENERATIVE + tuple(f"{kind}_{count}" for kind in KINDS for count in DISCRIMINATIVE)
 
@@ -50,7 +54,7 @@ def _share(kinds: Sequence[str], numerator: str, denominator: str) -> Formula:
 
 
 def _f1(kinds: Sequence[str]) -> Formula:
-    """Harmonic mean of precision and recall, 0 if no "no" is right."""
+    """Returns the formula for the F1 of the answer "no". The value is 0 if no "no" is correct."""
     right_no, said_no, true_no = (_pooled(kinds, count) for count in (RIGHT_NO, SAID_NO, TRUE_NO))
     return lambda sums: divide(2 * right_no(sums), said_no(sums) + true_no(sums))
 
@@ -100,17 +104,19 @@ def _metrics() -> MetricSet:
 METRICS = _metrics()
 
 START = 0.001
-"""Where the official script's denominators start, so that nothing divides by 0 and little scores 100."""
+"""Initial value of the official script's denominators, which avoids division by 0 and keeps scores slightly below
+100.
+"""
 
 
 def printed(counts: Mapping[str, int]) -> dict[str, float | None]:
-    """Returns the official script's digits, in percent.
+    """Returns the digits of the official script, in percent.
 
-    It rounds to one decimal, shifts its denominators by START, and computes F1 from rounded figures. It prints
-    no AMBER score: that is the mean of its printed figures.
+    The script rounds to one decimal, adds START to its denominators, and computes F1 from rounded values. It prints no
+    AMBER score, so this value is the mean of its printed values.
 
     Args:
-        counts: sums of COLUMNS.
+        counts: Sums of COLUMNS.
     """
 
     def share(numerator: int, denominator: int, starts: int = 1) -> float:
@@ -126,7 +132,7 @@ def printed(counts: Mapping[str, int]) -> dict[str, float | None]:
     }
     for dimension, kinds in {"": KINDS, **DIMENSIONS}.items():
         sums = {count: sum(counts[f"{kind}_{count}"] for kind in kinds) for count in DISCRIMINATIVE}
-        starts = len(kinds) if dimension else 1  # the overall counters are its own, an attribute's are added up
+        starts = len(kinds) if dimension else 1  # overall counters start once, those of an attribute are summed
         precision, recall = share(sums[RIGHT_NO], sums[SAID_NO], starts), share(sums[RIGHT_NO], sums[TRUE_NO], starts)
         p, r, guard = precision / 100, recall / 100, 0.001 if dimension == "existence" else 0.0001
         prefix = f"{dimension}_" if dimension else ""

@@ -1,4 +1,4 @@
-"""Scores one description as AMBER's script does: which mentions are hallucinated, which annotations are covered."""
+"""Scoring of one description by the rules of AMBER's script: hallucinated mentions and covered annotations."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ...base.reprs import fields_in_short
 from .data import Description
 
 Near = Mapping[str, frozenset[str]]
-"""Word -> other words of the vocabulary that count as the same; words without any are omitted."""
+"""Word -> other words of the vocabulary that count as equal. Words without such words are omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescriptionCredit:
-    """The verdict on one description, laid out as the official script keeps it.
+    """Verdict on one description, in the layout of the official script.
 
     Attributes:
-        mentions: the mentioned words of the vocabulary, in order, with repetitions.
-        flags: 1 for a hallucinated mention, one per mention.
-        cover: 1 for a covered slot of the ground truth.
-        cog: 1 for a mentioned slot of what people expect to be hallucinated.
+        mentions: Mentioned words of the vocabulary, in order, including repetitions.
+        flags: For each mention, 1 if it is hallucinated.
+        cover: For each slot of the ground truth, 1 if it is covered.
+        cog: For each word that people expect to be hallucinated, 1 if it is mentioned.
     """
 
     mentions: Sequence[str]
@@ -32,17 +32,17 @@ class DescriptionCredit:
 
 
 def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], near: Near) -> DescriptionCredit:
-    """Credits every mention to the slots it names.
+    """Assigns each mention to the slots that it credits.
 
-    A mention of a supported word covers its slot. Any other is hallucinated, unless a similar word is supported;
-    and it is looked up among the words expected to be hallucinated twice, as itself and, from the start, by
-    similarity, so that one mention can credit two slots.
+    A mention of a supported word covers its slot. Any other mention is hallucinated, unless a similar word is
+    supported. Such a mention is looked up twice among the words expected to be hallucinated: once exactly, and once by
+    similarity from the start of the list. One mention can therefore credit two slots.
 
     Args:
-        item: what is annotated.
-        mentions: words of the vocabulary.
-        safe: words that are never hallucinated and credit nothing.
-        near: similar words; empty for none.
+        item: Annotated image.
+        mentions: Mentioned words of the vocabulary.
+        safe: Words that are never hallucinated and credit nothing.
+        near: Similar words. An empty mapping disables similarity.
     """
     flags: list[int] = []
     cover = [0] * len(item.truth)
@@ -69,5 +69,5 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
 
 
 def _first(slots: Mapping[str, int], words: frozenset[str]) -> int | None:
-    """Returns the slot of the first of the words in lookup order."""
+    """Returns the first slot, in lookup order, that one of the words credits."""
     return next((slot for word, slot in slots.items() if word in words), None)

@@ -1,14 +1,14 @@
-"""Nouns of AMBER's closed vocabulary in an answer, found without NLTK (``--mode embedded``).
+"""Noun finder for AMBER's closed vocabulary that does not require NLTK (``--mode embedded``).
 
-The official script tags every word with NLTK, keeps the nouns, lemmatises them with WordNet and then drops all
-that are not among the 418 words of ``relation.json``. Only those last words matter, so this finder goes the
-other way round: a table of the words' forms and, for the forms that the tagger often takes for a verb or an
-adjective, the contexts in which it does (``to watch the``, ``a laptop computer``, ``the sheep appears``).
-``benchmarks/amber.py`` measures what that costs.
+The official script tags every word with NLTK, keeps the nouns, lemmatizes them with WordNet, and removes all nouns
+outside the 418 words of ``relation.json``. Only the remaining words affect the score, so this finder works in the
+reverse direction. It uses a table of the words' forms. For forms that the tagger often classifies as a verb or an
+adjective, it also uses the typical contexts (``to watch the``, ``a laptop computer``, ``the sheep appears``).
+``benchmarks/amber.py`` measures the difference to the script.
 
-Two habits of the official script are kept, because published values depend on them: case matters (``Trees`` at
-the start of a sentence is not a tree), and WordNet's shortest lemma wins (``men`` stays ``men``, ``vases`` become
-``vas``).
+Two properties of the official script are reproduced because published values depend on them. Case matters: ``Trees`` at
+the start of a sentence is not a tree. WordNet's shortest lemma is used: ``men`` remains ``men``, and ``vases`` becomes
+``vas``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IRREGULAR = {
     "child": ("children",),
     "goose": ("geese",),
     "knife": ("knives",),
-    "man": (),  # WordNet knows "men" as a word of its own
+    "man": (),  # "men" is a separate word in WordNet
     "mouse": ("mice",),
     "potato": ("potatoes",),
     "scarf": ("scarves", "scarfs"),
@@ -33,7 +33,7 @@ _IRREGULAR = {
     "vase": (),  # WordNet prefers the shorter "vas"
     "woman": ("women",),
 }
-"""Plurals that spelling does not give, and words whose plural leads elsewhere."""
+"""Irregular plurals, and words whose plural has another lemma."""
 
 _NO_PLURAL = frozenset(
     [
@@ -64,13 +64,15 @@ _NO_PLURAL = frozenset(
         "waterfont",
     ]
 )
-"""Words that WordNet lacks, so that it leaves their plural as it is (or, ``leaves``, gives another word)."""
+"""Words without a plural form, because WordNet does not contain them or (``leaves``) has another lemma for the
+plural.
+"""
 
 _LEMMATISED_AWAY = frozenset(["chopsticks", "earrings", "slippers", "sunglasses"])
-"""Plurals in the vocabulary that are lemmatised to their singular, which is not: never found."""
+"""Plurals in the vocabulary that are never found, because their lemma is a singular outside the vocabulary."""
 
 _NEVER_NOUNS = frozenset(["can", "hot", "net", "sled", "urinal"])
-"""Words of the vocabulary that the tagger hardly ever calls a noun."""
+"""Words of the vocabulary that the tagger rarely classifies as nouns."""
 
 _SUBJECTS = frozenset(
     [
@@ -98,7 +100,7 @@ _SUBJECTS = frozenset(
     ]
 )
 _OBJECTS = frozenset(["the", "a", "an", "this", "that", "his", "her", "their", "its", "them", "him", "it", "each"])
-"""Between a subject and an object every form is a verb."""
+"""Objects. Between a subject and an object, every form is a verb."""
 
 _UNFAMILIAR = frozenset(
     [
@@ -156,7 +158,7 @@ _PREDICATES = frozenset(
         "surrounding",
     ]
 )
-"""Before these verbs the tagger takes an unfamiliar noun for an adjective."""
+"""Verbs before which the tagger classifies an unfamiliar noun as an adjective."""
 
 _CONTEXTS = """
     bat         | to
@@ -216,7 +218,7 @@ _CONTEXTS = """
     waterfront  |  | area
     wine        | A The drinking over several three two Two | bottles cellar tasting tastings
 """
-"""Per form, tokens before it | after it | before_after, that go with a verb or an adjective in NLTK's eyes."""
+"""Tokens beside which NLTK classifies a form as a verb or an adjective: form | before | after | before_after."""
 
 _QUOTES_AND_SIGNS = r"""\[\](){}<>;@#$%&?!*"«»“”‘’„`‒-―"""
 _CLITIC = r"'(?:s|S|m|M|d|D|ll|LL|re|RE|ve|VE)(?![\w'-])"
@@ -224,12 +226,12 @@ _TOKEN = re.compile(
     rf"{_CLITIC}|\.\.+|--|[:,](?!\d)|[{_QUOTES_AND_SIGNS}]|'|\.(?=[{_QUOTES_AND_SIGNS}']*$)"
     rf"|(?:[^{_QUOTES_AND_SIGNS}:,.'-]|(?<!^)[:,](?=\d)|\.(?!\.|[{_QUOTES_AND_SIGNS}']*$)|-(?!-)|(?!{_CLITIC})'(?=\w))+|."
 )
-"""Tokens of one white-space chunk, as far as they can be words of the vocabulary or stand next to one."""
+"""Pattern for the tokens of a white-space chunk that can be words of the vocabulary or their neighbors."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Neighbors beside which a form is no noun."""
+    """Neighbors beside which a form is not a noun."""
 
     before: frozenset[str]
     after: frozenset[str]
@@ -246,10 +248,10 @@ def _read_contexts(table: str) -> dict[str, _Context]:
 
 
 def noun_forms(words: Iterable[str]) -> dict[str, str]:
-    """Returns every form under which the official script finds a word of the vocabulary.
+    """Returns all forms that the official script maps to a word of the vocabulary.
 
     Args:
-        words: the closed vocabulary.
+        words: Closed vocabulary.
 
     Returns:
         Form as written in an answer -> word.
@@ -273,10 +275,10 @@ def _regular_plural(word: str) -> str:
 
 
 class NounFinder:
-    """Finds the vocabulary's nouns in answers; one finder serves many answers.
+    """Finder of the vocabulary's nouns in answers, which can be reused for many answers.
 
     Args:
-        words: the closed vocabulary.
+        words: Closed vocabulary.
     """
 
     def __init__(self, words: Iterable[str]) -> None:
@@ -285,7 +287,7 @@ class NounFinder:
         self._tokens: dict[str, Sequence[str]] = {}
 
     def find(self, text: str) -> list[str]:
-        """Returns the words of the vocabulary that the answer uses as nouns, in order, with repetitions."""
+        """Returns the words of the vocabulary that an answer uses as nouns, in order, including repetitions."""
         tokens = [""]
         known = self._tokens
         for chunk in text.split():

@@ -1,4 +1,4 @@
-"""A system's answers to AMBER: read, checked, and joined with the items by id."""
+"""Reader for a system's answers to AMBER, which validates them and joins them with the items by id."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ...segmenting.unfinished import without_unfinished
 from .data import AmberData, AmberItem, Description
 
 FEW = 20
-"""Answers of one task below which their look says nothing about the benchmark."""
+"""Minimum number of answers to one task for a guess at their benchmark."""
 
 
 LAST_ID = 15220
-"""The highest id among AMBER's queries."""
+"""Highest id among AMBER's queries."""
 
 
 def recognize(answers: Sequence[Answer]) -> str | None:
-    """Returns the kind of a file of answers, if its ids are AMBER's and its texts fit; otherwise None."""
+    """Returns the kind of a file of answers if its ids and texts match AMBER, otherwise None."""
     numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
     if not numbers or len(numbers) < len(answers):
         return None
@@ -43,13 +43,13 @@ def recognize(answers: Sequence[Answer]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AmberResponse:
-    """One answer.
+    """One answer to AMBER.
 
     Attributes:
-        line: line or array element of the file, from 1.
-        number: the item's id.
-        item: the item.
-        text: the answer; empty for the null that the official script takes for a wrong answer.
+        line: Line or array element in the file, starting at 1.
+        number: Id of the item.
+        item: Item that is answered.
+        text: Text of the answer. The value is empty for a null, which the official script scores as a wrong answer.
     """
 
     line: int
@@ -62,17 +62,18 @@ class AmberResponse:
 
 @dataclass(slots=True)
 class Responses:
-    """All answers of one file.
+    """All answers in one file.
 
     Attributes:
-        scored: the answers in the file's order.
-        duplicate: answers to an item answered before; omitted, or (official reading) scored like any other.
-        unknown: answers whose id is not AMBER's; omitted, or (official reading) scored as Python's negative
-            index makes of them.
-        skipped: faulty records that were omitted.
-        notes: what a reader of the values should know.
-        unfinished: descriptions whose last sentence was dropped; None if none was to be.
-        model: who answered, where the records say so.
+        scored: Scored answers, in the order of the file.
+        duplicate: Number of repeated answers to an item. They are omitted, or scored in the official reading.
+        unknown: Number of answers with an unknown id. They are omitted. The official reading scores ids below 1 by
+            Python's negative indexing.
+        skipped: Number of omitted faulty records.
+        notes: Remarks for readers of the values.
+        unfinished: Number of descriptions whose unfinished last sentence was removed. The value is None if removal was
+            not requested.
+        model: Name of the model, if the records contain it.
     """
 
     scored: list[AmberResponse] = field(default_factory=list)
@@ -86,7 +87,7 @@ class Responses:
     __repr__ = fields_in_short
 
     def without_unfinished(self) -> Responses:
-        """Returns the same, every description without its last sentence where that has no end."""
+        """Returns a copy in which unfinished last sentences of descriptions are removed."""
         texts = [
             without_unfinished(response.text) if isinstance(response.item, Description) else response.text
             for response in self.scored
@@ -100,19 +101,19 @@ class Responses:
 
 
 def read_responses(path: Readable, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:
-    """Reads ``{"id", "response"}`` records: a JSON array or JSON Lines, plain or compressed.
+    """Reads ``{"id", "response"}`` records from a JSON array or JSON Lines, plain or compressed.
 
     Args:
-        path: file, ``-``, or records in memory.
-        data: the benchmark.
-        official: read as the official script does wherever it gets through: repeated items count repeatedly,
-            ids 0, -1... count from the end, true is 1, a null answers a question wrongly, an empty list is a run.
-        skip_bad: leave faulty records out, counted.
+        path: File, ``-``, or records in memory.
+        data: Data of the benchmark.
+        official: True to accept everything that the official script accepts. Repeated items count repeatedly, ids 0,
+            -1... count from the end, true is 1, a null is a wrong answer to a question, and an empty list is a run.
+        skip_bad: True to omit and count faulty records.
 
     Raises:
-        InputErrors: for faulty records (without ``skip_bad``): no id, an id that is none of AMBER's, no text, different
-            answers to one item, an image that is not the item's, several models.
-        InputError: if the file holds something else, or nothing that can be scored.
+        InputErrors: If records are faulty and ``skip_bad`` is False. Faults are a missing or unknown id, a missing
+            text, different answers to one item, an image that does not match the item, and several models.
+        InputError: If the file has other content, or contains no answers that can be scored.
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)
@@ -149,7 +150,7 @@ def _is_empty_list(path: Readable) -> bool:
 
 
 class _Reader:
-    """Takes record after record; remembers what was answered where."""
+    """Reader for single records, which remembers the answered items."""
 
     def __init__(self, name: str, data: AmberData, official: bool, responses: Responses) -> None:
         self.strangers: list[tuple[int, str]] = []
@@ -157,10 +158,10 @@ class _Reader:
         self._first: dict[int, AmberResponse] = {}
 
     def take(self, line: int, record: Mapping[str, Any]) -> None:
-        """Adds a record's answer.
+        """Adds the answer in a record.
 
         Raises:
-            ValueError: if it cannot be used, with the reason.
+            ValueError: If the record cannot be used. The message states the reason.
         """
         number = self._number(line, record)
         item = self._data.items[number - 1]
@@ -221,7 +222,9 @@ def _value(record: Mapping[str, Any], key: str) -> Any:
 
 
 def _whole_number(value: object) -> int | None:
-    """Returns a whole number: 7 for ``7``, ``7.0``, ``"7"`` and ``"007"``; None for anything else."""
+    """Converts ``7``, ``7.0``, ``"7"`` and ``"007"`` to the integer 7. Returns None for values that are not
+    integers.
+    """
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,9}\s*", value, re.ASCII):
         return int(value)
     if isinstance(value, float) and value.is_integer():
@@ -230,7 +233,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def _hint(path: Readable) -> str:
-    """Returns a hint at the probable kind of the file."""
+    """Returns a hint at the probable kind of the file, or an empty text."""
     from ..provenance import file_looks_like
 
     looks = file_looks_like(path)
@@ -238,7 +241,7 @@ def _hint(path: Readable) -> str:
 
 
 def _refuse_other_benchmarks(name: str, scored: Sequence[AmberResponse]) -> None:
-    """Refuses answers whose ids happen to be AMBER's, but whose texts cannot answer AMBER's items."""
+    """Raises an error if the ids match AMBER but the texts cannot be answers to its items."""
     described = [r.text for r in scored if isinstance(r.item, Description)]
     if len(described) >= FEW and _share(described, _is_bare_yes_or_no) > 0.5:
         reason = (
@@ -264,17 +267,19 @@ _SAID: Mapping[str, YesNo] = {"yes": "yes", "no": "no"}
 
 
 def first_letters(response: str) -> YesNo | None:
-    """Returns the first run of ASCII letters, where it is yes or no in any case: ``1. **Yes**, there is`` says yes."""
+    """Returns the first run of ASCII letters if it is yes or no in any case. ``1. **Yes**, there is`` is parsed as
+    yes.
+    """
     match = _LETTERS.search(response)
     return _SAID.get(match.group().lower()) if match else None
 
 
 ANSWERS: Mapping[str, Parser] = {"exact": amber, "first-word": first_letters}
-"""How yes/no answers are read: to the letter, as the official script does, or by their first word."""
+"""Parsing rules for yes/no answers: an exact match as in the official script, or the first word."""
 
 
 def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
-    """Yields one sentence per task that is answered in part; ``answered``: different ids."""
+    """Yields one sentence per partially answered task. ``answered`` contains distinct ids."""
     described = [isinstance(data.items[number - 1], Description) for number in answered]
     for task, n in {"generative": sum(described), "discriminative": described.count(False)}.items():
         size = data.sizes[task]
@@ -283,6 +288,6 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
 
 
 def _others() -> str:
-    """Returns the verbs of the other benchmarks that score yes/no answers."""
+    """Returns the verbs of the other benchmarks for yes/no answers."""
     *most, last = (benchmark.verb for benchmark in benchmarks() if benchmark.augmented and benchmark.name != "amber")
     return f"{', '.join(most)} or {last}"

@@ -1,8 +1,7 @@
-"""Decides which words of AMBER's closed vocabulary count as the same: none, a file's pairs, or those of spaCy's
-vectors.
+"""Similarity of words in AMBER's closed vocabulary: no similarity, pairs from a file, or spaCy's vectors.
 
-The official script asks spaCy for every comparison, which is 95 % of its 65 to 170 seconds; only 418 words can
-ever be compared, so their matrix is computed once and kept.
+The official script calls spaCy for every comparison, which takes 95 % of its 65 to 170 seconds. Only 418 words can be
+compared, so their matrix is computed once and cached.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from ...files.json_text import read_json
 from .generative import Near
 
 THRESHOLD = 0.8
-"""Two words are similar strictly above it, as in the official script."""
+"""Similarity above which two words count as equal, as in the official script."""
 
 SPACY = "spacy:"
 
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """A relation over the vocabulary.
+    """Similarity relation on the vocabulary.
 
     Attributes:
-        name: for the signature: ``none``, or where it comes from and a hash of the similar pairs.
-        near: word -> the words similar to it.
+        name: Name in the signature: ``none``, or the source of the relation and a hash of the similar pairs.
+        near: Word -> similar words.
     """
 
     name: str = "none"
@@ -46,16 +45,16 @@ class Similarity:
 
     @classmethod
     def load(cls, source: str, words: Sequence[str]) -> Similarity:
-        """Returns the relation that ``--similarity`` names.
+        """Returns the relation for a value of ``--similarity``.
 
         Args:
-            source: ``none``, ``spacy:MODEL`` (a package or a folder), or a file of pairs
-                (``{"pairs": [[word, word, similarity], ...]}``, or the list alone).
-            words: the closed vocabulary.
+            source: ``none``, ``spacy:MODEL`` (a package or a folder), or a file of pairs (``{"pairs": [[word, word,
+                similarity], ...]}``, or only the list).
+            words: Closed vocabulary.
 
         Raises:
-            InputError: if the file or the model is not found, or the file is of another kind.
-            MissingExtra: if spaCy is not installed and the model's matrix has not been computed yet.
+            InputError: If the file or the model is not found, or the file has another format.
+            MissingExtra: If the matrix of the model is not cached and spaCy is not installed.
         """
         if source == "none":
             return cls()
@@ -99,7 +98,7 @@ def _read_pairs(path: str) -> list[tuple[str, str]]:
 
 
 def _spacy_matrix(model: str, words: Sequence[str]) -> NDArray[np.float64]:
-    """Returns the (words, words) similarities by a spaCy model, from the cache where it has been computed before."""
+    """Returns the (words, words) similarities from a spaCy model, using the cache if possible."""
     cached = _cache_folder() / f"amber-{_fingerprint(model, words)}.npy"
     if cached.is_file():
         matrix: NDArray[np.float64] = np.load(cached, allow_pickle=False)
@@ -119,7 +118,7 @@ def _cache_folder() -> Path:
 
 
 def _fingerprint(model: str, words: Sequence[str]) -> str:
-    """Changes with the vocabulary, spaCy, and any file of the model."""
+    """Returns a hash that changes with the vocabulary, the spaCy version, and any file of the model."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
@@ -128,7 +127,7 @@ def _fingerprint(model: str, words: Sequence[str]) -> str:
     except PackageNotFoundError:
         spacy_version = "none"
     spec = find_spec(model) if model.isidentifier() else None
-    if spec is not None and spec.origin is not None:  # as spaCy does: an installed package, else a folder
+    if spec is not None and spec.origin is not None:  # lookup order of spaCy: an installed package, else a folder
         folder = Path(spec.origin).parent
     elif Path(model).is_dir():
         folder = Path(model)
@@ -152,7 +151,7 @@ def _computed(model: str, words: Sequence[str]) -> NDArray[np.float64]:
     documents = [language(word) for word in words]
     matrix = np.eye(len(words))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # spaCy warns of every word without a vector
+        warnings.simplefilter("ignore")  # spaCy warns about every word without a vector
         for a, first in enumerate(documents):
             for b in range(a):
                 matrix[a, b] = matrix[b, a] = first.similarity(documents[b])

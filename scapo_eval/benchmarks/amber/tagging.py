@@ -1,7 +1,7 @@
-"""All nouns of an answer as the official AMBER script finds them: NLTK's tokens and tags, WordNet's lemmas.
+"""Noun finder of the official AMBER script, with NLTK's tokens and tags and WordNet's lemmas.
 
-Tagging is nearly all the time of ``--mode parity``. So equal texts are tagged once, long runs are spread over
-processes, and a file can keep the nouns from run to run.
+Tagging takes nearly all of the time in ``--mode parity``. Equal texts are therefore tagged only once, large runs use
+several processes, and a file can cache the nouns between runs.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from ...files.files import atomic_write
 from ...files.json_text import dump_json, iter_records
 
 PARALLEL_FROM = 200
-"""Texts to tag below which processes cost more than they save."""
+"""Minimum number of texts for which starting processes saves time."""
 
 _CACHE_FORMAT = "scapo-amber-nouns/1"
 
 
 class Tagger(Protocol):
-    """Finds all nouns of answers; ``version`` goes into the signature."""
+    """Finder of all nouns in answers. The signature contains its ``version``."""
 
     version: str
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Returns the noun lemmas of every text, in order, with repetitions."""
+        """Returns the noun lemmas of every text, in order, including repetitions."""
         ...
 
 
 class NltkNouns:
-    """Finds nouns with NLTK, each distinct text once.
+    """Noun finder with NLTK, which tags each distinct text once.
 
     Args:
-        workers: processes that tag; None: one per processor.
-        cache_file: JSON Lines file that keeps nouns between runs; made if it is missing, begun anew when NLTK's version
-            has changed.
+        workers: Number of tagging processes. None selects one per processor.
+        cache_file: JSON Lines file that caches nouns between runs. It is created if missing, and discarded if the
+            version of NLTK has changed.
 
     Raises:
-        MissingExtra: if NLTK is not installed.
-        InputError: if the cache file holds something else.
+        MissingExtra: If NLTK is not installed.
+        InputError: If the cache file has another format.
     """
 
     def __init__(self, workers: int | None = None, cache_file: str | Path | None = None) -> None:
@@ -58,14 +58,14 @@ class NltkNouns:
         self._known: dict[str, list[str]] = self._read_cache() if self._cache_file else {}
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Returns the noun lemmas of every text, in order, with repetitions.
+        """Returns the noun lemmas of every text, in order, including repetitions.
 
         Args:
-            texts: the answers.
-            on_progress: called with the number of characters of each text that has been tagged.
+            texts: Answers to tag.
+            on_progress: Callback that receives the number of characters of each tagged text.
 
         Raises:
-            InputError: if NLTK's data are missing.
+            InputError: If NLTK's data are missing.
         """
         keys = [_key(text) for text in texts]
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
@@ -80,7 +80,7 @@ class NltkNouns:
 
     def _tag(self, texts: Sequence[str]) -> Iterator[list[str]]:
         try:
-            nouns_of("two dogs")  # loads the models before processes are forked, and shows what is missing
+            nouns_of("two dogs")  # loads the models before forking, and reports missing data
         except LookupError as error:
             raise InputError(missing_data(error)) from None
         if self._workers == 1 or len(texts) < PARALLEL_FROM:

@@ -1,4 +1,4 @@
-"""CHAIR (Rohrbach et al. 2018): how many mentioned objects are not in the image, per mention and per caption."""
+"""CHAIR (Rohrbach et al. 2018): the share of hallucinated object mentions, and of captions with such a mention."""
 
 from .benchmark import BENCHMARK, OBJECTS, chair, scored_by_profile
 from .choice import profile

@@ -1,4 +1,4 @@
-"""CHAIR's record: its options, its function, its names."""
+"""Record of the CHAIR benchmark, with its options, its function and its names."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ OBJECTS: Mapping[str, Option] = {
     "truth": Option(
         file="read",
         metavar="FILE",
-        help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}."
-        "  [default: the truth that --protocol carries]",
+        help="Ground truth. The scripts' own values require CHAIR's ground truth as {id: [objects]}."
+        "  [default: from --protocol]",
     ),
     "profile": Option(
         choices=PROFILES,
-        help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's "
-        "(extra 'nltk').  [default: the protocol's, else native]",
+        help="Method of reading captions: the project's matcher, the standalone CHAIR script, or OPERA's script "
+        "(extra 'nltk').  [default: from --protocol, else native]",
     ),
     "synonyms": Option(
         file="read",
@@ -56,7 +56,7 @@ OBJECTS: Mapping[str, Option] = {
         help="Write the ordered object lists of every caption as JSON Lines (one system only).",
     ),
 }
-"""What is in the images, how captions become objects, and where evidence goes."""
+"""Options for the ground truth, the reading of captions, and the evidence file."""
 
 
 def scored_by_profile(
@@ -70,7 +70,7 @@ def scored_by_profile(
     per_caption: str | None,
     scoring: ScoringOptions | None,
 ) -> list[Run]:
-    """Scores files of captions by what a profile reads in them; ``score`` takes path, profile, oracle and options."""
+    """Scores caption files with a profile. ``score`` receives the path, the profile, the oracle and the options."""
     scoring = scoring or ScoringOptions()
     if truth is None:
         raise OptionError("--truth FILE is missing (in Python truth=), or a protocol that carries one (--protocol)")
@@ -79,7 +79,7 @@ def scored_by_profile(
         profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
     )
     if profile == "opera":
-        scoring = replace(scoring, workers=None)  # its tagger has processes of its own
+        scoring = replace(scoring, workers=None)  # the tagger starts its own processes
     return systems.each(partial(score, profile=reader, oracle=PresenceOracle.of(truth), options=scoring), per_caption)
 
 
@@ -132,26 +132,31 @@ def chair(
     any_ids: bool = False,
     strict: bool = False,
 ) -> Run:
-    """Returns CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
+    """Computes CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
 
     Args:
-        captions: records of ``image_id`` and ``caption``.
-        truth: what is in the images; for the scripts' own digits CHAIR's truth; None: the protocol's.
-        protocol: images, prompt and limits that the captions are checked against (``chair-opera``).
-        profile: how captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's
-            (extra ``nltk``); None: the protocol's, else the matcher.
-        native: whether to add the project's own reading to a script's (``chair_s_native``); None: with a protocol.
-        synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
-        vocabulary: for ``native``: labels and their aliases; None takes coco80.
-        claims: which mentions count with ``native``.
-        name, resamples, seed, bootstrap, strict: see :func:`scapo_eval.score`.
-        skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: see :func:`scapo_eval.score`.
-        workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
+        captions: Records with ``image_id`` and ``caption``.
+        truth: Ground truth of the images. The scripts' digits require CHAIR's ground truth. None selects the ground
+            truth of the protocol.
+        protocol: Images, prompt and limits that the captions must match (``chair-opera``).
+        profile: Method of reading captions: ``native`` (the project's matcher), ``reference`` (the standalone CHAIR
+            script) or ``opera`` (OPERA's script, extra ``nltk``). None selects the profile of the protocol, or
+            ``native``.
+        native: True to add the project's own reading to that of a script (``chair_s_native``). None selects True if
+            there is a protocol.
+        synonyms: Words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``. None selects CHAIR's
+            own words.
+        vocabulary: Labels and aliases for ``native``. None selects coco80.
+        claims: Mentions that count with ``native``.
+        name, resamples, seed, bootstrap, strict: Same as in :func:`scapo_eval.score`.
+        skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
+        workers: Number of parsing and matching processes, or of tagging processes with ``opera``. None selects one
+            process, or one per processor with ``opera``.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults, by file and line or by row; an option of another
-            profile.
-        MissingExtra: if ``opera`` is requested without NLTK.
+        InputErrors, InputError: If the input is invalid, or an option belongs to another profile. The error lists the
+            faults by file and line, or by row.
+        MissingExtra: If ``opera`` is requested without NLTK.
 
     Example:
         >>> import scapo_eval
@@ -185,9 +190,9 @@ def _advice(options: Mapping[str, Any]) -> str | None:
 BENCHMARK = Benchmark(
     name="chair",
     title="CHAIR",
-    help="""CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of caption files; several are compared with the first.
+    help="""CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of caption files. Several files are compared with the first.
 
-    With --protocol chair-opera nothing else is needed: truth, words and OPERA's reading come with it.
+    --protocol chair-opera requires no other option. It includes the ground truth, the words and OPERA's reading.
 
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
@@ -213,7 +218,9 @@ BENCHMARK = Benchmark(
     scoring=True,
     options={
         **OBJECTS,
-        "native": Option(help="The project's own reading beside a script's (chair_s_native...); on with --protocol."),
+        "native": Option(
+            help="Add the project's own reading to a script's (chair_s_native...). Enabled by --protocol."
+        ),
     },
     engine=OnEngine(function="chair", needs=("truth",), refuses=("per_caption", "native")),
     advice=_advice,

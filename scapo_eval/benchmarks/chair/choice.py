@@ -1,4 +1,4 @@
-"""A profile by its name, with what it needs."""
+"""Creation of a profile from its name and its settings."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ def profile(
     claims: Reading = "all",
     workers: int | None = None,
 ) -> Profile:
-    """Returns the profile that reads captions.
+    """Returns a profile that reads captions.
 
     Args:
-        name: one of PROFILES.
-        vocabulary: of ``native``; None takes coco80.
-        synonyms: of ``reference`` and ``opera``: a list in the form of CHAIR's ``synonyms.txt``; None: CHAIR's own.
-        claims: which mentions count, for ``native``.
-        workers: processes of ``opera``'s tagger; None: one per processor.
+        name: Name of the profile, one of PROFILES.
+        vocabulary: Vocabulary of ``native``. None selects coco80.
+        synonyms: Words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``. None selects CHAIR's
+            own words.
+        claims: Mentions that count with ``native``.
+        workers: Number of tagging processes for ``opera``. None selects one per processor.
 
     Raises:
-        InputError: for an unknown profile, or something that belongs to another profile.
-        MissingExtra: if ``opera`` is requested without NLTK.
+        InputError: If the profile is unknown, or a setting belongs to another profile.
+        MissingExtra: If ``opera`` is requested without NLTK.
     """
     check_choice("profile", name, PROFILES)
     if name == "native":

@@ -1,7 +1,7 @@
-"""OPERA's CHAIR, which published tables use: part-of-speech tags and WordNet lemmas, through NLTK.
+"""OPERA's version of CHAIR, which published tables use. It relies on part-of-speech tags and WordNet lemmas from NLTK.
 
-Tagging is all of the cost, so distinct captions are spread over processes; lemmas are looked up once per
-word and part of speech.
+Tagging dominates the run time, so distinct captions are distributed over processes. Lemmas are looked up once per word
+and part of speech.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from .synonyms import Synonyms, WordReader
 from .tokens import sentence_tokens
 
 PARALLEL_FROM = 100
-"""Distinct captions below which starting processes costs more than it saves."""
+"""Minimum number of distinct captions for which starting processes saves time."""
 
 _WORDNET_POS = {"J": "a", "V": "v", "N": "n", "R": "r"}
-"""First letter of a Penn tag -> WordNet's letter; any other tag is read as a noun."""
+"""First letter of a Penn tag -> part of speech in WordNet. Words with any other tag are treated as nouns."""
 
 
 class Opera:
-    """OPERA's CHAIR script.
+    """Profile that reproduces OPERA's CHAIR script.
 
     Args:
-        synonyms: what counts as which object.
-        workers: processes that tag; None: one per processor.
+        synonyms: Words of each object.
+        workers: Number of tagging processes. None selects one per processor.
 
     Raises:
-        MissingExtra: if NLTK is not installed.
-        InputError: if NLTK's data is missing.
+        MissingExtra: If NLTK is not installed.
+        InputError: If NLTK's data are missing.
     """
 
     name = "opera"
@@ -53,7 +53,7 @@ class Opera:
             raise InputError(missing_data(error)) from None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """Implements ``find_batch``: see :class:`Profile`."""
+        """Implements ``find_batch``; see :class:`Profile`."""
         distinct = list(dict.fromkeys(texts))
         if self._workers > 1 and len(distinct) >= PARALLEL_FROM:
             with process_pool(self._workers) as pool:
@@ -66,7 +66,7 @@ class Opera:
     def _read(self, text: str) -> tuple[list[int], int]:
         import nltk
 
-        # the script pins NLTK 3.8.1, whose word rules later versions changed; the sentence splitter stayed
+        # the script pins NLTK 3.8.1, whose word rules changed later; the sentence splitter is unchanged
         words = [word for sentence in nltk.sent_tokenize(text.lower()) for word in sentence_tokens(sentence)]
         tagged = tagger().tag(words)
         return self._reader.read(

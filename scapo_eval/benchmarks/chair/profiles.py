@@ -1,9 +1,9 @@
-"""Three ways from a caption to its ordered object list; each is a profile of the ``chair`` benchmark.
+"""Profiles of the ``chair`` benchmark, three methods that convert a caption to an ordered list of objects.
 
-``native`` is the project's own matcher. ``reference`` is the standalone CHAIR script (own tokenizer and
-singularizer, no NLTK). ``opera`` is OPERA's script, which the published tables of vision-language models use:
-part-of-speech tagger and WordNet lemmatiser, through NLTK. The lemmatiser alone moves CHAIR_s by up to
-3.4 points, so the profile is part of every signature.
+``native`` is the project's own matcher. ``reference`` reproduces the standalone CHAIR script with its own tokenizer and
+singularizer, without NLTK. ``opera`` reproduces OPERA's script, which the published tables of vision-language models
+use, with NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone changes CHAIR_s by up to 3.4 points,
+so the profile is part of every signature.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PROFILES = ("native", "reference", "opera")
 
 @dataclass(frozen=True, slots=True)
 class ObjectColumns(MentionColumns):
-    """The objects of many captions as columns.
+    """Objects of many captions as columns.
 
     Attributes:
-        lengths: (captions,) int64 number of words. For ``native`` white-space words; for the scripts their own
-            tokens, punctuation included, merged pairs counted once.
+        lengths: (captions,) int64 number of words. ``native`` counts white-space words. The script profiles count their
+            own tokens, including punctuation, with merged pairs counted once.
     """
 
     lengths: NDArray[np.int64]
@@ -45,8 +45,8 @@ class ObjectColumns(MentionColumns):
 
     @classmethod
     def of_words(cls, captions: Sequence[tuple[list[int], int]]) -> ObjectColumns:
-        """Builds the columns from ``(label ids, number of words)`` per caption; the scripts know no spans, so there are
-        none.
+        """Builds the columns from ``(label ids, number of words)`` per caption, without spans, which the scripts do not
+        record.
         """
         indptr = np.cumsum([0, *(len(labels) for labels, _ in captions)], dtype=np.int64)
         labels = np.fromiter(chain.from_iterable(labels for labels, _ in captions), dtype=np.int32)
@@ -56,12 +56,12 @@ class ObjectColumns(MentionColumns):
 
 
 class Profile(Protocol):
-    """A way to read captions.
+    """Method of reading captions.
 
     Attributes:
-        name: one of PROFILES.
-        vocabulary: the objects.
-        fields: what decides the reading, for the signature.
+        name: Name of the profile, one of PROFILES.
+        vocabulary: Objects that the profile can find.
+        fields: Settings that determine the reading, for the signature.
     """
 
     name: str
@@ -73,11 +73,11 @@ class Profile(Protocol):
 
 
 class Native:
-    """The project's matcher.
+    """Profile that uses the project's matcher.
 
     Args:
-        vocabulary: what is matched.
-        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
+        vocabulary: Vocabulary to match.
+        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
     """
 
     name = "native"
@@ -89,13 +89,13 @@ class Native:
         self._matcher = AliasMatcher(vocabulary, claims)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """Implements ``find_batch``: see :class:`Profile`."""
+        """Implements ``find_batch``; see :class:`Profile`."""
         mentions = self._matcher.find_batch(texts)
         return ObjectColumns(mentions.indptr, mentions.start, mentions.end, mentions.label_id, word_counts(texts))
 
 
 def word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Returns ``len(text.split())`` of each, a thousand ASCII texts at a time."""
+    """Returns ``len(text.split())`` of each text, processing many texts at a time."""
     passes = [_word_counts(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
     return np.concatenate(passes) if passes else np.zeros(0, dtype=np.int64)
 
@@ -108,19 +108,19 @@ def _word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
         text if text.isascii() else _FOREIGN_SPACE.sub(" ", text).encode("ascii", "replace").decode() for text in texts
     ]
     byte = np.frombuffer(" ".join(["", *plain]).encode("ascii"), dtype=np.uint8)
-    space = (byte - 9 < 5) | (byte - 28 < 5)  # ASCII's white space; unsigned differences wrap
-    first = np.flatnonzero(space[:-1] > space[1:])  # the space before each word
+    space = (byte - 9 < 5) | (byte - 28 < 5)  # ASCII white space; unsigned differences wrap around
+    first = np.flatnonzero(space[:-1] > space[1:])  # space before each word
     ends = np.cumsum(np.fromiter(map(len, plain), dtype=np.int64, count=len(plain)) + 1)
     return np.diff(np.searchsorted(first, ends), prepend=0)
 
 
 class Reference:
-    """The standalone CHAIR script.
+    """Profile that reproduces the standalone CHAIR script.
 
-    A white-space chunk is always read alike, so its words are worked out once and then looked up.
+    Each white-space chunk is always tokenized alike, so its words are computed once and then looked up.
 
     Args:
-        synonyms: what counts as which object.
+        synonyms: Words of each object.
     """
 
     name = "reference"
@@ -134,14 +134,14 @@ class Reference:
         self._last = _Chunks(self._reader, last=True)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """Implements ``find_batch``: see :class:`Profile`."""
+        """Implements ``find_batch``; see :class:`Profile`."""
         read = self._reader.read
         return ObjectColumns.of_words([read(self._encode(text.lower())) for text in texts])
 
     def _encode(self, text: str) -> str:
         if "'" not in text or text.isprintable():
             return self._encode_line(text, self._last)
-        # only where an apostrophe may meet a line end (or tab...) does it matter which space follows a chunk
+        # the kind of space after a chunk matters only if an apostrophe can precede a line end or a tab
         *lines, last = _NO_PLAIN_SPACE.split(text.rstrip())
         encoded = [self._encode_line(line, self._inner if line.endswith(" ") else self._line_end) for line in lines]
         return "".join(encoded) + self._encode_line(last, self._last)
@@ -158,11 +158,11 @@ _NO_PLAIN_SPACE = re.compile(r"[^\S ]")
 
 
 class _Chunks(dict[str, str]):
-    """Chunk -> its words, one character each; worked out when first asked for.
+    """Mapping from a chunk to its words, one character each, computed at the first access.
 
     Args:
-        reader: names the characters.
-        follows: what comes after the chunk, see :func:`split_chunk`.
+        reader: Word reader that assigns the characters.
+        follows: Position of the chunk, as keyword arguments of :func:`split_chunk`.
     """
 
     def __init__(self, reader: WordReader, **follows: bool) -> None:

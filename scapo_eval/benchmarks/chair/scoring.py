@@ -1,4 +1,4 @@
-"""CHAIR of a caption file: counts per caption, metrics over their sums."""
+"""CHAIR of a caption file, with counts per caption and metrics of their sums."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _precision(sums: Sums) -> Floats:
 
 
 def _natively(formula: Formula) -> Formula:
-    """Returns the same of the native counts."""
+    """Returns the formula applied to the native counts."""
     return lambda sums: formula({name.removesuffix(NATIVE): value for name, value in sums.items() if NATIVE in name})
 
 
 NATIVE = "_native"
-"""Ending of the metrics and counts of the project's own reading, if a script's reading is shown, too."""
+"""Suffix of the metrics and counts from the project's own reading, if a script's reading is also reported."""
 
 
 METRICS = MetricSet(
@@ -66,8 +66,9 @@ METRICS = MetricSet(
     at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
     adds_up=SET_PARTS,
 )
-"""``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot.
-``precision`` and ``f1``, as some of the field's scripts print them (PAI's), are 1 - Hal. Rate and Cap. Score."""
+"""Metrics of CHAIR. ``hal_rate`` counts sets of objects, while ``chair_i`` counts mentions, and the two differ
+considerably. ``precision`` and ``f1``, as printed by some scripts (PAI's), equal 1 - Hal. Rate and Cap. Score.
+"""
 
 METRICS_BESIDE = MetricSet(
     name="chair",
@@ -91,19 +92,19 @@ METRICS_BESIDE = MetricSet(
         for parts, whole in METRICS.adds_up
     ),
 )
-"""With the project's own reading beside a script's: ``chair_s_native`` and so on."""
+"""Metrics of a script's reading and of the project's own reading (``chair_s_native`` and so on)."""
 
 PRINTED = {"reference": ("chair_s", "chair_i", "recall"), "opera": ("chair_s", "chair_i", "recall", "len")}
-"""What the scripts print."""
+"""Profile -> metrics that the script prints."""
 
 
 @dataclass(frozen=True)
 class ChairScorer(Scorer):
-    """Counts objects that a profile finds.
+    """Scorer that counts the objects found by a profile.
 
     Attributes:
-        profile: how captions are read; its objects are the labels of the first truth.
-        native: the project's own reading beside it, whose labels are those of the second truth; None: none.
+        profile: Profile that reads captions. Its objects are the labels of the first ground truth.
+        native: Additional native reading, whose labels are those of the second ground truth. None omits it.
     """
 
     profile: Profile = field(kw_only=True)
@@ -115,24 +116,26 @@ class ChairScorer(Scorer):
     def of(
         cls, profile: Profile, oracle: PresenceOracle, options: ScoringOptions, native: Native | None = None
     ) -> ChairScorer:
-        """Scores against the oracle what the profile finds, and what the native reading does."""
+        """Creates a scorer that compares the objects of a profile, and optionally of the native reading, with an
+        oracle.
+        """
         readings = [profile] if native is None else [profile, native]
         truths = [Truth.of(oracle, reading.vocabulary, any_fingerprint=options.any_fingerprint) for reading in readings]
         return cls(tuple(truths), options.on_unknown_image == "skip", profile=profile, native=native)
 
     @property
     def metric_set(self) -> MetricSet:
-        """Its metrics."""
+        """Metrics of the scorer."""
         return METRICS if self.native is None else METRICS_BESIDE
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        """Names of the counts; see :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Implements ``count``: see :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the profile's
-        ObjectColumns.
+        """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`. The evidence is the ObjectColumns
+        of the profile.
         """
         objects = self.profile.find_batch(captions.captions)
         counts = np.column_stack([caption_counts(objects, rows[0], self.truths[0]), objects.lengths])
@@ -144,8 +147,8 @@ class ChairScorer(Scorer):
         return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence per caption: objects in text order with multiplicity, those hallucinated, and those
-        missed.
+        """Yields the evidence per caption: all objects in text order with multiplicity, hallucinated objects, and
+        missed objects.
         """
         truth, objects = self.truths[0], block.evidence
         labels = truth.vocabulary.labels
@@ -177,19 +180,19 @@ def score_chair(
     """Computes CHAIR of one caption file.
 
     Args:
-        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
-            in memory.
-        profile: how captions are read.
-        oracle: the truth.
-        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        native: the project's own reading, for ``chair_s_native`` and so on beside the profile's.
-        name: of the system; by default the file's display name.
-        resampling: of the intervals.
-        on_block: called with the scorer and each scored block in the order of the file.
-        on_progress: called with the number of raw bytes of each scored block.
+        path: Captions in any layout from docs/data.md, optionally compressed. ``-`` selects standard input. Records in
+            memory are also accepted.
+        profile: Profile that reads captions.
+        oracle: Ground truth.
+        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        native: Native reading to add to that of the profile, for ``chair_s_native`` and so on.
+        name: Name of the system. The default is the display name of the file.
+        resampling: Settings for the intervals.
+        on_block: Callback that receives the scorer and each scored block, in the order of the file.
+        on_progress: Callback that receives the number of raw bytes of each scored block.
 
     Raises:
-        InputErrors, InputError: for invalid input, with the faults by file and line.
+        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
     """
     options = options or ScoringOptions()
     source = display_name(path)
@@ -212,7 +215,7 @@ def score_chair(
 def chair_of(
     tally: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> Run:
-    """Returns the metrics of sums; the arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
+    """Computes the metrics from sums. The arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
     profile, truth = scorer.profile, scorer.truths[0]
     signature = Signature.of(
         "chair",
@@ -242,8 +245,8 @@ def chair_of(
 
 
 def printed_digits(table: CountTable, profile: str) -> dict[str, float]:
-    """Returns the digits that the official script of this profile prints: percent with one decimal; the length
-    unrounded.
+    """Returns the digits that the official script of a profile prints: percent with one decimal, and the rounded
+    length.
     """
     printed = {name: value for name, value in values(METRICS, table).items() if name in PRINTED.get(profile, ())}
     return {

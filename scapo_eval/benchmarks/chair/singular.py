@@ -1,10 +1,9 @@
-"""Singular forms as the reference CHAIR sees them: pattern.en 3.6's ``singularize``, with its faults.
+"""Singular forms of the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including its errors.
 
-The rules are the project's own description of that function's behavior. Words whose treatment there is the
-regular one anyway are not listed, so each list below is the least that still gives the same answer for
-every lower-case word. The faults are what makes the published values: ``bus`` -> ``bu`` (so no caption
-that says "a bus" mentions one), ``glass`` -> ``glas``, ``ties`` -> ``ty``, ``canoes`` -> ``cano``,
-``hour`` -> ``hmy``.
+The rules are the project's own description of that function's behavior. Words that follow the regular rules are not
+listed, so each list is the smallest one that reproduces the result for every lower-case word. The published values
+depend on the errors: ``bus`` -> ``bu`` (so a caption with "a bus" mentions no bus), ``glass`` -> ``glas``, ``ties`` ->
+``ty``, ``canoes`` -> ``cano``, ``hour`` -> ``hmy``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ UNCHANGED = (
     "mathematics", "measles", "mews", "mumps", "news", "pincers", "pliers", "proceedings", "progress", "rabies",
     "scissors", "series", "shears", "species", "swiss",
 )  # fmt: skip
-"""Words that stay as they are, AND every word that one of them ends in: ``ears`` stays because of ``shears``."""
+"""Unchanged words. Every ending of such a word is also unchanged, for example ``ears`` because of ``shears``."""
 
 PLURALS_IN_IES = (
     "alergies", "aunties", "beanies", "birdies", "bogies", "bombies", "collies", "cookies", "cuties", "doggies",
@@ -26,7 +25,9 @@ PLURALS_IN_IES = (
     "reveries", "rookies", "softies", "sorties", "stoolies", "sweeties", "techies", "toughies", "valkyries",
     "veggies", "weenies", "yuppies", "zombies",
 )  # fmt: skip
-"""Recognized as words in -ie, and then returned in the plural: ``cookies`` stays, and so never meets ``cookie``."""
+"""Words in -ie that are returned in the plural. ``cookies`` remains unchanged and therefore never matches
+``cookie``.
+"""
 
 IRREGULAR = {
     "atlantes": "atlas", "atlases": "atlas", "axes": "axe", "beeves": "beef", "brethren": "brother",
@@ -37,7 +38,9 @@ IRREGULAR = {
     "our": "my", "oxen": "ox", "penes": "penis", "penises": "penis", "people": "person", "teeth": "tooth",
     "zoa": "zoon",
 }  # fmt: skip
-"""Endings (not whole words) that are exchanged: ``women``, ``grandchildren``, and by mistake ``hour``."""
+"""Irregular endings (not only whole words) and their replacements, as in ``women``, ``grandchildren`` and, wrongly,
+``hour``.
+"""
 
 PREPOSITIONS = frozenset((
     "about", "above", "across", "after", "among", "around", "at", "athwart", "before", "behind", "below", "beneath",
@@ -45,10 +48,10 @@ PREPOSITIONS = frozenset((
     "into", "near", "of", "off", "on", "onto", "out", "over", "since", "till", "to", "under", "until", "unto",
     "upon", "with",
 ))  # fmt: skip
-"""After a hyphen they leave the noun in front: ``passers-by`` -> ``passer-by``."""
+"""Prepositions. After a hyphen, they mark the preceding noun for conversion: ``passers-by`` -> ``passer-by``."""
 
 ENDINGS: tuple[tuple[str, int, str], ...] = (
-    # the first pattern that fits the end of the word decides: how many letters go, which come
+    # the first pattern that matches the end applies: (pattern, number of removed letters, added letters)
     (".ae", 1, ""),
     (".itis", 0, ""),
     (".eaux", 1, ""),
@@ -80,10 +83,10 @@ _ENDINGS = [(re.compile(f"(?:{ending})$"), cut, add) for ending, cut, add in END
 
 
 def singularize(word: str) -> str:
-    """Returns the singular of a lower-case word, right or wrong, as pattern.en 3.6 gives it.
+    """Returns the singular of a lower-case word, correct or not, as returned by pattern.en 3.6.
 
     Args:
-        word: one token of a lower-cased caption; anything that is not a plural comes back unchanged.
+        word: Token of a lower-cased caption. Words that are not plurals are usually returned unchanged.
     """
     noun, hyphen, rest = word.partition("-")
     if hyphen and rest.partition("-")[0] in PREPOSITIONS:

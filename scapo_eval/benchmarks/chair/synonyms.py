@@ -1,8 +1,8 @@
-"""CHAIR's word lists: what counts as which object, and the pairs of words that the scripts read as one.
+"""CHAIR's word lists: the words of each object, and the pairs of words that the scripts treat as one word.
 
-A caption arrives here as a string with ONE CHARACTER PER WORD (see :class:`WordReader`). So merging pairs
-from the left is one regular-expression substitution, the number of words is a length, and dropping a word is
-``str.replace``; each of them runs at C speed.
+A caption is represented as a string with one character per word (see :class:`WordReader`). Merging pairs from the left
+is then one regular-expression substitution, the number of words is a length, and removing a word is ``str.replace``.
+All of these operations run at C speed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ DOUBLE_WORDS: Mapping[str, str] = {
     "toilet seat": "toilet",
     "wine glas": "wine glass",
 }
-"""Two words -> the one they are read as, a fixed part of the scripts. ``home plate`` is thereby no plate, a baby
-bird no person; ``stove top oven`` is three words and never met."""
+"""Two words -> the single word that replaces them, a fixed part of the scripts. As a result, ``home plate`` is not a
+plate and a baby bird is not a person. ``stove top oven`` has three words and never matches.
+"""
 
 
 class _Words(msgspec.Struct):
@@ -48,11 +49,11 @@ class _Words(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Synonyms:
-    """The words of each object: CHAIR's own, or those of a user's ``synonyms.txt``.
+    """Words of each object, from CHAIR itself or from a user's ``synonyms.txt``.
 
     Attributes:
-        source: display name of the file.
-        words: word, exactly as in the file -> node word.
+        source: Display name of the file.
+        words: Word, exactly as in the file -> node word.
     """
 
     source: str
@@ -62,13 +63,13 @@ class Synonyms:
 
     @classmethod
     def load(cls, path: str | Path) -> Synonyms:
-        """Reads the official format: one object a line, words separated by comma and space, the node word first.
+        """Reads the official format: one object per line, words separated by comma and space, the node word first.
 
-        Words stand for themselves, faults included: one with two spaces before it (``,  cheesecake``) or with a
-        capital letter (``iPhone``) equals no word of a caption. Of a word on two lines the last line counts.
+        Words are used exactly as written. A word with two spaces before it (``,  cheesecake``) or with a capital letter
+        (``iPhone``) therefore never matches a caption. If a word occurs on two lines, the last line applies.
 
         Raises:
-            InputError: if the file cannot be read, holds nothing, or is in another format.
+            InputError: If the file cannot be read, is empty, or has another format.
         """
         name = display_name(path)
         words: dict[str, str] = {}
@@ -90,7 +91,7 @@ class Synonyms:
 
     @classmethod
     def shipped(cls) -> Synonyms:
-        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), as a table that comes with the
+        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), from a table shipped with the
         project.
         """
         table = resources.files(__package__) / "words.json"
@@ -99,22 +100,22 @@ class Synonyms:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Node words in the file's order as labels."""
+        """Vocabulary whose labels are the node words, in the order of the file."""
         return Vocabulary(name="synonyms", labels=tuple(dict.fromkeys(self.words.values())), aliases=dict(self.words))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the table, whatever the order of its lines."""
+        """Hash of the table, independent of the order of its lines."""
         return digest(sorted(f"{word}\t{node}" for word, node in self.words.items()))
 
 
 class WordReader:
-    """From the singular words of a caption to its objects, as the scripts do it.
+    """Converter from the singular words of a caption to its objects, by the rules of the scripts.
 
-    Every word that can matter has a character of its own; all others share ``OTHER``.
+    Every relevant word is represented by its own character. All other words share the character ``OTHER``.
 
     Args:
-        synonyms: what counts as which object.
+        synonyms: Words of each object.
     """
 
     OTHER = "."
@@ -134,22 +135,22 @@ class WordReader:
         self._object = {self._character[word]: ids[node] for word, node in synonyms.words.items()}
 
     def encode(self, words: Iterable[str]) -> str:
-        """Returns one character per singular word."""
+        """Returns a string with one character per singular word."""
         character = self._character
         return "".join([character.get(word, self.OTHER) for word in words])
 
     def read(self, encoded: str) -> tuple[list[int], int]:
-        """Objects and length of a caption.
+        """Returns the objects and the length of a caption.
 
         Args:
-            encoded: see :meth:`encode`.
+            encoded: Caption as returned by :meth:`encode`.
 
         Returns:
-            Label ids in text order, with multiplicity; number of words after pairs have been merged.
+            Label ids in text order, with multiplicity, and the number of words after merging pairs.
         """
         merged = self._pair.sub(self._merge, encoded)
         words = merged.replace(self.OTHER, "")
-        if self._toilet in words:  # "the seat of the toilet" is no chair
+        if self._toilet in words:  # "the seat of the toilet" is not a chair
             words = words.replace(self._seat, "")
         objects = self._object
         return [objects[word] for word in words if word in objects], len(merged)

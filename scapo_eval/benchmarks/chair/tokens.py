@@ -1,10 +1,10 @@
-"""Words of a caption as the CHAIR scripts see them: NLTK 3.8.1's ``word_tokenize`` of lower-cased text, without NLTK.
+"""Tokenizer of the CHAIR scripts: NLTK 3.8.1's ``word_tokenize`` of lower-cased text, implemented without NLTK.
 
-The project's own description of that behavior. ``sentence_tokens`` takes a sentence; ``split_chunk`` also
-decides where sentences end. There NLTK asks its trained splitter, and here every ``.`` at the end of a
-white-space chunk ends one, except behind a number or a single letter: abbreviations (``mr.``) are cut too, which
-no object list of 7,161 real captions notices. In return the tokens of a chunk depend on the chunk and on what
-follows it only, so they can be looked up in a table.
+The rules are the project's own description of that behavior. ``sentence_tokens`` processes a single sentence.
+``split_chunk`` also detects the ends of sentences. NLTK uses a trained splitter for this purpose. Here, every ``.`` at
+the end of a white-space chunk ends a sentence, except after a number or a single letter. Abbreviations (``mr.``) are
+therefore also split, which changes no object list of 7,161 real captions. In return, the tokens of a chunk depend only
+on the chunk and the text after it, so they can be looked up in a table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 _CHUNK = re.compile(r"(\S+)(\s*)")
-_SINGLE = r"""][(){}<>;@\#$%&?!*"«»“”‘’„"""  # stands alone wherever it occurs
+_SINGLE = r"""][(){}<>;@\#$%&?!*"«»“”‘’„"""  # separate tokens wherever they occur
 _BREAK = rf"\.{{2,}} | -- | '' | `+ | (?<![:,])[:,](?!\d) | [{_SINGLE}]"
 _PIECE = re.compile(rf"{_BREAK} | (?:(?!{_BREAK}).)+", re.VERBOSE | re.DOTALL)
 _SENTENCE_END = re.compile(r"""[.?!](?=[]})([{"';:*@!?])""")
@@ -28,7 +28,7 @@ _TWO_WORDS = re.compile(
 
 
 def tokens(caption: str) -> list[str]:
-    """Returns the tokens of a lower-cased caption; double quotes as they are written."""
+    """Returns the tokens of a lower-cased caption, with double quotes unchanged."""
     return [
         token
         for chunk, gap, rest in _chunks(caption)
@@ -37,7 +37,9 @@ def tokens(caption: str) -> list[str]:
 
 
 def sentence_tokens(sentence: str) -> list[str]:
-    """Returns the tokens of one lower-cased sentence, double quotes as NLTK writes them: ````` `` ````` and ``''``."""
+    """Returns the tokens of a lower-cased sentence, with double quotes in NLTK's notation: ````` `` ````` and
+    ``''``.
+    """
     all_tokens: list[str] = []
     gap_before = ""
     for chunk, gap, rest in _chunks(sentence):
@@ -58,12 +60,12 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
     """Returns the tokens of one chunk.
 
     Args:
-        chunk: text without white space.
-        spaced: a plain space or the end of the caption follows; without it (a line end) a clitic at the
-            end stays: ``dog's``.
-        last: the end of the caption follows.
+        chunk: Text without white space.
+        spaced: True if a space or the end of the caption follows. Otherwise (at a line end), a final clitic is not
+            separated: ``dog's``.
+        last: True if the end of the caption follows.
     """
-    end = max((match.end() for match in _SENTENCE_END.finditer(chunk)), default=0)  # only the last one counts
+    end = max((match.end() for match in _SENTENCE_END.finditer(chunk)), default=0)  # only the last one matters
     if not last and chunk[-1] in ".?!" and not _ends_numbered(chunk):
         end = len(chunk)
     elif not last and chunk[-1] in ".?!":
@@ -74,8 +76,8 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
 
 
 def _ends_numbered(chunk: str) -> bool:
-    """Returns whether a chunk ends in a number or a single letter with its full stop (``1.``, ``(b.``), which ends
-    nothing.
+    """Returns True if a chunk ends in a number or a single letter with a full stop (``1.``, ``(b.``) that ends no
+    sentence.
     """
     body = chunk[:-1]
     if chunk[-1:] != "." or not body:
@@ -90,7 +92,7 @@ def _ends_numbered(chunk: str) -> bool:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yields the white-space chunks, the white space after each, and whether another one follows."""
+    """Yields each white-space chunk, the white space after it, and True if another chunk follows."""
     for match in _CHUNK.finditer(text):
         yield match[1], match[2], match.end() < len(text)
 
@@ -100,7 +102,7 @@ def _cut(text: str, stop: re.Match[str] | None) -> list[str]:
 
 
 def _split_pieces(parts: Iterable[str], *, spaced: bool) -> list[str]:
-    """Splits off punctuation, clitics and contractions; the last piece keeps its clitic unless a space follows."""
+    """Splits off punctuation, clitics and contractions. The clitic of the last piece is kept unless a space follows."""
     pieces = [
         piece for part in parts for word in _QUOTED_LETTER.sub("' ", part).split() for piece in _PIECE.findall(word)
     ]

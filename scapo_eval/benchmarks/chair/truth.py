@@ -1,4 +1,4 @@
-"""CHAIR's ground truth: what COCO's annotators marked, joined with what its five captions per image mention."""
+"""CHAIR's ground truth, which combines COCO's annotated objects with the objects in its five captions per image."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ class _Captions(msgspec.Struct, gc=False):
 def joined_truth(
     instances: Sequence[str | Path], captions: Sequence[str | Path], profile: Profile, *, warn: Warn = warn_user
 ) -> TruthColumns:
-    """Joins COCO's instances and captions as CHAIR does.
+    """Joins COCO's instances and captions like CHAIR.
 
     Args:
-        instances: ``instances_*.json`` files (CHAIR: train and val).
+        instances: ``instances_*.json`` files (CHAIR uses train and val).
         captions: ``captions_*.json`` files of the same images.
-        profile: how captions are read; its objects are the labels.
-        warn: told of images that only one kind of file has; they are omitted.
+        profile: Profile that reads the captions. Its objects are the labels.
+        warn: Callback for a warning about images that occur in only one kind of file. They are omitted.
 
     Returns:
-        The union of both kinds of objects per image, closed over the profile's objects.
+        The union of both kinds of objects per image. Other objects of the profile are absent.
 
     Raises:
-        InputError: if the files are not COCO's, a category is unknown to the profile, or no image is in both files.
+        InputError: If a file is not a COCO file, a category is unknown to the profile, or no image occurs in both kinds
+            of files.
     """
     vocabulary = profile.vocabulary
     objects: dict[str, set[int]] = {}
@@ -82,7 +83,7 @@ def _label_id(category: str, vocabulary: Vocabulary, source: str) -> int:
 
 
 def _mentioned(paths: Sequence[str | Path], profile: Profile) -> dict[str, set[int]]:
-    """Returns a mapping: image id -> ids of the objects that its captions mention."""
+    """Returns a mapping from image id to the ids of the objects that its captions mention."""
     told: dict[str, set[int]] = {}
     for path in paths:
         try:

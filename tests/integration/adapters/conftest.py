@@ -1,7 +1,7 @@
-"""What the adapters' tests share: a small world of words, and tokenizers and models built on the spot.
+"""Shared fixtures of the adapters' tests: a small world of words, and tokenizers and models that are built locally.
 
-These tests run against the real libraries, each in an environment of its own (``.ci/adapters``), without
-network and without a hub; elsewhere they are skipped.
+These tests run with the real libraries, each in its own environment (``.ci/adapters``), without a network or a hub. In
+other environments, they are skipped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRUTH = {"1": ["dog", "tree"], "2": ["cat"], "3": ["dog", "cat", "car", "tree"],
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
-    """A byte-level tokenizer whose tokens are words and full stops: random ids make readable captions."""
+    """Returns a byte-level tokenizer with words and full stops as tokens, so that random ids are readable captions."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -62,13 +62,15 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def sampled_ids(tokenizer: Any) -> list[int]:
-    """The ids that a model of these tests may sample: the end of sequence, words and marks, half characters."""
+    """Returns the ids that a test model may sample: the end of sequence, words, punctuation marks, and incomplete
+    characters.
+    """
     return [1, *range(len(SPECIAL), len(SPECIAL) + len(WORDS) + 6)]
 
 
 @pytest.fixture(scope="session")
 def truth_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Which objects are in which image."""
+    """Writes the objects in each image."""
     path = tmp_path_factory.mktemp("truth") / "truth.json"
     path.write_text(json.dumps({"objects": TRUTH, "labels": ["dog", "cat", "car", "tree"]}))
     return path
@@ -76,7 +78,7 @@ def truth_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def vocabulary_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A vocabulary of four labels."""
+    """Writes a vocabulary with four labels."""
     path = tmp_path_factory.mktemp("vocabulary") / "toy.yaml"
     labels = {label: {"aliases": [label]} for label in ("dog", "cat", "car", "tree")}
     path.write_text(json.dumps({"name": "toy", "labels": labels}))  # JSON is YAML
@@ -85,7 +87,7 @@ def vocabulary_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def reward(truth_file: Path, vocabulary_file: Path) -> Any:
-    """The reward under test."""
+    """Returns the reward under test."""
     from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
 
     return SubsentenceReward(Vocabulary.load(vocabulary_file), PresenceOracle.load(truth_file), on_error="zero")
@@ -93,7 +95,7 @@ def reward(truth_file: Path, vocabulary_file: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def golden_step() -> dict[str, Any]:
-    """A step written down from the paper by hand (tests/golden/step), as padded tensors with a mask."""
+    """Returns a step computed independently from the paper (tests/golden/step), as padded tensors with a mask."""
     import torch
 
     folder = Path(__file__).resolve().parents[2] / "golden" / "step"

@@ -1,4 +1,4 @@
-"""ms-swift itself: a step of its GRPO pipeline with a tiny model trains on SCAPO's token credit."""
+"""A step of ms-swift's own GRPO pipeline with a tiny model, which must train on SCAPO's token credit."""
 
 from __future__ import annotations
 

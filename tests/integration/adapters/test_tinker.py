@@ -1,4 +1,6 @@
-"""Tinker's own types: the recipe's data has the credit of every sampled token, aligned as Tinker's losses expect it."""
+"""The recipe's data in Tinker's own types, with the credit of every sampled token in the alignment of Tinker's
+losses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TRL adapter against the real library: a few steps on a tiny random model (run by .ci/adapters)."""
+"""TRL adapter with the real library, in several steps with a tiny random model (run by .ci/adapters)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scapo_eval.rewarding.tokens import decode_with_offsets
 
 @pytest.fixture
 def model(tokenizer: Any, tmp_path: Path) -> Any:
-    """Written to a folder first: TRL loads the reference model of the KL term from the policy's path."""
+    """Returns a model in a folder, because TRL loads the reference model of the KL term from the policy's path."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
@@ -54,7 +54,7 @@ def settings(folder: Path, sampled_ids: list[int], vocabulary_size: int, **more:
 
 
 class Recorder(adapter.ScapoTrainer):
-    """Keeps what the loss was computed from, and the loss."""
+    """Trainer that keeps its loss and the inputs of the loss."""
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         loss = super()._compute_loss(model, inputs)
@@ -100,13 +100,13 @@ def test_scapo_trainer_gives_each_subsentence_its_own_credit(
 
 
 def vision_language(tokenizer: Any, folder: Path) -> tuple[Any, Any]:
-    """A tiny random Qwen2.5-VL, and its processor without the video part (which needs torchvision)."""
+    """Returns a tiny random Qwen2.5-VL, and its processor without the video part (which needs torchvision)."""
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     from transformers.processing_utils import ProcessorMixin
 
     class ImageProcessorOnly(Qwen2_5_VLProcessor):
-        """Images and text."""
+        """Processor for images and text."""
 
         def __init__(self, image_processor: Any = None, tokenizer: Any = None, **kwargs: Any) -> None:
             self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
@@ -173,7 +173,9 @@ def test_scapo_trainer_trains_a_vision_language_model(
 def test_the_loss_is_scapo_s(
     model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
 ) -> None:
-    """With one update per batch rho is 1: the loss is minus the mean advantage over all response tokens."""
+    """Checks the loss with one update per batch, for which it is the negative mean advantage over all response
+    tokens.
+    """
     more = {"beta": 0.0, "max_steps": 1, "gradient_accumulation_steps": 2}
     trainer = Recorder(
         reward=reward,
@@ -239,7 +241,7 @@ def test_further_rewards_are_logged_and_every_reward_is_computed_once(
     model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
 ) -> None:
     class Counted(SubsentenceReward):
-        """Counts its batches."""
+        """Reward that counts its batches."""
 
         batches = 0
 
@@ -298,7 +300,9 @@ def test_the_example_trains(
 def test_pairs_pass_through_trl_s_dpo_data_path(
     tokenizer: Any, truth_file: Path, vocabulary_file: Path, tmp_path: Path
 ) -> None:
-    """scapo-eval pairs -> JSON Lines -> datasets -> DPOTrainer's collator for vision -> token ids and masks."""
+    """Checks the path from scapo-eval pairs through JSON Lines, datasets and DPOTrainer's vision collator to token ids
+    and masks.
+    """
     from datasets import Image, List, load_dataset
     from PIL import Image as Picture
     from trl.trainer.dpo_trainer import DataCollatorForVisionPreference
@@ -396,7 +400,7 @@ def test_trl_s_loss_takes_the_golden_step(
     model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path,
     golden_step: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Only the model's log-probabilities are replaced, by those of the step."""
+    """Replaces only the model's log-probabilities by those of the step."""
     args = adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), per_device_train_batch_size=4))
     trainer = adapter.ScapoTrainer(
         reward=reward, model=model, args=args, train_dataset=dataset, processing_class=tokenizer

@@ -1,4 +1,4 @@
-"""verifiers itself: it finds the recipe's taskset by its name, and its tasks score a trace with SCAPO's reward."""
+"""The recipe's taskset in verifiers itself, which is found by name and scores traces with SCAPO's reward."""
 
 from __future__ import annotations
 

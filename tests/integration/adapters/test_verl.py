@@ -1,4 +1,4 @@
-"""The verl adapter on verl's own data structures, without a GPU (run by .ci/adapters)."""
+"""verl adapter with verl's own data structures, without a GPU (run by .ci/adapters)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SENTENCES = {
 
 @pytest.fixture
 def loop_config(truth_file: Path, vocabulary_file: Path) -> Any:
-    """As examples/verl_scapo.yaml has it."""
+    """Returns the configuration in examples/verl_scapo.yaml."""
     (entry,) = OmegaConf.load(Path(__file__).parents[3] / "examples" / "verl_scapo.yaml")
     return OmegaConf.merge(entry, {"truth": str(truth_file), "vocabulary": str(vocabulary_file)})
 
 
 class Server:
-    """Answers every prompt with the same ids, as an inference server would."""
+    """Inference server that answers every prompt with the same ids."""
 
     def __init__(self, ids: list[int]) -> None:
         self.ids = ids
@@ -55,7 +55,7 @@ class Server:
 
 
 def agent_loop(loop_config: Any, tokenizer: Any, ids: list[int], response_length: int = 64) -> Any:
-    """The loop as verl's worker makes it: from its YAML entry, by hydra."""
+    """Returns the agent loop as verl's worker creates it, from its YAML entry by hydra."""
     import hydra
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
@@ -140,7 +140,7 @@ def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(
 
 
 def test_verl_s_policy_loss_takes_the_token_advantages(loop_config: Any, tokenizer: Any) -> None:
-    """One gradient step on logits that verl's own PPO loss computes from the advantages."""
+    """Makes one gradient step on logits, with verl's own PPO loss from the advantages."""
     ids = [*tokenizer.encode(SENTENCES["1"]), tokenizer.eos_token_id]
     advantages = run(agent_loop(loop_config, tokenizer, ids), "1").as_dict()["rm_scores"].unsqueeze(0)
     logits = torch.zeros(1, len(ids), len(tokenizer), requires_grad=True)
@@ -198,7 +198,9 @@ def test_custom_reward_function_is_loaded_by_verl(truth_file: Path, vocabulary_f
 def test_a_truth_of_another_data_set_ends_the_run(
     truth_file: Path, vocabulary_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """verl scores row by row, so the rows of a process are counted; a good row between them starts the count anew."""
+    """Checks the count of consecutive faulty rows in a process. verl scores row by row, and a valid row resets the
+    count.
+    """
     monkeypatch.setattr(loop, "MOST_FAULTY", 3)
     monkeypatch.setattr(loop, "_faulty_in_a_row", 0)
 

@@ -1,6 +1,6 @@
-"""What the engines' tests share: captions in files of two kinds, and what one process says of them.
+"""Shared fixtures of the engines' tests: captions in files of two formats, and the results of a single process.
 
-These tests run on real local clusters (``bash .ci/engines``); elsewhere they are skipped.
+These tests run on real local clusters (``bash .ci/engines``). In other environments, they are skipped.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ N = 2000
 
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
-    """Four labels."""
+    """Returns a vocabulary with four labels."""
     return Vocabulary.from_mapping({label: [label] for label in LABELS}, name="four")
 
 
 @pytest.fixture(scope="session")
 def truth() -> PresenceOracle:
-    """One label in each of 50 images."""
+    """Returns a ground truth with one label in each of 50 images."""
     return PresenceOracle.from_objects({k: [LABELS[k % 4]] for k in range(50)}, labels=LABELS)
 
 
 @pytest.fixture(scope="session")
 def records() -> list[dict[str, Any]]:
-    """Captions with ids."""
+    """Returns captions with ids."""
     rng = random.Random(0)
     texts = (". ".join(f"A {rng.choice(LABELS)} is here" for _ in range(rng.randrange(4))) for _ in range(N))
     return [{"id": k, "image_id": rng.randrange(50), "caption": text} for k, text in enumerate(texts)]
@@ -44,13 +44,15 @@ def records() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def one(records: list[dict[str, Any]], truth: PresenceOracle, vocabulary: Vocabulary) -> CaptionScores:
-    """What one process says, with the bootstrap that engines take by default."""
+    """Returns the scores of a single process, with the default bootstrap of the engines."""
     return scapo_eval.score(records, truth=truth, vocabulary=vocabulary, resamples=50, bootstrap="poisson")
 
 
 @pytest.fixture(scope="session")
 def folder(records: list[dict[str, Any]], truth: PresenceOracle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The captions in parquet files of two row groups and in files of lines; the same captions in one file; a truth."""
+    """Writes the captions as Parquet files with two row groups and as JSON Lines files, all captions in one file, and a
+    ground truth.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -71,26 +73,26 @@ def folder(records: list[dict[str, Any]], truth: PresenceOracle, tmp_path_factor
 
 @pytest.fixture(scope="session")
 def questions() -> list[dict[str, Any]]:
-    """Yes/no questions on the images."""
+    """Returns yes/no questions on the images."""
     return [{"id": k, "label": "yes" if k % 3 else "no", "image": f"{k % 50}.jpg"} for k in range(N)]
 
 
 @pytest.fixture(scope="session")
 def replies() -> list[dict[str, Any]]:
-    """Answers to them."""
+    """Returns answers to the questions."""
     rng = random.Random(1)
     return [{"id": k, "response": rng.choice(("Yes.", "No, none", "There is one"))} for k in range(N)]
 
 
 @pytest.fixture(scope="session")
 def answered(replies: list[dict[str, Any]], questions: list[dict[str, Any]]) -> Run:
-    """What one process says of the answers."""
+    """Returns the run of a single process for the answers."""
     return scapo_eval.yesno(replies, questions=questions, resamples=50, bootstrap="poisson")
 
 
 @pytest.fixture(scope="session")
 def replies_folder(replies: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The answers in a thousand files, of which the 500th is corrupt; and in one file."""
+    """Writes the answers to a thousand files, of which the 500th is corrupt, and to one file."""
     path = tmp_path_factory.mktemp("answers")
     (path / "parts").mkdir()
     for k in range(1000):
@@ -102,16 +104,18 @@ def replies_folder(replies: list[dict[str, Any]], tmp_path_factory: pytest.TempP
 
 
 OF_ONE_PROCESS = ("bytes", "crc32", "lines", "agreement")
-"""Of an account: a cluster tells neither bytes nor lines, and agreement from sums."""
+"""Fields of an account that a cluster does not provide: bytes and lines are unknown, and agreement is computed from
+sums.
+"""
 
 
 def said(run: Any) -> dict[str, Any]:
-    """Everything that a run says but its name."""
+    """Returns all data of a run except its name."""
     return {**of_any_engine(run.to_dict() | {"notes": run.notes}), "name": "", "evidence": run.evidence()}
 
 
 def of_any_engine(system: dict[str, Any]) -> dict[str, Any]:
-    """What results say of a system wherever it was counted."""
+    """Returns the data of a system that do not depend on the engine."""
     account = system.get("account")
     notes = [note for note in system["notes"] if "belong to their images" not in note]
     return {
@@ -122,13 +126,13 @@ def of_any_engine(system: dict[str, Any]) -> dict[str, Any]:
 
 
 def results_of(path: Path) -> dict[str, Any]:
-    """A results file, with what is the same wherever it was counted."""
+    """Returns the data in a results file that do not depend on the engine."""
     results: dict[str, Any] = json.loads(path.read_text())
     return {**results, "systems": [of_any_engine(system) for system in results["systems"]]}
 
 
 def killer(marker: Path) -> Callable[[Any], Any]:
-    """Passes batches on; the first process that gets one is killed in the middle of it."""
+    """Returns a function that passes batches on, and kills the first process that receives a batch."""
     place = str(marker)
 
     def kill_once(batch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Scores and rewards on a real Ray cluster of two nodes, whose workers are killed and one of which is lost."""
+"""Scores and rewards on a real Ray cluster with two nodes, with killed workers and a lost node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORE = 100 * 2**20
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Two nodes of one processor; the tests connect to the first."""
+    """Yields a cluster with two nodes of one processor each. The tests connect to the first node."""
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
     found.second = found.add_node(num_cpus=1, object_store_memory=STORE)
     ray.init(found.address, log_to_driver=False)
@@ -163,7 +163,7 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
 
 
 def test_ray_without_its_llm_part_says_what_to_install() -> None:
-    """What ``pip install scapo[ray]`` brings is not enough for vLLM on Ray."""
+    """Checks that the packages of ``pip install scapo[ray]`` do not suffice for vLLM on Ray."""
     from scapo_eval.engines.ray_vllm import RayVllmEngine
 
     with pytest.raises(MissingExtra, match=r"pip install .*\[ray-llm\]"):
@@ -171,7 +171,7 @@ def test_ray_without_its_llm_part_says_what_to_install() -> None:
 
 
 def comes_true(condition: Callable[[], bool]) -> bool:
-    """Waits for what a cluster does in its own time."""
+    """Waits for a condition that a cluster reaches asynchronously."""
     return any(condition() or time.sleep(0.1) for _ in range(1800))
 
 

@@ -1,6 +1,7 @@
-"""``ray.data.llm`` of a real Ray with a stand-in for vLLM: what the engine sends arrives, and what comes back is read.
+"""``ray.data.llm`` in a real Ray with a stand-in for vLLM, to check the engine's requests and the reading of results.
 
-Chat template, tokenizer and detokenizer are Ray's own stages. ``bash .ci/engines ray_llm``; elsewhere it is skipped.
+Chat template, tokenizer and detokenizer are Ray's own stages. Run with ``bash .ci/engines ray_llm``. In other
+environments, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ module("sampling_params", StructuredOutputsParams=StructuredOutputsParams)
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster that believes to have a GPU; the file in which its workers write what the stand-in is asked."""
+    """Yields the file of the stand-in's requests, on a cluster that believes that it has a GPU."""
     folder = tmp_path_factory.mktemp("cluster")
     (folder / "vllm").mkdir()
     declared = json.loads(DECLARED.read_bytes())["SamplingParams"]

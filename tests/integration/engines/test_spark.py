@@ -23,7 +23,7 @@ from .conftest import killer, said
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    """Two workers; a task that fails is tried again, as on a cluster."""
+    """Yields a session with two workers, which retries failed tasks like a cluster."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1"}
     builder = SparkSession.builder.master("local[2,4]").appName("scapo")

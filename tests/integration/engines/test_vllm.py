@@ -1,4 +1,6 @@
-"""The engines with vLLM itself, offline and as a server: ``bash .ci/engines vllm``, on a CPU; else it is skipped."""
+"""The engines with vLLM itself, offline and as a server (``bash .ci/engines vllm``, on a CPU). Otherwise, they are
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ SCHEMA = {
 
 
 def completed(engine: Any, requests: list[Request]) -> list[Completion]:
-    """Completions in the order of their requests."""
+    """Returns the completions in the order of their requests."""
     found: dict[int, Completion] = {}
     engine.run(requests, lambda request, completion: found.__setitem__(id(request), completion))
     return [found[id(request)] for request in requests]
@@ -53,7 +55,7 @@ def completed(engine: Any, requests: list[Request]) -> list[Completion]:
 
 @pytest.fixture(scope="module")
 def place(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models of words and of bytes, and pictures."""
+    """Returns models with word and byte tokens, and pictures."""
     root = tmp_path_factory.mktemp("vllm")
     tiny.build(root / "words")
     tiny.build(root / "bytes", "qwen3_vl", byte_level=True)
@@ -103,13 +105,13 @@ def test_samples_seeds_and_faults(place: Path, words: VllmEngine) -> None:
 
 def test_commands(place: Path, words: VllmEngine, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Kept:
-        """The one engine for all commands: a start takes half a minute."""
+        """Single engine for all commands, because a start takes half a minute."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(words, name)
 
         def close(self) -> None:
-            """Stays."""
+            """Does nothing, so that the engine can be reused."""
 
     monkeypatch.setattr(engine_options, "make_engine", lambda *_: Kept())
     chosen = ("--engine", "vllm", "--model", place / "words", "--max-tokens", "16", "-q")
@@ -167,7 +169,7 @@ def test_damaged_weights_are_one_line(place: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def server(place: Path, tmp_path: Path) -> Iterator[Callable[[], tuple[str, subprocess.Popen[bytes]]]]:
-    """Starts vLLM's OpenAI server, on the same port each time; returns its address at once, and the process."""
+    """Starts vLLM's OpenAI server, always on the same port, and returns its address immediately, and the process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

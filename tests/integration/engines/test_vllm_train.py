@@ -1,7 +1,7 @@
-"""Colocated training with vLLM itself: ``bash .ci/engines vllm``, on a CPU, in float32; elsewhere it is skipped.
+"""Colocated training with vLLM itself (``bash .ci/engines vllm``, on a CPU, in float32). Otherwise, it is skipped.
 
-One engine a family, because a start takes half a minute. What was measured is written to ``$SCAPO_ENGINE_TABLE``, a row
-of a Markdown table for each family.
+There is one engine per family, because a start takes half a minute. The measurements are written to
+``$SCAPO_ENGINE_TABLE``, as one row of a Markdown table per family.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RANKS = Path(__file__).resolve().parents[2] / "programs" / "vllm_real_ranks.py"
 
 
 class Bench:
-    """A policy of a family, and prompts."""
+    """Policy of a family, and prompts."""
 
     def __init__(self, lab: Any, tiny: ModuleType, family: str, *changes: str) -> None:
         path = tiny.build(lab.folder / family, family)
@@ -60,7 +60,7 @@ class Bench:
 
     @torch.no_grad()
     def gap(self, responses: Sequence[Response], policy: Policy | None = None) -> float:
-        """The largest difference of log-probabilities, in nats."""
+        """Returns the largest difference of log-probabilities, in nats."""
         policy, each = policy or self.policy, len(responses) // len(self.encoded)
         rows = [
             prompt.row([one.ids for one in responses[each * k : each * k + each]])
@@ -71,21 +71,21 @@ class Bench:
         return float(np.abs(own - given).max())
 
     def same_greedy(self, sampler: VllmSampler) -> float:
-        """Share of prompts whose greedy response is the trainer's."""
+        """Returns the share of prompts whose greedy response equals the trainer's."""
         own = PolicySampler(self.policy, GROUP.device, self.config.rollout.max_new_tokens, 4)
         pairs = zip(own.sample(self.encoded, 0, 1, 0.0), sampler.sample(self.encoded, 0, 1, 0.0), strict=True)
         return float(np.mean([one.ids == other.ids for one, other in pairs]))
 
     @torch.no_grad()
     def change(self) -> None:
-        """Learns something, in every weight of the language model."""
+        """Changes every weight of the language model."""
         generator = torch.Generator().manual_seed(1)
         for parameter in self.policy.language_model.parameters():
             parameter += 0.5 * parameter.std() * torch.randn(parameter.shape, generator=generator)
 
 
 def reload_from(sampler: VllmSampler, folder: Path) -> None:
-    """Serves another model's files, read by vLLM's own loader."""
+    """Loads the files of another model with vLLM's own loader."""
     sampler._llm.apply_model(_unpacked)
     sampler._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
     sampler._llm.reset_prefix_cache()
@@ -94,7 +94,7 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[list[str]]:
-    """Rows of the table."""
+    """Yields the rows of the table."""
     rows: list[str] = []
     yield rows
     if path := os.environ.get("SCAPO_ENGINE_TABLE"):
@@ -170,7 +170,9 @@ def test_two_ranks(lab: Any, size: int) -> None:
 
 
 def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any) -> None:
-    """The whole command: rollouts, update, synchronization, checkpoints, export; SIGKILL, and once more."""
+    """Kills the complete command with SIGKILL (rollouts, update, synchronization, checkpoints, export), and runs it
+    again.
+    """
     changes = [*SETTINGS, "optim.lr=0.01", "run.steps=3"]
 
     def command(name: str, *more: str) -> list[str]:
