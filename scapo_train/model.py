@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -161,7 +162,7 @@ def load_policy(
     plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-        family = check_family(described)
+        check_family(described)
         wanted = plain if process_group.size == 1 or frozen else "auto"
         if process_group.main:
             vlm = transformers.AutoModelForImageTextToText.from_pretrained(
@@ -172,8 +173,28 @@ def load_policy(
                 vlm = transformers.AutoModelForImageTextToText.from_config(described, attn_implementation="sdpa")
         if process_group.size > 1:
             (vlm.generation_config,) = _from_first([vlm.generation_config])
-    policy = policy_of(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
-    for parameter in vlm.parameters() if frozen else policy.tower:
+    ends = sorted(end_tokens(vlm.generation_config.eos_token_id))
+    policy = untrained(policy_of(vlm, ends, temperature), settings, reference=reference, lora=lora, seed=seed)
+    if process_group.size > 1:
+        offload = reference and settings.reference == "cpu"
+        whole = _same_formats(policy)
+        shard(policy, dtype, mesh_of(process_group), offload=offload)
+        _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
+    return placed(policy, settings, process_group, reference=reference, lora=lora)
+
+
+def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, seed: int = 0) -> Policy:
+    """Freezes what is not trained, and adds adapters and gradient checkpointing.
+
+    Args:
+        policy: whole, on one process.
+        settings: see :func:`load_policy`.
+        reference: see :func:`load_policy`.
+        lora: see :func:`load_policy`.
+        seed: see :func:`load_policy`.
+    """
+    vlm = policy.vlm
+    for parameter in vlm.parameters() if reference or lora.rank else policy.tower:
         parameter.requires_grad_(False)
     if lora.rank and not reference:
         add_adapters(vlm, policy.language_model, lora, seed)
@@ -181,20 +202,31 @@ def load_policy(
         policy.drop_tower()  # identical to the policy's tower, which is frozen
     elif settings.gradient_checkpointing:
         keep_inputs_only(vlm)
-    if process_group.size > 1:
-        offload = reference and settings.reference == "cpu"
-        whole = _same_formats(policy)
-        _shard(policy, dtype, process_group, offload=offload)
-        _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
-        if not frozen:
-            policy.to(plain)
+    return policy
+
+
+def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, reference: bool, lora: Lora) -> Policy:
+    """Gives the weights their number formats, their device and their way of computing.
+
+    Args:
+        policy: of :func:`untrained`, sharded if there are several processes.
+        settings: see :func:`load_policy`.
+        process_group: see :func:`load_policy`.
+        reference: see :func:`load_policy`.
+        lora: see :func:`load_policy`.
+    """
+    dtype, several = getattr(torch, settings.dtype), process_group.size > 1
+    frozen = reference or lora.rank > 0
+    plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
+    if several and not frozen:
+        policy.to(plain)
+    wide = check_family(policy.vlm.config).one_dtype and not several
     for parameter in policy.tower:
-        parameter.data = parameter.data.to(plain if family.one_dtype and process_group.size == 1 else dtype)
-    if not (reference and settings.reference == "cpu"):
+        parameter.data = parameter.data.to(plain if wide else dtype)
+    away = any(tensor.device.type != process_group.device.type for tensor in _tensors(policy).values())
+    if away and not (reference and settings.reference == "cpu"):
         policy.to(process_group.device)
-    if process_group.size == 1 and any(
-        parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad
-    ):
+    if not several and any(parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
 
@@ -217,7 +249,13 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
         with adapters_off(model):
             yield
         return
-    if settings.reference != "cpu" or process_group.size > 1 or process_group.device.type == "cpu":
+    if process_group.size > 1:
+        yield
+        for module in model.modules():
+            if isinstance(module, FSDPModule):  # the root's embedding and output layer would stay whole
+                module.reshard()
+        return
+    if settings.reference != "cpu" or process_group.device.type == "cpu":
         yield
         return
     host = [parameter.data for parameter in model.parameters()]
@@ -251,10 +289,20 @@ def gathered(policy: Policy) -> Iterator[None]:
             module.set_reshard_after_forward(module is not policy, recurse=False)
 
 
-def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, offload: bool) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
+def mesh_of(process_group: ProcessGroup) -> DeviceMesh:
+    """Returns the ranks that share the weights."""
+    return init_device_mesh(process_group.device.type, (process_group.size,))
 
-    mesh = init_device_mesh(process_group.device.type, (process_group.size,))
+
+def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool) -> None:
+    """Spreads the weights over the ranks, one unit per decoder layer and one for the rest; the tower stays whole.
+
+    Args:
+        policy: whole on every rank.
+        dtype: number format of the computation.
+        mesh: see :func:`mesh_of`.
+        offload: whether the shards live on the host.
+    """
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.promote_types(dtype, torch.float32))
     ignored = set(policy.tower)
     settings: dict[str, Any] = {

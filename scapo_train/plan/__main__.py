@@ -31,6 +31,7 @@ from .job import Assumptions, GpuShare, Job, Workload
 from .memory import MOMENTS
 from .planner import Plan, plan, remedies
 from .shapes import shape_of
+from .verify import Measured, measure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")
     option("--prompts", type=int, default=work.prompts, help="of the training file (%(default)s)")
     option("--efficiency", type=float, default=assume.efficiency, help="of matrix products (%(default)s)")
+    option("--verify", action="store_true", help="measure memory too: the real step on tensors without data, a minute")
     option("--json", action="store_true", help="print one JSON object, bytes and seconds unrounded")
     given = parser.parse_args(arguments)
     try:
@@ -63,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("model.path is not set: --set model.path=...", path=given.config)
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
         job = Job(config, shape_of(config.model.path), kind, count, work, assume, given.pairs)
+        measured = measure(job) if given.verify else None
     except ScapoError as error:
         print(f"scapo_train.plan: {printable(str(error))}", file=sys.stderr)
         return 2
@@ -70,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not planned.fits:
         planned = dataclasses.replace(planned, remedies=remedies(job))
     try:
-        print(json.dumps(_table(job, planned), indent=2) if given.json else _text(job, planned), flush=True)
+        print(
+            json.dumps(_table(job, planned, measured), indent=2) if given.json else _text(job, planned, measured),
+            flush=True,
+        )
     except BrokenPipeError:  # the reader has closed the pipe (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if planned.fits else 3
@@ -83,7 +89,7 @@ def _size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _table(job: Job, planned: Plan) -> dict[str, Any]:
+def _table(job: Job, planned: Plan, measured: Measured | None) -> dict[str, Any]:
     total = sum(planned.seconds.values())
     return {
         "model": job.config.model.path,
@@ -94,11 +100,12 @@ def _table(job: Job, planned: Plan) -> dict[str, Any]:
         **asdict(planned),
         "seconds": planned.seconds if math.isfinite(total) else None,
         "fits": planned.fits,
+        "measured": asdict(measured) if measured else None,
         "steps": job.steps,
     }
 
 
-def _text(job: Job, planned: Plan) -> str:
+def _text(job: Job, planned: Plan, measured: Measured | None) -> str:
     def row(name: str, cells: Sequence[float]) -> str:
         return f"{name:<26}" + "".join(f"{cell / GIB:>11.2f}" if cell else f"{'-':>11}" for cell in cells)
 
@@ -136,6 +143,12 @@ def _text(job: Job, planned: Plan) -> str:
             f"  assumed: {job.assume.efficiency:.0%} of {job.gpu.flops / 1e12:.0f} TFLOP/s and "
             f"{job.assume.bandwidth:.0%} of bandwidths; an update without recomputation counts {planned.mfu:.0%}",
         ]
+    if measured is not None:
+        lines += ["", f"measured on tensors without data in {measured.seconds:.0f} s, without vLLM:"]
+        for moment in ("logprob", "update"):
+            counted, thought = getattr(measured, moment), planned.without_vllm(moment)
+            share = f"{thought / counted - 1:+.1%}"
+            lines.append(f"  {moment}: {counted / GIB:.2f} GiB, planned {thought / GIB:.2f} ({share})")
     return "\n".join(lines)
 
 

@@ -56,6 +56,10 @@ class Plan:
         """True if the memory suffices and every phase has a finite duration."""
         return self.needed <= self.available and all(math.isfinite(second) for second in self.seconds.values())
 
+    def without_vllm(self, moment: str) -> float:
+        """Returns the bytes of PyTorch's tensors at a moment of a step."""
+        return sum(self.memory[moment].values()) - self.memory[moment].get("vLLM", 0)
+
 
 def memory_of(job: Job) -> Memory:
     """Returns the memory model of a job: for general families, for a mixture of experts, or by formula."""
@@ -68,14 +72,15 @@ def plan(job: Job) -> Plan:
     share, time = memory_of(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
-    without_vllm = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
     seconds = time.seconds()
     return Plan(
         memory=memory,
         seconds=seconds,
         peak_moment=max(sums, key=lambda moment: sums[moment]),
         peak=max(sums.values()),
-        needed=max(total + CONTEXT + FRAGMENTATION * without_vllm[moment] for moment, total in sums.items()),
+        needed=max(
+            total + CONTEXT + FRAGMENTATION * (total - memory[moment].get("vLLM", 0)) for moment, total in sums.items()
+        ),
         available=job.gpu.memory,
         mfu=time.update_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
         notes=notes(share),

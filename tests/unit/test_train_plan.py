@@ -20,11 +20,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forty times faster on tiny mode
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.families import packing  # noqa: E402
 from scapo_train.families.lora import add_adapters  # noqa: E402
 from scapo_train.families.packing import PackedBatch, PackedRow, batch_of  # noqa: E402
 from scapo_train.families.shared import SharedPolicy  # noqa: E402
@@ -37,6 +40,7 @@ from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
+from scapo_train.plan.verify import LiveBytes, measure  # noqa: E402
 from scapo_train.preference.loss import READ  # noqa: E402
 from scapo_train.preference.trainer import Example, PreferenceTrainer  # noqa: E402
 
@@ -48,6 +52,8 @@ EIGHT = "Qwen/Qwen3-VL-8B-Instruct"
 MOE = "a small mixture of experts"
 EXPERTS = pytest.mark.skipif(transformers.__version__.startswith("4."), reason="planned with transformers 5")
 CHUNK = 2**15
+SHARDED = ("weights, float32", "optimizer moments", "reference")
+RESTING = ("weights, float32", "optimizer moments", "vision tower", "picture features", "masks")
 DTYPES = ("bfloat16", "float32")
 
 
@@ -620,3 +626,90 @@ def test_memory_of_the_table_is_in_bytes() -> None:
 )
 def test_gpus_are_known_by_the_name_that_pytorch_gives_them(name: str, kind: str | None) -> None:
     assert matrix_rate(name) == (GPUS[kind].flops if kind else None)
+
+
+# --- measured on tensors without data -------------------------------------------------------------------------------
+
+
+def of_step(folder: Path, path: str, count: int, **sections: dict[str, Any]) -> Job:
+    """A step of one prompt for each of some GPUs."""
+    job = job_of(folder, "bfloat16", checkpointing=True)
+    return replace(changed(job, loss={"kl": 0.01}, data={"prompts_per_step": count}, **sections), count=count)
+
+
+@pytest.mark.parametrize("path", [SEVEN, EIGHT])
+def test_more_ranks_take_less_by_the_shards(path: str, tmp_path: Path) -> None:
+    folder = small(path, tmp_path / "model")
+    jobs = [of_step(folder, path, count) for count in (2, 64)]
+    few, many = (measure(job).logprob for job in jobs)
+    shards = [sum(plan(job).memory["logprob"].get(kind, 0) for kind in SHARDED) for job in jobs]
+    assert few - many == pytest.approx(shards[0] - shards[1], rel=0.02)
+
+
+def test_in_an_update_of_a_reference_there_are_its_shards_alone(tmp_path: Path) -> None:
+    job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 8)
+    without = measure(changed(job, loss={"kl": 0.0})).update
+    assert measure(job).update - without == pytest.approx(plan(job).memory["update"]["reference"], rel=0.02)
+
+
+def test_adapters_are_measured(tmp_path: Path) -> None:
+    job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 64, lora={"rank": 8})
+    counted = measure(job)
+    assert counted.logprob == pytest.approx(plan(job).without_vllm("logprob"), rel=0.05)
+    assert counted.update == pytest.approx(plan(job).without_vllm("update"), rel=0.05)
+
+
+def test_what_is_measured_without_data_is_what_tensors_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peak_of: Callable[[Callable[[], object]], float]
+) -> None:
+    """One process, no reference: the growth of a real update beside the count."""
+    for device in ("cpu", "cuda"):
+        monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, CHUNK)
+    monkeypatch.delitem(logprob.KEPT_ELEMENTS, "cpu")
+    monkeypatch.setattr(packing, "takes_groups", lambda _: False)
+    job = job_of(small(SEVEN, tmp_path / "model"), "bfloat16", checkpointing=True)
+    policy, batch = policy_of(job)
+
+    def two_micro_batches() -> None:
+        policy(batch).logprob.sum().backward()
+        policy(batch).logprob.sum().backward()
+
+    real = peak_of(two_micro_batches)
+    two = changed(job, data={"prompts_per_step": 2}, optim={"micro_batch_tokens": memory_of(job).passes[0].tokens})
+    resting = sum(plan(two).memory["update"].get(kind, 0) for kind in RESTING)
+    assert measure(two).update - resting == pytest.approx(real, rel=0.03)
+
+
+def test_bytes_that_grow_and_shrink_are_counted() -> None:
+    with FakeTensorMode(), LiveBytes() as alive:
+        first = torch.zeros(1000)
+        alive.restart()
+        second = torch.zeros(500)
+        second.untyped_storage().resize_(0)  # as FSDP frees what it has gathered
+        third = torch.zeros(200)
+        assert float(first.sum()) == 1.0  # there is nothing to read
+        assert alive.peak == 4 * 1500
+        second.untyped_storage().resize_(2000)
+        fourth = torch.zeros(1)
+        assert alive.peak == 4 * (1000 + 500 + 200 + 1)
+        del third, fourth, second
+        assert alive.now == 4 * 1000
+
+
+def test_verify_prints_planned_beside_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small(SEVEN, tmp_path / "model")
+    arguments = [
+        "qwen2_5_vl_7b",
+        "--gpus",
+        "4xH100",
+        "--set",
+        f"model.path={folder}",
+        "--set",
+        "data.prompts_per_step=8",
+    ]
+    assert main([*arguments, "--verify"]) == 0
+    assert re.search(r"update: [0-9.]+ GiB, planned [0-9.]+ \([+-][0-9.]+%\)", capsys.readouterr().out)
+    assert main([*arguments, "--verify", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured"]["update"] > 0
+    assert main([*arguments, "--verify", "--pairs"]) == 2
+    assert "--verify measures rollouts" in capsys.readouterr().err
