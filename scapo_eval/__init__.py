@@ -21,6 +21,7 @@ _HOME = {
     "Claim": "claiming.claim",
     "ClaimExtractor": "claiming.extract",
     "ClaimOracle": "truths.claim_oracle",
+    "claims_of": "claiming.extract",
     "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
@@ -85,6 +86,7 @@ __all__ = [
     "amber",
     "cap_score",
     "chair",
+    "claims_of",
     "compare",
     "evidence",
     "labels",
@@ -116,7 +118,7 @@ if TYPE_CHECKING:
     from .benchmarks.protocol import Protocol
     from .benchmarks.yesno import yesno
     from .claiming.claim import Claim
-    from .claiming.extract import ClaimExtractor
+    from .claiming.extract import ClaimExtractor, claims_of
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option

@@ -36,6 +36,7 @@ _ATTRIBUTES = _WORDS["attributes"]
 _COLLECTIONS = _WORDS["collections"]
 _COUNTS = _WORDS["counts"]
 _DOING = _WORDS["doing"]
+_PASSED = _ON_THE_WAY - _DOING.keys()
 _STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in _CUES.phrases if words[0] == phrase[0]]
     for phrase, _, _ in _CUES.phrases
@@ -115,6 +116,27 @@ class ClaimExtractor:
         if set(self.kinds) - {"presence"}:
             claims += [claim for claim in _Reading(text, mentions).claims(self.kinds) if claim.kind in self.kinds]
         return sorted(claims, key=lambda claim: (claim.start, claim.end, _RANK[claim.kind], claim.other))
+
+
+def claims_of(
+    caption: str, vocabulary: Vocabulary | str | Path = "coco80", *, kinds: Sequence[ClaimKind] = KINDS
+) -> list[Claim]:
+    """Returns the claims in one caption, in text order. For many captions, use :class:`ClaimExtractor`.
+
+    Args:
+        caption: Any string.
+        vocabulary: Vocabulary, its name, or its file.
+        kinds: Kinds of claims to find.
+
+    Raises:
+        InputError: If the vocabulary is invalid or a kind is unknown.
+
+    Example:
+        >>> import scapo_eval
+        >>> [(claim.kind, claim.value) for claim in scapo_eval.claims_of("A dog on a red couch.", kinds=["attribute"])]
+        [('attribute', 'red')]
+    """
+    return ClaimExtractor(vocabulary, kinds).find(caption)
 
 
 class _Thing(NamedTuple):
@@ -366,7 +388,7 @@ class _Reading:
                 verb = True
             elif word == "not" or word.endswith("n't"):
                 negated = True
-            elif verb and (word in _ON_THE_WAY or j in self.over) and word not in _SETS["looking"]:
+            elif verb and (word in _PASSED or j in self.over) and word not in _SETS["looking"]:
                 j = self.over.get(j, j)
             elif word in _PRONOUNS and (self.ahead[j - 1] in _SETS["prepositions"] or self.ahead[j + 1] in _BEING):
                 # "the sky above them is clear", "the board he is riding is white"
