@@ -126,7 +126,7 @@ def write(folder: Path, options: argparse.Namespace) -> None:
     """Writes model, pictures, prompts and ground truth."""
     world = World("benchmark")
     write_world(world, folder, train=options.prompts, evaluation=1, seed=0)
-    model = build(folder / "model", seed=0)
+    model = build(folder / "model", seed=0, world=world)
     if options.vocabulary > model.config.text_config.vocab_size:
         model.resize_token_embeddings(options.vocabulary, mean_resizing=False)
     model.save_pretrained(folder / "model")

@@ -137,7 +137,7 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
         (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: file not found"),
         (["report", "results.json", "--thumbnails", "-o", "r.html"], "give their folder with --images"),
         (["report", "base.jsonl", "--images", "empty", "-o", "r.html"], "empty: pictures of these images not found"),
-        (["report", "base.jsonl", "--kinds", "count", "-o", "r.html"], "give --scenes FILE"),
+        (["report", "base.jsonl", "--kinds", "count", "-o", "r.html"], "--kinds requires --scenes FILE"),
         (["report", "base.jsonl", "--scenes", "results.json", "-o", "r.html"], "results.json:1: no image id"),
         (["report", "results.json", "--format", "csv", "--table", "3"], "give captions files"),
         (["report", "results.json", "-o", "no/such/r.html"], "no/such/r.html: cannot be written"),
