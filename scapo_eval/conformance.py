@@ -46,7 +46,7 @@ class CheckResult(NamedTuple):
 
     Attributes:
         tokens, wrong: Number of compared tokens, and number of tokens with a different credit.
-        loss: Loss of the library, and expected loss. None if no loss was computed.
+        loss: Loss of the library, and expected loss, or None if no loss was computed.
         what: Part of the library that ran.
     """
 

@@ -81,7 +81,7 @@ class Response:
     Attributes:
         ids: Token ids, including the end of sequence.
         finished: True if the response ended by itself, False if it reached the length limit.
-        logprobs: Log-probabilities of the tokens at sampling time. None if the policy itself sampled them.
+        logprobs: Log-probabilities of the tokens at sampling time, or None if the policy itself sampled them.
     """
 
     ids: list[int]
@@ -312,7 +312,7 @@ class Prompts:
         sources: Records of the prompts file.
         processor: Processor of the model.
         max_bad: Maximum number of prompts with unreadable images. A value below 1 is a share of the prompts.
-        longest: Maximum number of tokens in a prompt. None for no limit.
+        longest: Maximum number of tokens in a prompt, or None for no limit.
         look: Function that reads a picture from a file.
     """
 

@@ -55,7 +55,7 @@ class Task:
 
     Attributes:
         sources: Prompts, or other records that steps are made of, in the order of their file.
-        reward: Reward of the sampled responses. None if steps do not sample.
+        reward: Reward of the sampled responses, or None if steps do not sample.
     """
 
     sources: Sequence[PromptRecord]
@@ -69,7 +69,7 @@ class Models:
     Attributes:
         processor: Processor of pictures and text.
         policy: Model to train.
-        reference: Frozen reference model. A policy with adapters is its own reference. None without a reference.
+        reference: Frozen reference model. A policy with adapters is its own reference, or None without a reference.
     """
 
     processor: Any

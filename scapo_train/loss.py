@@ -49,9 +49,9 @@ def token_loss(
         logprob: (N,) log-probabilities by the policy, with gradients.
         advantage: (N,) advantages.
         weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
-        old: (N,) log-probabilities at sampling time. None if this is the only update of the batch. In this case, the
+        old: (N,) log-probabilities at sampling time, or None if this is the only update of the batch. In this case, the
             ratio is 1, and its gradient is that of the log-probability.
-        reference: (N,) log-probabilities by the reference model. None for no KL term.
+        reference: (N,) log-probabilities by the reference model, or None for no KL term.
         clip_low: The ratio is clipped below ``1 - clip_low``.
         clip_high: The ratio is clipped above ``1 + clip_high``.
         kl_weight: Weight of the KL term (beta).

@@ -34,9 +34,9 @@ class MicroBatch:
         batch: Rows as tensors.
         owners: Indices of the responses in the batch, in the order of its targets. Empty if the rank only takes part in
             collective operations.
-        sampled: (N,) log-probabilities by the sampling engine. None if the policy itself sampled.
-        old: (N,) log-probabilities by the policy before its first update. None if there is only one update.
-        reference: (N,) log-probabilities by the reference model. None without a KL term.
+        sampled: (N,) log-probabilities by the sampling engine, or None if the policy itself sampled.
+        old: (N,) log-probabilities by the policy before its first update, or None if there is only one update.
+        reference: (N,) log-probabilities by the reference model, or None without a KL term.
     """
 
     batch: Batch
@@ -81,7 +81,7 @@ class Updater:
     Args:
         config: Settings of the training run.
         policy: Model to train.
-        reference: Frozen model for the KL term. A policy with adapters is its own reference. None without a KL term.
+        reference: Frozen model for the KL term. A policy with adapters is its own reference, or None without a KL term.
         optimizer: Optimizer of the policy's trainable parameters.
         process_group: Group of all processes in the training run.
         steps: Number of steps in the training run, for the learning-rate schedule.

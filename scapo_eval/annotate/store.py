@@ -232,7 +232,7 @@ class Store:
             label_ids: (n,) label columns of the cells.
             verdicts: (n,) verdicts: 1, 0 or -1.
             provenance: Common provenance of the verdicts.
-            probabilities: (n,) P(present) of the verdicts, NaN where unknown. None if they have none.
+            probabilities: (n,) P(present) of the verdicts, NaN where unknown, or None if they have none.
 
         Raises:
             InputError: If the run is not open for writing, or the disk is full.

@@ -126,7 +126,7 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-    """Returns the (n, 5) named, covered, overlap, repetition and brevity of captions.
+    """Returns the word scores of captions, (n, 5), in the order of :class:`WordScores`.
 
     A row is NaN if the references of its image have no content word.
     """

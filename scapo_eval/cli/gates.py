@@ -114,7 +114,7 @@ def check_gates(
         level: p-value (Holm-corrected) below which a difference is significant.
 
     Returns:
-        The exit code, which is 0, or 3 if a gate is missed.
+        Exit code: 3 if a gate is missed, otherwise 0.
     """
     missed = 0
     for said in _worse(found, worse, metrics, level):

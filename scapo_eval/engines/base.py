@@ -161,10 +161,10 @@ class Completion:
             error.
         finish: Reason for the end: ``stop``, ``length`` (truncated at ``max_tokens``) or another value from the server.
             None if unknown.
-        prompt_tokens: Number of tokens of prompt and images. None if unknown.
-        completion_tokens: Number of tokens of the completion. None if unknown.
+        prompt_tokens: Number of tokens of prompt and images, or None if unknown.
+        completion_tokens: Number of tokens of the completion, or None if unknown.
         error: Reason for a missing completion, or None.
-        masses: Probability of each of the request's choices as the first token. None for requests without choices.
+        masses: Probability of each of the request's choices as the first token, or None for requests without choices.
     """
 
     text: str = ""

@@ -79,7 +79,7 @@ class OpenAIEngine:
         base_url: Address of the server up to and including ``/v1``.
         api_key: Key that is sent as a bearer token. None sends no key.
         concurrency: Maximum number of simultaneous requests.
-        rate: Maximum number of requests per second, with bursts of up to one second. None for no limit.
+        rate: Maximum number of requests per second, with bursts of up to one second, or None for no limit.
         timeout: Maximum duration of one attempt in seconds.
         attempts: Number of attempts before a request counts as failed.
         backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to

@@ -36,8 +36,8 @@ class AskedQuestion:
     Attributes:
         id: Id of the question, in the format of the scoring command.
         prompt: Full text of the prompt.
-        image: Name of the image. None for a question without an image.
-        path: Expected path of the image file. None for a question without an image.
+        image: Name of the image, or None for a question without an image.
+        path: Expected path of the image file, or None for a question without an image.
         record: Fields of the output row that are known before the answer.
     """
 

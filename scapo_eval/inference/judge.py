@@ -44,7 +44,7 @@ class AnswerToJudge:
 
     Attributes:
         id: Id of the answer, or its line number.
-        image: Name of the image. None if the file does not contain it.
+        image: Name of the image, or None if the file does not contain it.
         response: Text of the answer.
         record: The complete record.
     """
@@ -233,7 +233,7 @@ def _case(answer: AnswerToJudge) -> dict[str, str]:
 
 
 def read_labels(text: str, number: int) -> list[bool] | None:
-    """Returns for each sentence whether it describes the image. None if a sentence has no label, or several labels.
+    """Returns for each sentence whether it describes the image, or None if a sentence has no label, or several labels.
 
     Args:
         text: Text of the judge.
@@ -247,7 +247,7 @@ def read_labels(text: str, number: int) -> list[bool] | None:
 
 
 def read_facts_of(text: str) -> list[tuple[str, str]] | None:
-    """Returns the (category, fact) pairs from JSON in a judge's text, with any surrounding text. None if the JSON is
+    """Returns the (category, fact) pairs from JSON in a judge's text, with any surrounding text, or None if the JSON is
     invalid.
     """
     start, end = text.find("{"), text.rfind("}")
@@ -269,7 +269,7 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Returns True for a verifier's "yes" and False for "no". None if the text contains neither."""
+    """Returns True for a verifier's "yes" and False for "no", or None if the text contains neither."""
     word = first_word(text) or contains(text)
     return None if word is None else word == "yes"
 

@@ -188,13 +188,13 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
-    """Returns True or False for each claim, from a judge's "yes" or "no". None if the answer is unreadable."""
+    """Returns True or False for each claim, from a judge's "yes" or "no", or None if the answer is unreadable."""
     words = read_lines(text, number, lambda word: word in ("yes", "no"))
     return None if words is None else [word == "yes" for word in words]
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
-    """Returns the index of the matching reference claim for each claim, or None for no match. None if the answer is
+    """Returns the index of the matching reference claim for each claim, or None for no match, or None if the answer is
     unreadable.
     """
     words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
@@ -202,7 +202,7 @@ def read_matches(text: str, number: int, n_references: int) -> list[int | None] 
 
 
 def read_answers(text: str, number: int) -> list[str] | None:
-    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim. None if the answer is unreadable."""
+    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim, or None if the answer is unreadable."""
     return read_lines(text, number, lambda word: word in ("yes", "no", "unsaid"))
 
 

@@ -72,7 +72,7 @@ _LIST = re.compile(r"\[.*\]", re.DOTALL)
 
 
 def read_objects(text: str) -> list[str] | None:
-    """Returns the distinct objects in a judge's answer. None if the answer contains no JSON list of strings.
+    """Returns the distinct objects in a judge's answer, or None if the answer contains no JSON list of strings.
 
     Text around the list is ignored (a code fence, a sentence before it). Refusals, truncated lists and several lists
     are not accepted.

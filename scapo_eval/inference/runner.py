@@ -112,7 +112,7 @@ class Session:
         advance: Callback for progress with the number of additional completions, new or from the journal.
         warn: Callback for warnings about suspicious completions.
         retry: True to repeat requests whose verdicts were unreadable in earlier runs.
-        share: Part of the work in this shard. None if the work is not distributed over machines.
+        share: Part of the work in this shard, or None if the work is not distributed over machines.
     """
 
     engine: Engine
@@ -249,7 +249,7 @@ def write_rows(
     Args:
         output: Path of the file, which appears when it is complete.
         rows: Row of each item with its error. The error is None for successful items.
-        share: Part of the work in this shard, for ``OUTPUT.shard.json``. None if the output is complete.
+        share: Part of the work in this shard, for ``OUTPUT.shard.json``, or None if the output is complete.
     """
     failed: list[dict[str, Any]] = []
     made: list[int | None] = []

@@ -42,7 +42,7 @@ class ImageFolder:
     """Lookup of image files by a benchmark's file names or ids.
 
     Args:
-        root: Folder with the images, at any depth. None if names are paths.
+        root: Folder with the images, at any depth, or None if names are paths.
     """
 
     def __init__(self, root: str | Path | None) -> None:
@@ -99,7 +99,7 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
         sources: Folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
             ``{"image"}`` or ``{"image_id"}``).
         root: Folder with the images of lists and annotation files. None selects the folder of the list.
-        limit: Maximum number of images. None for no limit.
+        limit: Maximum number of images, or None for no limit.
 
     Raises:
         InputError: If a source is not found, has another type, or names no image.

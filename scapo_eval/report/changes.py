@@ -30,7 +30,7 @@ class LabelChange:
     Attributes:
         label: Name of the label.
         difference: Share of captions that hallucinate the label, system minus baseline, on the shared images.
-        low, high: 95 % interval by the method of the metrics. None without resamples, and for smaller changes.
+        low, high: 95 % interval by the method of the metrics, or None without resamples, and for smaller changes.
         p_holm: Corrected p-value of an exact sign test over the images with different results. The correction is over
             all labels that changed (:func:`~scapo_eval.results.families.tarone_holm`, without labels that are too rare
             to be significant).
@@ -142,7 +142,7 @@ def telling_captions(
     Args:
         system, baseline: Captions of the two systems.
         better: True if the system is better, False if the baseline is better.
-        label: Label that exactly one of the two captions must hallucinate. None for any label.
+        label: Label that exactly one of the two captions must hallucinate, or None for any label.
         covered: True if the change is in covered labels, False if it is in hallucinated labels.
     """
     good, bad = (system, baseline) if better else (baseline, system)

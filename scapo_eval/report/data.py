@@ -63,7 +63,7 @@ class CaptionEvidence:
         uses: (mentions,) use of each mention, as an index into :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) True for mentions that count as claims.
         rewards: Rewards of the captions, as columns.
-        slices: Value of each caption in the column for slices. None without slices.
+        slices: Value of each caption in the column for slices, or None without slices.
     """
 
     scores: CaptionScores
@@ -687,12 +687,12 @@ def marked(
 
     Args:
         texts: n texts.
-        states: (n, labels) ground truth of each text's image. None without a ground truth.
-        matcher: Matcher that finds mentions and ignore phrases. None for no marks.
+        states: (n, labels) ground truth of each text's image, or None without a ground truth.
+        matcher: Matcher that finds mentions and ignore phrases, or None for no marks.
         rewards: Rewards of the texts' pieces. None to omit the pieces.
-        mentions: Mentions in the texts. None for all mentions that the matcher finds.
+        mentions: Mentions in the texts, or None for all mentions that the matcher finds.
         uses: (mentions,) use of each mention, as an index into USES. None to omit uses.
-        counts: (mentions,) True for mentions that count as claims. None if all mentions count.
+        counts: (mentions,) True for mentions that count as claims, or None if all mentions count.
 
     Returns:
         Columns ``text``; ``marks`` (number per text), ``gap`` (distance from the previous mark), ``length``, ``label``

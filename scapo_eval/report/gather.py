@@ -66,7 +66,7 @@ class Settings:
         given: File or folder -> user-specified name of its only system.
         resampling: Settings of all intervals.
         allow_different: True to accept systems of one benchmark with different scoring settings.
-        by: Column of the caption records (or ``length``) whose values define slices. None for no slices.
+        by: Column of the caption records (or ``length``) whose values define slices, or None for no slices.
     """
 
     truth: str | None = None

@@ -82,7 +82,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         report: Report to show.
         title: Title of the page.
         images: Image id -> address of its picture; see :func:`image_files` and :func:`thumbnails`.
-        state: Fingerprint of the inputs for a served page that follows them. None for a file.
+        state: Fingerprint of the inputs for a served page that follows them, or None for a file.
 
     Raises:
         MissingExtra: If jinja2 is not installed.

@@ -53,7 +53,7 @@ class RatedText:
         ratings: Dimension -> rating, or None if it is missing.
         system: System that wrote the text, if known.
         rival: Another text of the same image. Ratings then specify by how much ``caption`` is better.
-        spans: Marked parts of the text. None if nobody marked the text.
+        spans: Marked parts of the text, or None if nobody marked the text.
         references: Reference captions of the image, if the set contains them.
         line: Line number in the file.
     """

@@ -35,7 +35,7 @@ class Agreement:
 
     Attributes:
         metric, rating, statistic: Names of the metric, the rating, and the measure of their agreement.
-        value: Value of the statistic. None if undefined.
+        value: Value of the statistic, or None if undefined.
         low, high: Bounds of the 95 % interval by image.
         n, n_images: Number of items with both values, and number of their images.
     """
@@ -82,7 +82,7 @@ class SystemMeans:
     Attributes:
         system: Name of the system.
         n: Number of texts.
-        means: Rating or metric -> mean. None if undefined.
+        means: Rating or metric -> mean, or None if undefined.
     """
 
     system: str

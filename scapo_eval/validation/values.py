@@ -37,7 +37,7 @@ class Measures:
     """Available measures of captions.
 
     Attributes:
-        truth: Ground truth of the images, including references if available. None without a ground truth.
+        truth: Ground truth of the images, including references if available, or None without a ground truth.
         options: Settings for the reading of captions.
         references: Image -> reference captions, for n-gram metrics.
         statements: True if texts are single statements.

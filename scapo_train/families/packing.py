@@ -39,7 +39,7 @@ class PackedRow:
         prompt: (P,) token ids.
         positions: (3, P) rotary positions of the prompt.
         following: Position after the last position of the prompt.
-        vision: Features of the image. None for a prompt without images, or for a rank without work.
+        vision: Features of the image, or None for a prompt without images, or for a rank without work.
         responses: Token ids of each response. At least one response is required.
     """
 

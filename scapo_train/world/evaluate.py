@@ -121,7 +121,7 @@ def dominated(points: Points) -> float:
 def matched_cover(one: Points, other: Points) -> float | None:
     """Returns how much more Cover one frontier has at equal Hal., on average over the Hal. Rates that both span.
 
-    Between points, Cover is interpolated. None if the frontiers share no interval of Hal. Rates.
+    Between points, Cover is interpolated, or None if the frontiers share no interval of Hal. Rates.
     """
     a, b = frontier_of(one), frontier_of(other)
     low, high = max(a[0, 0], b[0, 0]), min(a[-1, 0], b[-1, 0])
