@@ -194,8 +194,9 @@ def read_verdicts(text: str, number: int) -> list[bool] | None:
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
-    """Returns the index of the matching reference claim for each claim, or None for no match, or None if the answer is
-    unreadable.
+    """Returns the index of the matching reference claim for each claim, with None for no match.
+
+    The result is None if the answer is unreadable.
     """
     words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
     return None if words is None else [int(word) - 1 if int(word) else None for word in words]
