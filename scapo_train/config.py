@@ -157,7 +157,7 @@ class Data:
     Attributes:
         train: JSON Lines file of ``{"image", "image_id", "prompt"}``. The keys ``images`` and ``messages`` are
             alternatives for several images and for chats.
-        images: Folder of relative image names. Empty for the folder of the prompts file.
+        images: Folder against which relative image names are resolved. Empty for the folder of the prompts file.
         oracle: Ground truth file in any format that ``scapo-eval`` reads.
         vocabulary: Name of a shipped vocabulary, or a file.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.

@@ -237,7 +237,7 @@ class AbsentClaims:
     Attributes:
         label: Name of the label.
         annotated: Number of captioned images that contain the label according to the ground truth.
-        claimed: Number of images with a claim of the label and a known cell.
+        claimed: Number of images for which the label is claimed and its state is known.
         absent: Number of these images without the label.
         agreed: Number of the latter images in which at least two systems claim the label.
         images: Examples of these images, sorted by decreasing agreement.

@@ -111,8 +111,9 @@ notes of the readers.
 
 @dataclass(frozen=True)
 class Counted(ABC, Generic[Result]):
-    """Converter from records to tables of counts, and from their sum to a run. It is picklable, and is sent to every
-    worker once.
+    """Converter of records to tables of counts, and of the sum of these tables to a run.
+
+    It is picklable, and is sent to every worker once.
 
     Attributes:
         source: Name of the records in messages.

@@ -176,10 +176,13 @@ class _Alone(ProcessGroup):
 
 
 def measure(job: Job) -> Measured:
-    """Returns the peaks of a step, the larger of responses of full and of average length.
+    """Returns the peak memory of a step: the larger value for responses of full and of average length.
+
+    Call this function in a process that does no distributed work afterwards. PyTorch caches the shapes of shards, and
+    with the fake process group these are always those of rank 0.
 
     Raises:
-        InputError: for pairs, and for families of the general path, whose towers look at numbers.
+        InputError: For pairs, and for families of the general path, whose towers read values of tensors.
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")

@@ -2,7 +2,7 @@
 
 Each noun has a pictogram. An *ambiguous* object is drawn as the pixel average of all pictograms of its scene, so the
 picture contains no information about the actual noun. A describer can only guess, with a probability of success that
-follows from the rules of the world (``ideal.py``). Rewards differ in the probability at which a guess pays.
+follows from the rules of the world (``ideal.py``). The rewards differ in how probable a guess must be before it pays.
 """
 
 from __future__ import annotations

@@ -36,6 +36,13 @@ def test_precision_and_recall(name: str, captions: int, least: tuple[float, floa
 
 
 def test_marks_hold_no_text() -> None:
-    for name in ("development", "held_out", "second_held_out", "second_held_out_again", "third_held_out"):
+    for name in (
+        "development",
+        "held_out",
+        "second_held_out",
+        "second_held_out_again",
+        "third_held_out",
+        "fourth_held_out",
+    ):
         for line in (quality.GOLD / f"claims_{name}.jsonl").read_text().splitlines():
             assert set(json.loads(line)) == {"file", "line", "sha256", "claims"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -11,6 +12,8 @@ import socket
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from io import StringIO
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -631,6 +634,28 @@ def test_gpus_are_known_by_the_name_that_pytorch_gives_them(name: str, kind: str
 # --- measured on tensors without data -------------------------------------------------------------------------------
 
 
+def apart(function: Callable[[], Any]) -> Any:
+    """Returns the result of a function in a forked process.
+
+    PyTorch keeps shapes of shards by mesh and shape. With the fake process group, all of them are those of rank 0, and
+    ranks that another test forks from this process would read them.
+    """
+    with get_context("fork").Pool(1, initializer=_to_call.append, initargs=(function,)) as pool:
+        return pool.apply(_call)
+
+
+_to_call: list[Callable[[], Any]] = []
+
+
+def _call() -> Any:
+    return _to_call[-1]()
+
+
+def measured(job: Job) -> Any:
+    """Returns the memory of a job, measured in another process."""
+    return apart(lambda: measure(job))
+
+
 def of_step(folder: Path, path: str, count: int, **sections: dict[str, Any]) -> Job:
     """A step of one prompt for each of some GPUs."""
     job = job_of(folder, "bfloat16", checkpointing=True)
@@ -641,20 +666,20 @@ def of_step(folder: Path, path: str, count: int, **sections: dict[str, Any]) -> 
 def test_more_ranks_take_less_by_the_shards(path: str, tmp_path: Path) -> None:
     folder = small(path, tmp_path / "model")
     jobs = [of_step(folder, path, count) for count in (2, 64)]
-    few, many = (measure(job).logprob for job in jobs)
+    few, many = (measured(job).logprob for job in jobs)
     shards = [sum(plan(job).memory["logprob"].get(kind, 0) for kind in SHARDED) for job in jobs]
     assert few - many == pytest.approx(shards[0] - shards[1], rel=0.02)
 
 
 def test_in_an_update_of_a_reference_there_are_its_shards_alone(tmp_path: Path) -> None:
     job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 8)
-    without = measure(changed(job, loss={"kl": 0.0})).update
-    assert measure(job).update - without == pytest.approx(plan(job).memory["update"]["reference"], rel=0.02)
+    without = measured(changed(job, loss={"kl": 0.0})).update
+    assert measured(job).update - without == pytest.approx(plan(job).memory["update"]["reference"], rel=0.02)
 
 
 def test_adapters_are_measured(tmp_path: Path) -> None:
     job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 64, lora={"rank": 8})
-    counted = measure(job)
+    counted = measured(job)
     assert counted.logprob == pytest.approx(plan(job).without_vllm("logprob"), rel=0.05)
     assert counted.update == pytest.approx(plan(job).without_vllm("update"), rel=0.05)
 
@@ -677,7 +702,7 @@ def test_what_is_measured_without_data_is_what_tensors_take(
     real = peak_of(two_micro_batches)
     two = changed(job, data={"prompts_per_step": 2}, optim={"micro_batch_tokens": memory_of(job).passes[0].tokens})
     resting = sum(plan(two).memory["update"].get(kind, 0) for kind in RESTING)
-    assert measure(two).update - resting == pytest.approx(real, rel=0.03)
+    assert measured(two).update - resting == pytest.approx(real, rel=0.03)
 
 
 def test_bytes_that_grow_and_shrink_are_counted() -> None:
@@ -696,20 +721,21 @@ def test_bytes_that_grow_and_shrink_are_counted() -> None:
         assert alive.now == 4 * 1000
 
 
-def test_verify_prints_planned_beside_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_planned_beside_measured(tmp_path: Path) -> None:
     folder = small(SEVEN, tmp_path / "model")
-    arguments = [
-        "qwen2_5_vl_7b",
-        "--gpus",
-        "4xH100",
-        "--set",
-        f"model.path={folder}",
-        "--set",
-        "data.prompts_per_step=8",
-    ]
-    assert main([*arguments, "--verify"]) == 0
-    assert re.search(r"update: [0-9.]+ GiB, planned [0-9.]+ \([+-][0-9.]+%\)", capsys.readouterr().out)
-    assert main([*arguments, "--verify", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["measured"]["update"] > 0
-    assert main([*arguments, "--verify", "--pairs"]) == 2
-    assert "--verify measures rollouts" in capsys.readouterr().err
+    settings = ["--set", f"model.path={folder}", "--set", "data.prompts_per_step=8"]
+
+    def run(*options: str) -> tuple[int, str, str]:
+        with contextlib.redirect_stdout(StringIO()) as printed, contextlib.redirect_stderr(StringIO()) as errors:
+            code = main(["qwen2_5_vl_7b", "--gpus", "4xH100", *settings, *options])
+        return code, printed.getvalue(), errors.getvalue()
+
+    code, text, _ = apart(lambda: run("--verify"))
+    assert code == 0
+    assert re.search(r"update: [0-9.]+ GiB, planned [0-9.]+ \([+-][0-9.]+%\)", text)
+    code, text, _ = apart(lambda: run("--verify", "--json"))
+    assert code == 0
+    assert json.loads(text)["measured"]["update"] > 0
+    code, _, errors = run("--verify", "--pairs")
+    assert code == 2
+    assert "--verify measures rollouts" in errors

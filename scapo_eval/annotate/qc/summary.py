@@ -171,7 +171,7 @@ def agreement(first: Round, second: Round) -> PeopleAgreement:
     """Returns the agreement of two people.
 
     Args:
-        first: The round, answered by the first person.
+        first: The round as answered by the first person.
         second: The share of the round that a second person answered.
     """
     cells = [*zip(first.draw.pairs.rows.tolist(), first.draw.pairs.label_ids.tolist(), strict=True)]
