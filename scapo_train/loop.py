@@ -222,7 +222,7 @@ class Loop(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns facts about the data for the card of the run."""
+        """Returns facts about the data for the run card."""
 
     def state(self) -> dict[str, Any]:
         """Returns the state for a checkpoint, in addition to weights and moments."""

@@ -325,7 +325,7 @@ def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None
 
 
 def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
-    """Refuses to replace an output with rows that are in no shard, because these rows may have been expensive."""
+    """Refuses to overwrite an output that contains rows of no shard, because these rows may have been expensive."""
     if not os.path.exists(output) or not os.path.getsize(output):
         return
     merged = set(made.values())
