@@ -10,6 +10,7 @@ import argparse
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -362,15 +363,15 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
             for level in ISO_LEVELS:
                 curve = 100 * np.array(iso_curve(level))
                 axes.plot(curve[:, 0], curve[:, 1], color="#9aa3ad", linestyle="--", linewidth=0.6, zorder=0)
-            colors = dict(zip(rows, COLORS * 3, strict=False))
+            looks = dict(zip(rows, product("s^D", COLORS), strict=False))
             means = {}
             for name, row in rows.items():
                 rates = [row.values("sampled", rate) for rate in ("hal_rate", "cover_rate")]
                 seeds = sorted(rates[0].keys() & rates[1].keys())
                 points = np.array([[values[seed] for values in rates] for seed in seeds])
-                axes.plot(points[:, 0], points[:, 1], ".", ms=3, color=colors[name], alpha=0.5)
+                axes.plot(points[:, 0], points[:, 1], ".", ms=3, color=looks[name][1], alpha=0.5)
                 means[name] = points.mean(0)
-                axes.plot(*means[name], "s", ms=6, color=colors[name], label=row.title)
+                axes.plot(*means[name], looks[name][0], ms=6, color=looks[name][1], label=row.title)
             for family in registration.families.values():
                 line = np.array([means[name] for name in family if name in means])
                 if len(line) > 1:
