@@ -72,26 +72,29 @@ CAPTIONS = (
         "LLaVA-1.5-7B, OPERA's images", JOINED,
         {f"LLaVA-1.5 {name}": f"coco_chair/captions/llava-1.5_{file}.jsonl"
          for name, file in (("greedy", "greedy"), ("beam 5", "beam5"), ("OPERA", "ours"))},
-        "500 images of COCO val2014; \"Please describe this image in detail.\", at most 512 new tokens.",
+        "The captions describe 500 images of COCO val2014, with the prompt \"Please describe this image in detail.\" and at "
+        "most 512 new tokens.",
     ),
     CaptionSet(
         "InstructBLIP-7B, OPERA's images", JOINED,
         {f"InstructBLIP {name}": f"coco_chair/captions/instructblip_{file}.jsonl"
          for name, file in (("greedy", "greedy"), ("beam 5", "beam5"), ("OPERA", "ours"))},
-        "500 images of COCO val2014 that differ from LLaVA's, with the same prompt and limit.",
+        "The captions describe 500 images of COCO val2014 that differ from those of LLaVA-1.5, with the same prompt and "
+        "token limit.",
     ),
     CaptionSet(
         "Less-is-more's images", FULL,
         {name: f"captions_real/coco_val2014_lessismore_{file}.jsonl" for name, file in (
             ("LLaVA-1.5-7B", "r1_llava15_7b"), ("+ VCD", "r2_vcd"), ("+ OPERA", "r3_opera"),
             ("+ selective EOS", "r6_lim"), ("LLaVA-1.5-13B", "r7_llava15_13b"))},
-        "500 images of COCO val2014, with the detail prompt.",
+        "The captions describe 500 images of COCO val2014, with the prompt for detailed descriptions.",
     ),
     CaptionSet(
         "CompreCap's images", FULL,
         {"GPT-4o": "captions_modern/comprecap_gpt4o.jsonl",
          "LLaVA-NeXT-34B": "captions_modern/comprecap_llava_next_34b.jsonl"},
-        "Long captions from recent models. Both models describe 560 images, and one of them describes 590.",
+        "The captions are long descriptions from recent models. Both models describe 560 images, and one of them describes "
+        "590.",
     ),
 )  # fmt: skip
 
@@ -201,11 +204,11 @@ vocabulary](closed_vocabulary.md#the-reading-of-claims)).
 
 PEOPLE = """\
 **Weighting.** THumB contains five systems on 500 images, rated by people (`benchmarks/people.py`).
-[Validity](validity.md) shows the agreement for single captions. The ground truth is COCO's objects, and the
-references are four other captions of each image. The table shows means over captions, with ranks. People rank their
-own captions first, and then the systems by their year. No count of objects, weighted or not, produces this order.
-`cap_people` does; half of these images were used to fit it, and it also does so on the other half. Length also
-produces this order, although it does not agree with people on single captions.
+[Validity](validity.md) shows the agreement for single captions. The ground truth is COCO's objects, and the references
+are four other captions of each image. The table shows means over captions, with ranks. Raters rank people's captions
+first, followed by the systems in the order of their years. No weighted or unweighted count of objects produces this
+order. `cap_people` and length produce it. `cap_people` was fitted on half of these images, but also produces the order
+on the other half. Length does not agree with people on single captions.
 """
 
 
@@ -269,7 +272,10 @@ def amber(data: Path, resamples: int) -> Iterable[str]:
     """Yields the scores of AMBER's two public files of descriptions, by this project's reading and by that of the
     official script.
     """
-    yield "## AMBER, descriptions\n\nAnswers of github.com/RachalHys/CV-AGLA-Captioning to all 1,004 images.\n"
+    yield (
+        "## AMBER, descriptions\n\nThe data are the answers to all 1,004 images published in "
+        "github.com/RachalHys/CV-AGLA-Captioning.\n"
+    )
     files = {"LLaVA-1.5": "gen_llava_base", "InstructBLIP + AGLA": "gen_instructblip_agla_small"}
     sets = json.loads((data / "amber" / "expected.json").read_bytes())["sets"]
     source = scapo_eval.benchmarks.amber.AmberData.load(data / "amber")
@@ -298,7 +304,10 @@ def amber(data: Path, resamples: int) -> Iterable[str]:
 
 def yes_no(data: Path, resamples: int) -> Iterable[str]:
     """Yields the scores of POPE answers by LLaVA-1.5-13B, and of HallusionBench's sample answers under every parser."""
-    yield "## POPE\n\n8,910 answers of LLaVA-1.5-13B from github.com/haotian-liu/LLaVA (pull request 1199).\n"
+    yield (
+        "## POPE\n\nThe data are 8,910 answers from LLaVA-1.5-13B, published in github.com/haotian-liu/LLaVA "
+        "(pull request 1199).\n"
+    )
     questions = [data / "pope" / f"coco_pope_{split}.json" for split in ("random", "popular", "adversarial")]
     run = scapo_eval.pope(
         data / "pope" / "llava-v1.5-13b.answers.jsonl", questions=questions, parser="pope", name="LLaVA-1.5-13B",
@@ -316,8 +325,8 @@ def yes_no(data: Path, resamples: int) -> Iterable[str]:
     yield from published(known, [run], "parser pope")
     yield (
         "## HallusionBench\n\nThe benchmark's sample result file contains 254 free-form answers from one unnamed "
-        "model, 55 of which begin with neither yes nor no. The table shows the same answers with each "
-        "parser; nothing else differs.\n"
+        "model, 55 of which begin with neither yes nor no. The table shows these answers with each "
+        "parser, under otherwise identical settings.\n"
     )
     sample = data / "pope" / "hallusionbench_verbose_254.jsonl"
     parsers = ("default", "contains", "vlmevalkit", "pope")

@@ -302,15 +302,15 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
     for cell in registration.cells:
         rows = rows_of(cell, results)
         told = (
-            f"World `{cell.world}`, {cell.lessons} lessons, {cell.steps} steps, seeds {cell.seeds[0]} to "
-            f"{cell.seeds[1]}. {_missing(cell, results)}"
+            f"These trials use the world `{cell.world}`, {cell.lessons} lessons, {cell.steps} steps, and the seeds "
+            f"{cell.seeds[0]} to {cell.seeds[1]}. {_missing(cell, results)}"
         )
         body = table(list(rows.values())) if rows else ""
         cells.append("\n\n".join(filter(None, [f"### {cell.name}", told, body])))
     hours = sum(result.seconds for result in done.values()) / 3600
     failed = [key for key in keys if key in results and results[key].measured is None]
     state = (
-        f"{len(done)} of {len(keys)} trials are finished ({hours:.1f} CPU hours), {len(failed)} failed and "
+        f"{len(done)} of {len(keys)} trials are finished ({hours:.1f} CPU hours), {len(failed)} have failed, and "
         f"{len(keys) - len(done) - len(failed)} are missing."
     )
     faults = [f"- {key.scheme}, `{key.world}`, seed {key.seed}: {results[key].failed}" for key in sorted(failed)]
@@ -320,9 +320,10 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         f"<!-- written by {command} -->",
         registration.question.strip(),
         "## Registration",
-        f"Registered on {registration.registered}, before the first trial. {registration.rule.strip()}",
-        "Power is the chance to show a hypothesis at the level of the test, without Holm's correction, if the truth is "
-        "as given and seeds spread as registered.",
+        f"The hypotheses were registered on {registration.registered}, before the first trial. "
+        f"{registration.rule.strip()}",
+        "The column `power` shows the probability that the test confirms a hypothesis, without Holm's correction, if "
+        "the true value is the one in the table and the standard deviation between seeds is the registered one.",
         registered_table(registration),
         "## Answers",
         state,
@@ -330,8 +331,9 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         registration.reading.strip(),
         figure,
         "## Results",
-        "Percent (words: their number), means over seeds with 95 % intervals (Student's t). `judged` is the share of "
-        "sentences, broken ones included, that an n-gram model finds fluent.",
+        "The tables show means over seeds with 95 % intervals (Student's t), in percent (for words, their number). "
+        "`judged` is the share of all sentences, including incomplete ones, that are fluent according to an n-gram "
+        "model.",
         *cells,
         "\n".join(["Failed trials:", "", *faults]) if faults else "",
         "## Limits",
@@ -349,8 +351,8 @@ def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
     complete = [seed for seed in cell.numbers if is_complete(seed)]
     if len(complete) == len(cell.numbers):
         return "All seeds are complete."
-    left = len(cell.numbers) - len(complete)
-    return f"Complete seeds: {', '.join(map(str, complete)) or 'none'}. Missing: {left}."
+    which = f" ({', '.join(map(str, complete))})" if complete else ""
+    return f"{len(complete)} of {len(cell.numbers)} seeds are complete{which}."
 
 
 def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) -> None:
