@@ -104,7 +104,7 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
 
 
 def _draw_telling_scene(world: World, kind: int, number: int, random: np.random.Generator) -> Scene:
-    """Returns a scene whose nouns stand there once or twice, all of one color."""
+    """Returns a scene in which each noun occurs once or twice, in one color."""
     times = random.integers(1, MOST_OF_A_NOUN + 1, size=number)
     each = [
         np.repeat(values, times)
@@ -231,7 +231,9 @@ def _averages(world: World) -> NDArray[np.float64]:
 
 
 def _tinted(tile: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns (colors + 1, 28, 28, 4): a pictogram in each color, and in gray, with its own light and dark."""
+    """Returns (colors + 1, 28, 28, 4) variants of a pictogram: one in each color and one in gray, with unchanged
+    shading.
+    """
     opacity = tile[..., 3:]
     light = tile[..., :3].mean(axis=-1, keepdims=True) / 255 + 0.5 * opacity
     return np.stack([np.concatenate([light * np.array(tint), opacity], axis=-1) for tint in (*COLORS.values(), _GRAY)])

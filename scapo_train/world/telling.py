@@ -1,9 +1,9 @@
-"""The world that tells more than what is there: how many, which color, on which side.
+"""World whose captions state not only the objects but also their numbers, colors and sides.
 
-Its captions name each noun with its number ("There are two dogs in view."), and say of some of them a color ("The dogs
-are red.") and, of what stands there once at a side, the place ("The bowl is on the left."). Each of these sentences is
-a piece. The describer of the supervised captions is as careless with numbers, colors and places as with objects, and
-some things are gray in their picture, so that their color can only be guessed.
+A caption names each kind of object with its number ("There are two dogs in view."). For some of them it also states the
+color ("The dogs are red.") and, for single objects at a side of the picture, the side ("The bowl is on the left.").
+Each of these sentences is a piece. The captions for supervised training contain errors in numbers, colors and sides,
+just as they omit and invent objects. Some objects are drawn in gray, so that their color can only be guessed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ GRAMMAR = re.compile(
 
 
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
-    """Returns a caption for supervised training: of each noun that it names the number, perhaps its color and place."""
+    """Returns a caption for supervised training, with the number of each named object and, for some objects, color and
+    side.
+    """
     pieces: list[str] = []
     for noun in _named(world, scene, random):
         cells = [cell for cell, other in zip(scene.cells, scene.nouns, strict=True) if other == noun]
