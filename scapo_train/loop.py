@@ -110,7 +110,7 @@ def check_health(folder: Path) -> None:
 
 
 class Loop(ABC):
-    """Training run, with everything that exists for longer than a step.
+    """Training run with all objects that exist for longer than one step.
 
     Each kind of training run is a subclass. Its hooks are called once, in the following order, and their arguments
     contain the results of earlier hooks. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
@@ -180,7 +180,7 @@ class Loop(ABC):
 
     @property
     def compares(self) -> bool:
-        """True if there is a reference."""
+        """True if the run uses a reference model."""
         return True
 
     @property
@@ -251,7 +251,7 @@ class Loop(ABC):
         """Makes all remaining steps and the export, and returns the folder of the run.
 
         Raises:
-            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state is saved.
+            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed, when the state has been saved.
             ScapoError: If memory runs out. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0
@@ -443,7 +443,7 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 
     Raises:
         InputError: If the input is invalid. The error names the file, line and reason.
-        Interrupted: After SIGTERM or SIGINT. The state is saved.
+        Interrupted: After SIGTERM or SIGINT, if the state of the run has been saved.
     """
     required(config, names=kind.required)
     with join_process_group() as process_group:

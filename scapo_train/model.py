@@ -149,7 +149,7 @@ def load_policy(
         temperature: Sampling temperature.
         process_group: Group of all processes.
         reference: True for a model without trained parameters.
-        lora: Adapter settings of the policy. With adapters, only these are trained.
+        lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
         seed: Seed of the adapters' initial values.
 
     Raises:

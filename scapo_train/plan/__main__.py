@@ -5,8 +5,8 @@
 The model is built on the meta device, so that sizes are exact and nothing is downloaded. The number of bytes follows
 from the tensors that this package keeps. The bytes that a layer saves were counted from the tensors that autograd
 keeps, and ``tests/unit/test_train_plan.py`` compares them with the measured peak of a whole pass. Seconds follow from
-FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`. They are rough estimates that
-distinguish minutes from hours.
+FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`. These seconds are rough estimates
+that distinguish minutes from hours.
 """
 
 from __future__ import annotations

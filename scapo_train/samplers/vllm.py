@@ -379,7 +379,9 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """Returns the largest difference of pixel values: infinity if their numbers differ, and 0 if there are none."""
+    """Returns the largest difference of pixel values, which is infinite if the numbers of values differ, and 0 without
+    values.
+    """
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
     if left.shape != right.shape:
         return math.inf

@@ -118,7 +118,7 @@ def _experiment(arguments: list[str]) -> int:
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Rejects options of the other task, with exit code 2."""
+    """Ends the command with exit code 2 if an option does not apply to its task."""
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
@@ -132,7 +132,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names in SCHEMES, each once, of names in SCHEMES, ALIASES and ``table1``."""
+    """Converts names in SCHEMES and ALIASES, and ``table1``, to distinct names in SCHEMES."""
     trained = [name for name in TABLE_1 if not SCHEMES[name].foreign]
     names = [name for word in given for name in (trained if word == "table1" else [ALIASES.get(word, word)])]
     return tuple(dict.fromkeys(names))

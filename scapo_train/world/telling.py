@@ -82,7 +82,7 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
-    """Returns what is in a picture, complete, as a record of a scene graph (docs/claims.md)."""
+    """Returns the complete content of a picture as a record of a scene graph (docs/claims.md)."""
     colors = list(COLORS)
     things = []
     for noun, cell, color in zip(scene.nouns, scene.cells, scene.colors, strict=True):
@@ -93,7 +93,9 @@ def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
 
 
 def _named(world: World, scene: Scene, random: np.random.Generator) -> Iterator[int]:
-    """Yields the nouns that a caption names: most of what is there, in the order of its cells, and some others."""
+    """Yields the nouns that a caption names: most nouns in the picture, in the order of their cells, and some absent
+    nouns.
+    """
     clear = dict(zip(scene.nouns, scene.clear, strict=True))
     named = [noun for noun, shown in clear.items() if random.random() < (MENTION_CLEAR if shown else MENTION_AMBIGUOUS)]
     for noun in world.of_scene(scene.kind):
