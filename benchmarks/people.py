@@ -80,8 +80,8 @@ PLACES = """## Ranking of systems
 The table shows the means of all five systems, with their rank. People's captions (`Human`) have by far the best
 ratings. N-gram metrics rank them last or next to last, because people use their own words. COCO's ground truth includes
 these captions, so the `hal_rate` of people's captions is 0.0 by construction. The rank of people's captions by
-`hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. Their rank by `cap_people` with
-references alone is a finding.
+`hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. The rank of people's captions by
+`cap_people` with references alone is a finding.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)

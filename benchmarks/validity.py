@@ -372,10 +372,10 @@ instances=instances_val2014.json`. `scapo-eval oracle stats` and `oracle overlap
 
 POPE = """\
 POPE's correct answers are based on COCO's instances. The table compares these answers with the combined ground truth
-for the same cells. It counts objects that are absent according to POPE but named by a reference caption, and objects
-that are present according to POPE but absent from the combined ground truth. If both counts are 0, POPE's questions
-never ask about an object that only the captions name. POPE's labels are then as good as the combined ground truth, and
-contain no information about the disputed objects.
+for the same cells. The table counts objects that are absent according to POPE but named by a reference caption, and
+objects that are present according to POPE but absent from the combined ground truth. If both counts are 0, POPE's
+questions never ask about an object that only the captions name. POPE's labels are then as good as the combined ground
+truth, and contain no information about the disputed objects.
 """
 
 CONCLUSION = """\

@@ -337,8 +337,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Settings of the losses on pairs of responses (:mod:`scapo_train.preference`). They have no effect on training
-    with rollouts.
+    """Settings of the losses on pairs of responses (:mod:`scapo_train.preference`). These settings have no effect on
+    training with rollouts.
 
     Attributes:
         loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).

@@ -112,8 +112,8 @@ def check_health(folder: Path) -> None:
 class Loop(ABC):
     """Training run with all objects that exist for longer than one step.
 
-    Each kind of training run is a subclass. Its hooks are called once, in the following order, and their arguments
-    contain the results of earlier hooks. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
+    Each kind of training run is a subclass. The hooks of the subclass are called once, in the following order, with the
+    results of earlier hooks as arguments. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
     exist:
 
     1. :meth:`read`: reads the training data.

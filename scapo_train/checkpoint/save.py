@@ -100,7 +100,8 @@ class Checkpoints:
         Args:
             path: Folder of a checkpoint.
             model: Model with the same structure as at the time of the save.
-            optimizer: Optimizer of the same kind. Its settings, such as the learning rate, remain unchanged.
+            optimizer: Optimizer of the same kind. The settings of this optimizer, such as the learning rate, remain
+                unchanged.
 
         Returns:
             The saved state, with its ``step``.

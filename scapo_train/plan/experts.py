@@ -1,7 +1,7 @@
 """Memory of a mixture of experts, measured by running the experts of one layer on tensors without data.
 
-The memory depends on the implementation in transformers (the number format and the number of copies of each row). It
-does not depend on the chosen experts, since every token contributes the same number of rows.
+The memory depends on the implementation in transformers (the number format and the number of copies of each row). The
+memory does not depend on the chosen experts, because every token contributes the same number of rows.
 """
 
 from __future__ import annotations

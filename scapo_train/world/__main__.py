@@ -1,12 +1,12 @@
 """``python -m scapo_train.world``: a small world for a CPU that demonstrates the claim of the paper.
 
 For each seed, the command draws pictures, trains a small Qwen2.5-VL on them from scratch, and runs SCAPO and its
-baselines from this checkpoint with ``scapo_train``. It writes ``dynamics.png``, ``table.md`` and ``results.json``. If
-the command is interrupted, the same command continues and skips finished work.
+baselines from this checkpoint with ``scapo_train``. The command writes ``dynamics.png``, ``table.md`` and
+``results.json``. If the command is interrupted, the same command continues and skips finished work.
 
-``python -m scapo_train.world snr`` trains only the start models. It measures the signal and noise of each scheme's
-gradient at these models (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate`` decides its
-hypotheses.
+``python -m scapo_train.world snr`` trains only the start models. The command ``snr`` measures the signal and noise of
+each scheme's gradient at these models (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate``
+decides its hypotheses.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def power(hypothesis: Hypothesis, seeds: int, level: float, true: float) -> floa
     """Returns the simulated probability that the test confirms a claim.
 
     The simulation assumes that the true mean is ``true`` and that the standard deviation between seeds is the
-    registered one. It ignores Holm's correction, so the result is an upper bound.
+    registered one. The simulation ignores Holm's correction, so the result is an upper bound.
     """
     random = np.random.default_rng(0)
     drawn = random.normal(true, hypothesis.spread, (_DRAWS, seeds))

@@ -2,8 +2,8 @@
 
 For an ambiguous object, a picture shows only which nouns of its scene are not clearly visible. The chance that such a
 noun is present is therefore ``hidden / candidates``: the number of ambiguous objects divided by the number of nouns in
-the scene that are not clearly visible. An ideal describer names all clear objects. It names the candidates of a picture
-if their chance is high enough for its reward:
+the scene that are not clearly visible. An ideal describer names all clear objects. The describer also names the
+candidates of a picture if their chance is high enough for the describer's reward:
 
 - SCAPO pays ``p - (1 - p)`` for a piece that names one new object, so the describer guesses if ``p > 1/2``.
 - The ``cap_score`` of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). This score

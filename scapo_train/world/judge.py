@@ -1,9 +1,10 @@
 """Judge of fluency that is independent of the reference model: an n-gram model of separate captions.
 
 The grammar (``language.fluency``) contains all sentence forms of the world, and the reference model was trained on
-captions. The judge uses neither. It counts words, pairs and triples of words in captions on which no model was trained,
-and treats all object names as the same word. A sentence is fluent if its least probable word is at least as probable as
-in 99.5 % of genuine sentences. An incomplete last sentence also counts.
+captions. This judge uses neither the grammar nor the reference model. The judge counts words, pairs and triples of
+words in captions on which no model was trained, and treats all object names as the same word. A sentence is fluent if
+its least probable word reaches a probability that 99.5 % of genuine sentences reach. An incomplete last sentence also
+counts.
 """
 
 from __future__ import annotations
