@@ -71,7 +71,7 @@ class Run:
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
         samples_every: Number of steps between samples in ``samples.jsonl`` and extreme rollouts.
-        samples: Number of responses per sample, from the evaluation or the step.
+        samples: Number of responses that are written each time, from the evaluation or from the step.
         trackers: Additional destinations for metrics: ``tensorboard``, ``wandb``, ``trackio``.
         export: True to write the final weights in Hugging Face format.
         keep_best: Held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last
@@ -202,8 +202,10 @@ class Rollout:
         tensor_parallel: Number of ranks that share one vLLM model.
         check_sync: True to compare vLLM's pixels and log-probabilities with the trainer's, before and after the first
             weight synchronization. Training stops if they differ by more than rounding.
-        sleep: True if vLLM releases the GPU's memory during the update of the policy. Must be False on a CPU.
-        sleep_level: Level 2 discards vLLM's weights, which the policy also has. Level 1 keeps them in host memory.
+        sleep: True if vLLM releases the GPU's memory during the update of the policy. On a CPU, the value must be
+            False.
+        sleep_level: Level 2 discards vLLM's weights, which the policy also has. Level 1 keeps vLLM's weights in host
+            memory.
         mismatch_alarm: Mean absolute difference between vLLM's and the trainer's log-probabilities that raises an
             alarm.
     """
@@ -238,7 +240,7 @@ class Credit:
         robust: True to start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks. Non-default
             settings in this section take precedence.
         r_g: Reward of a piece with a new correct object.
-        r_rep: Reward of a piece that only repeats. Negative for a penalty.
+        r_rep: Reward of a piece that only repeats. A negative value is a penalty.
         r_h: Penalty of a hallucinated object.
         r_reg: Penalty of a piece without an object.
         lam_g: Growth of the reward with the number of new correct objects in a piece.
@@ -254,7 +256,8 @@ class Credit:
         reference_floor: Minimum probability of tokens outside of object names under the reference. A piece with a less
             probable token costs at least ``r_h``. With 0 (the paper), there is no such penalty. Requires ``loss.kl``.
         stop: With ``group``, the first token of each piece and the end get the advantage of continuing over ending,
-            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). Empty (the paper) to disable.
+            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). If empty (as in the paper), there is no
+            such credit.
         eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups without variance.
@@ -362,7 +365,7 @@ class Optim:
         lr: Peak learning rate.
         beta1: Decay of the mean of gradients.
         beta2: Decay of the mean of squared gradients.
-        eps: Constant in the denominator.
+        eps: Constant that is added to the denominator of the update.
         weight_decay: Decoupled weight decay of matrices.
         warmup: Number of steps over which the learning rate increases from 0.
         schedule: Course of the learning rate after the warm-up.

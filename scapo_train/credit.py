@@ -261,7 +261,7 @@ def scheme_of(name: str) -> CustomScheme:
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
-    """Returns the advantages from a custom scheme. Raises InputError if they do not match the tokens."""
+    """Returns the advantages from a custom scheme. Raises InputError if the advantages do not match the tokens."""
     advantages = [np.asarray(values, dtype=np.float32) for values in given]
     shapes, wanted = [values.shape for values in advantages], [(len(tokens),) for tokens in ids]
     if shapes != wanted or not all(np.isfinite(values).all() for values in advantages):

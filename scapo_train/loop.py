@@ -120,8 +120,8 @@ class Loop(ABC):
     2. :meth:`load_models`: loads the policy and its reference.
     3. :meth:`make_prompts`: prepares the task's sources for the model.
     4. :meth:`make_sampler`: creates the sampler that describes pictures.
-    5. :meth:`prepare`: creates everything else that a step needs. All attributes of the run exist, with untrained
-       weights.
+    5. :meth:`prepare`: creates everything else that a step needs. When it is called, all attributes of the run
+       exist, with untrained weights.
 
     Then a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
@@ -366,7 +366,7 @@ class Loop(ABC):
     # --- saving and resuming ------------------------------------------------------------------------------------
 
     def save(self) -> bool:
-        """Writes a checkpoint of the current state. Returns True if this succeeded."""
+        """Writes a checkpoint of the current state. Returns True if the checkpoint was written."""
         return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state())
 
     def _take_best(self) -> None:

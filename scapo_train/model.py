@@ -383,7 +383,7 @@ def check_family(config: Any) -> Family:
         config: Configuration of the model.
 
     Raises:
-        ScapoError: If the model is not supported. The error states the reason.
+        ScapoError: If the model is not supported, with the reason in the message.
     """
     kind, text = config.model_type, config.get_text_config()
     other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})

@@ -21,7 +21,9 @@ from .shapes import model_config
 
 
 class _Alive(Alive):
-    """Counter that also includes products of experts. PyTorch computes these without data only in bfloat16."""
+    """Counter that also includes products of experts. Without data, PyTorch computes products of experts only in
+    bfloat16.
+    """
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_grouped = function is torch.ops.aten._grouped_mm.default

@@ -352,7 +352,7 @@ class Gap(NamedTuple):
     largest: float
 
     def fits(self, dtype: torch.dtype) -> bool:
-        """Returns True if rounding explains the difference. A NaN is never explained."""
+        """Returns True if rounding explains the difference. Rounding never explains NaN."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
 
 
