@@ -298,8 +298,8 @@ vLLM is compatible with the extra `train`:
 
 ## Resolved: the dependencies
 
-Resolved on {day}, for systems with glibc 2.31 or newer. *Lowest* is the lowest version that `pyproject.toml` allows
-and that has a wheel for this version of Python.
+The dependencies were resolved on {day}, for systems with glibc 2.31 or newer. *Lowest* is the lowest version that
+`pyproject.toml` allows and that has a wheel for this version of Python.
 
 {required}
 
