@@ -41,8 +41,8 @@ class RunAgreement:
         cells: Number of cells that both runs judged.
         differ: Number of cells with different verdicts.
         shares: Metric of ``DISAGREEMENT`` -> value (None if its denominator is 0) and bootstrap interval over images.
-        labels: (name, cells, cells present only in the first run, cells present only in the second run) of each label,
-            sorted by decreasing number of differences.
+        labels: (name, number of cells, cells present only in the first run, cells present only in the second run) for
+            each label, sorted by decreasing number of differences.
     """
 
     images: int
@@ -56,7 +56,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
     """Compares two runs cell by cell, joined by image id and label.
 
     Args:
-        first: Run to compare.
+        first: First run of the comparison.
         second: Reference run.
         resamples: Number of bootstrap resamples for the intervals.
         seed: Seed of the bootstrap.

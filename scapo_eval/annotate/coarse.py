@@ -24,7 +24,8 @@ def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabul
     """Opens the run in a folder for writing, or creates a run if the folder contains none.
 
     Raises:
-        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or the run has other images.
+        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other
+            images.
     """
     if not (Path(folder) / "run.json").exists():
         return Store.create(folder, images, vocabulary)
@@ -55,8 +56,8 @@ def prompts_for(
         one_word: True to ask for the word yes or no, whose probability is kept.
 
     Raises:
-        InputError: If the template does not name its labels, or requests a single answer for several labels. Also
-            raised if ``one_word`` is true and the template requests several answers or JSON.
+        InputError: If the template does not name its labels, if it requests a single answer for several labels, or if
+            it requests several answers or JSON although ``one_word`` is true.
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)
@@ -82,10 +83,10 @@ def coarse(
         store: Run, open for writing.
         session: Session with the judge.
         prompts: Prompts from :func:`prompts_for`.
-        sampling: Sampling settings of the judge. None selects the defaults.
+        sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.
-        only_first: True to make only the first few calls, for their forecast.
-        rows: (images,) mask of the images to ask about. None selects all images.
+        only_first: True to stop after the first few calls, from which cost and time are forecast.
+        rows: (images,) mask of the images to ask about, or None for all images.
     """
     calls, total = _open_calls(store, prompts, rows)
     return run_pass(

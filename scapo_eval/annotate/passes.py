@@ -1,9 +1,9 @@
 """One pass of a judge over cells, which makes the calls and stores the verdicts. ``coarse`` and ``refine`` share this
 code.
 
-Calls are sent in blocks, image by image, so that a server can cache the prefix of an image. Every answer is written to
-the run's journal when it arrives. The verdicts of a block are stored when the block is complete. After a kill, only the
-unanswered calls are repeated.
+Calls are sent in blocks, image by image, so that a server can cache the part of the prompt that contains the image.
+Every answer is written to the run's journal when it arrives. The verdicts of a block are stored when the block is
+complete. If the process is killed, the next pass repeats only the unanswered calls.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class Forecast:
     Attributes:
         done: Number of answered calls.
         total: Number of calls in the whole pass.
-        made: Number of calls that the engine answered in this session. All other answers come from the journal.
-        seconds: Time that the engine took for these calls.
-        prompt_tokens: Mean number of prompt tokens per call. The value is 0 if the engine does not count tokens.
+        made: Number of calls that the engine answered in this session. The answers to all other calls come from the
+            journal.
+        seconds: Time in seconds that the engine took to answer the calls of this session.
+        prompt_tokens: Mean number of prompt tokens per call, or 0 if the engine does not count tokens.
         completion_tokens: Mean number of completion tokens per call. The value is 0 if the engine does not count
             tokens.
     """
@@ -83,11 +84,11 @@ class Forecast:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds for the remaining calls. The value is None if the rate is still unknown."""
+        """Estimated seconds for the remaining calls, or None if the rate is still unknown."""
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
-        """Returns the price of a number of calls.
+        """Returns the estimated price of a number of calls.
 
         Args:
             calls: Number of calls.
@@ -103,11 +104,11 @@ class PassOutcome:
 
     Attributes:
         calls: Number of calls made.
-        cells: Number of cells in the questions.
+        cells: Number of cells that the calls asked about.
         present: Number of stored "present" verdicts.
         changed: Number of stored verdicts that differ from the cell's earlier verdict.
-        unread: Cells with an unreadable answer, each with the answer.
-        failed: Cells whose call failed, each with the error.
+        unread: Cells whose answer could not be parsed, each with its answer.
+        failed: Cells whose call failed, each with the error message.
         excluded: Ids of the images that could not be loaded.
     """
 
@@ -131,8 +132,8 @@ def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) ->
 
 
 def judge_of(engine: Engine) -> str:
-    """Returns the judge's name in provenances: ``model@hash``. The hash covers all settings that affect the engine's
-    answers.
+    """Returns the name that identifies the judge in provenances, in the form ``model@hash``. The hash covers all
+    settings that affect the engine's answers.
     """
     identity = dict(engine.identity)
     return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
@@ -152,8 +153,8 @@ def run_pass(
 ) -> PassOutcome:
     """Makes the calls, stores the readable verdicts, and lists the cells that remain open.
 
-    A cell with an unreadable answer becomes unknown, and a cell without an answer is unchanged. A coarse verdict never
-    replaces another verdict.
+    A cell with an unreadable answer becomes unknown, and a cell without an answer is unchanged. A verdict from the
+    coarse pass never replaces an existing verdict.
 
     Args:
         store: Run, open for writing.
@@ -161,10 +162,10 @@ def run_pass(
         calls: Calls to make, image by image.
         total: Number of calls.
         sampling: Sampling settings of the judge.
-        round: Number of the quality-control round that led to this pass. The value is 0 before the first round.
-        reason: Reason for asking again, for the history.
+        round: Number of the quality-control round that led to this pass, or 0 before the first round.
+        reason: Reason for repeating the questions, which is recorded in the history of the cells.
         report: Callback that receives a forecast after every block.
-        only_first: True to stop after the first block and its forecast.
+        only_first: True to stop after the first block, from which cost and time are forecast.
     """
     started, judge = now(), judge_of(session.engine)
     outcome = PassOutcome()
@@ -204,8 +205,8 @@ def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
 
 
 def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome) -> bool:
-    """Returns True if an image can be loaded. Otherwise, the image is excluded, so that its labels do not count as
-    absent.
+    """Returns True if an image can be loaded. An image that cannot be loaded is excluded, so that its labels do not
+    count as absent.
     """
     if row not in loads:
         image, reason = store.image_ids[row], None
@@ -222,7 +223,7 @@ def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome)
 def _answers(
     session: Session, calls: Sequence[Call], wanted: Sequence[Request]
 ) -> list[tuple[tuple[int, ...] | None, Completion]]:
-    """Returns the verdicts of each call, or None for an unreadable answer, and its completion."""
+    """Returns the verdicts of each call (None for an unreadable answer) and its completion."""
     if not calls or not calls[0].prompt.choices:
         return ask_until_read(session, wanted, [call.prompt.read for call in calls])
     asked = ask_for_probabilities(session, wanted)

@@ -57,8 +57,8 @@ class Template:
     """A prompt with placeholders for labels.
 
     Attributes:
-        name: Name of the template, the first part of its prompts' ids.
-        system: Text of the system turn. The value is empty for no system turn.
+        name: Name of the template, which is the first part of the ids of its prompts.
+        system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
         source: Name of the template's file, for messages.
     """
@@ -116,7 +116,7 @@ class Template:
             one_word: True to ask for the word yes or no, whose probability is kept, instead of JSON.
 
         Raises:
-            InputError: If the text does not name one of the labels, or asks for several verdicts or JSON although
+            InputError: If a label is missing from the text, or if the text asks for several verdicts or JSON although
                 ``one_word`` is true.
         """
         form, verdict = _FORMS[one_word]
@@ -146,7 +146,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class _LabelText:
-    """The description of a label in prompts: its definition and its other names."""
+    """Description of a label in prompts: its definition and its other names."""
 
     label: str
     definition: str
@@ -168,7 +168,7 @@ def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
 
 
 def is_plural(alias: str, known: set[str]) -> bool:
-    """Returns True if an alias is the regular plural of a known name. Known names must be case-folded."""
+    """Returns True if an alias is the regular plural of a known name. The known names must be case-folded."""
     text = alias.casefold()
     singulars = {text[:-1], text[:-2], f"{text[:-3]}y", f"{text[:-3]}f", f"{text[:-3]}fe"} if text.endswith("s") else ()
     return bool(known & set(singulars))
@@ -176,13 +176,13 @@ def is_plural(alias: str, known: set[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _hints() -> list[tuple[tuple[str, ...], list[str]]]:
-    """Returns the groups of labels that judges confuse, with hints that distinguish them."""
+    """Returns the groups of labels that judges confuse, with hints on how to distinguish the labels."""
     data = (resources.files(__package__) / "templates" / "hints.json").read_bytes()
     return [(tuple(entry["labels"]), entry["hints"]) for entry in json.loads(data)]
 
 
 def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
-    """Returns the groups with hints whose labels are all in the vocabulary."""
+    """Returns the groups of confusable labels that have hints and whose labels are all in the vocabulary."""
     return [group for group, _ in _hints() if set(group) <= vocabulary.label_ids.keys()]
 
 
@@ -194,9 +194,9 @@ class LabelPrompt:
         name: Name of the template.
         kind: Kind of the question: ``coarse``, ``label`` or ``joint``.
         labels: Labels in the question, in the order of the verdicts.
-        system: Text of the system turn. The value is empty for no system turn.
+        system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
-        choices: The words yes and no, if the prompt asks for one of them. Otherwise, the value is empty.
+        choices: The words yes and no if the prompt asks for one of these words. Otherwise, the tuple is empty.
     """
 
     name: str
@@ -208,7 +208,7 @@ class LabelPrompt:
 
     @cached_property
     def id(self) -> str:
-        """The text ``name@hash``. The hash covers the entire request except the image."""
+        """The text ``name@hash``. The hash in the id covers the entire request except the image."""
         form = self.choices or self.schema
         return f"{self.name}@{digest([self.system, self.user, json.dumps(form, sort_keys=True)])}"
 
@@ -259,16 +259,16 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
 
     The answer must be one JSON object with exactly one verdict for every label. A code fence around the object and a
     preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
-    Alternatively, such an object or the bare value is given under the label's name. ``evidence`` may accompany a
-    verdict. An answer contains no verdict if it is a refusal, or if it contains other text, both keys, or additional or
-    missing labels.
+    Alternatively, this object or its bare value is stored under the name of the label. A verdict may be accompanied by
+    the key ``evidence``. An answer yields no verdict if it is a refusal, contains other text, contains both keys, or
+    has additional or missing labels.
 
     Args:
         text: Answer of the judge.
         labels: Labels in the question.
 
     Returns:
-        1 (present) or 0 (absent) for each label. The value is None for an answer in any other form.
+        1 (present) or 0 (absent) for each label, or None if the answer has any other form.
     """
     match = _WRAPPED.match(text)
     body = (match["fenced"] or match["plain"] or "") if match else ""

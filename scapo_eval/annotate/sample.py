@@ -38,7 +38,7 @@ def sample(
         n: Number of images to draw.
         seed: Seed of the draw.
         exclude: Canonical ids of images to exclude.
-        source: Origin of the pool, for the message.
+        source: Origin of the pool, for the error message.
 
     Raises:
         InputError: If the pool has too few images.
@@ -62,7 +62,7 @@ def write_sample(
     """Draws a sample and writes the list of images and ``OUTPUT.card.json``.
 
     Args:
-        output: JSON Lines file to write, the input of ``annotate coarse``.
+        output: JSON Lines file to write, which ``annotate coarse`` reads.
         pool: Images to draw from.
         n: Number of images to draw.
         seed: Seed of the draw.
@@ -71,7 +71,7 @@ def write_sample(
         sources: Names of the files and folders that the pool was read from.
 
     Returns:
-        The content of the card.
+        The content of the card of the sample.
     """
     kept_out = {source: image_ids(source) for source in exclude}
     everything = frozenset().union(*kept_out.values())

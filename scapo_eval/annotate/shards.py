@@ -24,7 +24,7 @@ SHARD = "shard.json"
 
 
 def keep_shard(store: Store, shard: Shard | None) -> None:
-    """Marks a run as one shard of the work, or checks an existing mark.
+    """Marks a run as one shard of the work, or checks that an existing mark names the same shard.
 
     Raises:
         InputError: If the run was started as another shard or as a whole run.

@@ -1,8 +1,8 @@
 """The folder of an annotation run, which stores every verdict on every (image, label) cell with its provenance.
 
 Nothing is ever overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is merged into
-the compressed ``verdicts.npz``. Both files contain every version of a cell. After a kill, every stored verdict is
-available, and a partial record at the end is removed.
+the compressed ``verdicts.npz``. Both files contain every version of a cell. If the process is killed, every stored
+verdict is kept, and a partial record at the end is removed.
 
 | file | content |
 | --- | --- |
@@ -60,10 +60,10 @@ class CellProvenance:
 
     Attributes:
         kind: Kind of the question (``coarse``, ``label``, ``joint``), or ``human`` for a person's verdict.
-        prompt: Id (``name@hash``) of the prompt. The value is empty for a person.
+        prompt: Id (``name@hash``) of the prompt, or an empty string for a person.
         judge: ``model@hash`` of the judge, or the person's name.
-        round: Number of the quality-control round that led to the verdict. The value is 0 before the first round.
-        reason: Reason for asking again. The value is empty for the first question.
+        round: Number of the quality-control round that led to the verdict, or 0 before the first round.
+        reason: Reason for asking again, or an empty string for the first question.
     """
 
     kind: PassKind
@@ -83,8 +83,8 @@ class Store:
         image_ids: Canonical id of each image.
         paths: File path of each image.
         labels: Labels in column order.
-        matrix: (images, labels) int8: 1 present, 0 absent, -1 for cells that are not judged or unreadable, and for
-            images that failed.
+        matrix: (images, labels) int8 matrix: 1 for present, 0 for absent, and -1 for cells that are not judged or whose
+            answer is unreadable, and for images that failed.
         prompts: Prompt id -> prompt.
     """
 
@@ -113,7 +113,7 @@ class Store:
         """Creates a run and opens it for writing.
 
         Args:
-            folder: Folder of the run. A new folder is created, and an existing folder must be empty.
+            folder: Folder of the run. The folder is created if it does not exist. An existing folder must be empty.
             images: Images with distinct ids.
             vocabulary: Vocabulary with the labels.
 
@@ -163,7 +163,7 @@ class Store:
 
         Args:
             folder: Folder of the run.
-            vocabulary: Vocabulary that the run must have been created with. None accepts any vocabulary.
+            vocabulary: Vocabulary that the run must have been created with, or None to accept any vocabulary.
             write: True to open the run for writing, which locks out other writers until :meth:`close`.
 
         Raises:
@@ -210,8 +210,8 @@ class Store:
 
     @property
     def excluded(self) -> Mapping[str, str]:
-        """Image id -> reason for which the image cannot be loaded. Its cells are unknown, and the final matrix omits
-        the image.
+        """Mapping from image ids to the reason why the image cannot be loaded. The cells of these images are unknown,
+        and the final matrix omits the images.
         """
         return MappingProxyType(self._excluded)
 
@@ -225,7 +225,7 @@ class Store:
     ) -> None:
         """Appends verdicts, each of which becomes the current verdict of its cell.
 
-        A person's verdict is never replaced by a judge's verdict, which is dropped.
+        A judge's verdict on a cell that a person has judged is dropped.
 
         Args:
             rows: (n,) image rows of the cells.
@@ -258,7 +258,9 @@ class Store:
 
     @property
     def probabilities(self) -> NDArray[np.float32]:
-        """(images, labels) float32: P(present) of the current verdicts, NaN for verdicts in words and unknown cells."""
+        """(images, labels) float32 matrix of P(present) for the current verdicts, with NaN for verdicts in words and
+        for unknown cells.
+        """
         found = np.full(self.matrix.shape, np.nan, dtype=np.float32)
         source = np.full(self.matrix.shape, _NONE, dtype=np.int64)
         for part in self._probabilities:
@@ -268,7 +270,7 @@ class Store:
         return found
 
     def exclude(self, image_id: str, reason: str | None) -> None:
-        """Excludes an image that cannot be loaded from the run. If ``reason`` is None, includes the image again."""
+        """Excludes an image that cannot be loaded from the run. If ``reason`` is None, the image is included again."""
         if self._excluded.get(image_id) == reason:
             return
         self.append("excluded.jsonl", {"image_id": image_id, "reason": reason})
@@ -299,13 +301,15 @@ class Store:
     def id_of(self, provenance: CellProvenance) -> int:
         """Returns the position of a provenance in ``provenances``.
 
-        A provenance without a verdict has the position -2, which no cell refers to.
+        A provenance without verdicts gets the position -2, which no cell refers to.
         """
         return self._ids.get(provenance, _NONE - 1)
 
     @property
     def provenance_ids(self) -> NDArray[np.int32]:
-        """(images, labels) position in ``provenances`` of the current verdict's provenance, or -1 without a verdict."""
+        """(images, labels) matrix with the position in ``provenances`` of each current verdict's provenance, or -1 for
+        cells without a verdict.
+        """
         return self._latest
 
     def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
@@ -340,7 +344,7 @@ class Store:
 
         Args:
             name: Name of the file.
-            form: Type of each line, in msgspec's notation.
+            form: Type that each line must have, in msgspec's notation.
 
         Raises:
             InputError: If a line does not match the type. The message names the line number.
@@ -458,7 +462,9 @@ class Store:
                     other.unlink()
 
     def _read_log(self) -> NDArray[np.void]:
-        """Reads the archive and returns the log that follows it. Retries if a writer merges the log in the meantime."""
+        """Reads the archive and returns the log that follows it. Reads both files again if a writer merges the log in
+        the meantime.
+        """
         archive = self.folder / "verdicts.npz"
         for _ in range(100):
             self._generation, self._versions = 0, []

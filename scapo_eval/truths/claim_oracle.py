@@ -1,16 +1,16 @@
 """Verification of claims about images: presence from a presence oracle, other claims from scenes.
 
-Each source answers true, false or unknown, and the first source with a known answer decides. Nothing is guessed:
+Each source answers true, false or unknown, and the first known answer decides. Nothing is guessed:
 
-- **count**: true or false if every object of the label is annotated. If a count may refer only to some of the objects,
-  further objects do not make it false. Crowds, and labels that are not annotated exhaustively, yield only a lower
-  bound.
-- **attribute**: true if an object of the label has the attribute. A color is false if every object of the label has
-  other colors.
+- **count**: a count is known to be true or false only if every object of the label is annotated. If a caption may count
+  only some of the objects, further objects do not make the claim false. Crowds, and labels whose objects are not all
+  annotated, yield only a lower bound on the number of objects.
+- **attribute**: true if an object of the label has the attribute. A claim about color is false if every object of the
+  label has other colors.
 - **relation**: true if the scene graph contains the relation. Boxes determine left, right, above and below if the
-  centers differ by at least a tenth of the image. Relations between touching objects (on, in, holding, wearing...) are
-  false if no two boxes are close. The position of an object in the image is that of its center. Positions in the middle
-  fifth are unknown.
+  centers of two boxes differ by at least a tenth of the image. Relations between touching objects (on, in, holding,
+  wearing...) are false if no boxes of the two labels are close to each other. The position of an object in the image is
+  the position of the center of its box. The position is unknown if the center is in the middle fifth of the image.
 - **text**: true if the text is written on an object of the label. A text claim without a label is true if any object
   carries the text.
 
@@ -76,13 +76,13 @@ class ClaimOracle:
 
     @property
     def signature(self) -> str:
-        """The sources in order, with their hashes."""
+        """The sources in the order of lookup, each with its hash."""
         named = [f"presence:{self.presence.fingerprint}"] if self.presence is not None else []
         return "+".join([*named, *(f"scenes:{scenes.fingerprint}" for scenes in self.scenes)])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks about unused parts of the sources, one sentence each."""
+        """Remarks about parts of the sources that are not used, one sentence each."""
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
     @cached_property
@@ -118,7 +118,7 @@ class ClaimOracle:
                 written texts.
 
         Returns:
-            The facts as tuples. The set is empty if no source contains the image.
+            The set of facts, each of which is a tuple of strings. The set is empty if no source contains the image.
         """
         image = canonical_image_id(image_id)
         scene = next((scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes), None)
@@ -132,7 +132,7 @@ class ClaimOracle:
         """Returns a description of the data that decides a claim, or the data of all scenes if no source decides.
 
         Returns:
-            A text such as ``dog: 3, all annotated`` or ``bus: red, large``. The result is empty if no source contains
+            A text such as ``dog: 3, all annotated`` or ``bus: red, large``, or an empty string if no source contains
             the image.
         """
         image = canonical_image_id(image_id)
@@ -163,14 +163,15 @@ class ClaimOracle:
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
-    """Returns a presence oracle computed from scenes. For each image, the first source that contains the image is used.
+    """Returns a presence oracle that is computed from scene graphs. For each image, the first source that contains the
+    image is used.
 
     A label is present if the source lists an object of the label or a count above 0. A label is absent if all its
     objects are annotated and there are none. All other labels are unknown.
 
     Args:
-        scenes: One or more scenes.
-        vocabulary: Vocabulary whose labels form the axis.
+        scenes: One or more sources of scene graphs.
+        vocabulary: Vocabulary whose labels form the label axis.
 
     Raises:
         InputError: If the scenes contain no image.
@@ -368,7 +369,7 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns the number of objects of a label and whether all objects are annotated, as readable text."""
+    """Returns the number of objects of a label, and states if all of them are annotated, as readable text."""
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:

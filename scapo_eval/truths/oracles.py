@@ -40,8 +40,8 @@ Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
 class Oracle(Protocol):
     """Protocol of an oracle that returns the state of (image, label) cells when a response claims them.
 
-    If the oracle defines ``__contains__``, rows with unknown images are faulty. If it has a string attribute
-    ``fingerprint``, the reward's signature includes the fingerprint.
+    If the oracle defines ``__contains__``, rows with images that it does not contain are faulty. If the oracle has a
+    string attribute ``fingerprint``, the reward's signature includes the fingerprint.
     """
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
@@ -62,7 +62,7 @@ AnyOracle: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TruthOnDemand(Truth):
-    """An oracle that is queried cell by cell, aligned with a vocabulary. Its matrix is empty.
+    """An oracle that is queried cell by cell, aligned with a vocabulary. The matrix of this ground truth is empty.
 
     Attributes:
         cells: Oracle to query.
@@ -119,7 +119,8 @@ class TruthOnDemand(Truth):
         return answers[[different[cell] for cell in cells]]
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the (n,) number of vocabulary labels in each image. All labels are queried.
+        """Returns the (n,) number of vocabulary labels in each image. The oracle is queried about all labels of the
+        vocabulary.
 
         Raises:
             InputError: If the oracle returns probabilities.
@@ -136,13 +137,14 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
     """Converts any form of oracle to a ground truth for the labels of a vocabulary.
 
     Args:
-        oracle: A file, or one of the forms that the module lists. In a mapping to lists, unlisted labels are absent. In
-            a mapping to values or a DataFrame, labels without a value are unknown.
-        vocabulary: Vocabulary whose labels form the axis.
+        oracle: A file, or one of the forms that the docstring of this module lists. If a mapping contains lists,
+            unlisted labels are absent. If a mapping contains values, or for a DataFrame, labels without a value are
+            unknown.
+        vocabulary: Vocabulary whose labels form the label axis.
         any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: If the form of ``oracle`` is unsupported, or :meth:`Truth.of` rejects the oracle.
+        InputError: If the form of ``oracle`` is unsupported, or if :meth:`Truth.of` rejects the oracle.
     """
     if isinstance(oracle, (str, Path)):
         return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
@@ -178,9 +180,9 @@ class TableOracle:
     """An oracle that looks up values of images and labels in memory.
 
     Attributes:
-        images, labels: Canonical image id -> row, and label -> column.
+        images, labels: Mappings from canonical image ids to rows, and from labels to columns.
         table: (images, labels) float64 values, with -1 for unknown values.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
     """
 
     images: Mapping[str, int]
@@ -193,7 +195,7 @@ class TableOracle:
         """Builds the table from ``{image id: {label: value}}``.
 
         Raises:
-            InputError: If the mapping has another form, a value is outside [0, 1], or an image id appears in two
+            InputError: If the mapping has another form, if a value is outside [0, 1], or if an image id appears in two
                 spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
@@ -232,13 +234,13 @@ class JudgedOracle:
     """An oracle that queries a judge once per cell and stores the answers in a file.
 
     The file is JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers are
-    appended when they arrive, so a killed process loses none of them. Processes may share a file, but may then query a
-    cell twice.
+    appended when they arrive, so a killed process loses none of them. Several processes may share a file, but may then
+    query the judge about a cell twice.
 
     Args:
         judge: Function that returns the values of cells without a stored answer.
         path: File of answers. The file is created if it does not exist.
-        truth: Ground truth whose known cells need no judge.
+        truth: Ground truth whose known cells are not sent to the judge.
 
     Raises:
         InputError: If the file cannot be read or written, or contains an invalid line.
@@ -310,10 +312,10 @@ class JudgedOracle:
 
 
 def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[str], source: str) -> NDArray[np.float64]:
-    """Checks the values of n cells and returns them as an (n,) array, with -1 for unknown.
+    """Checks the values of n cells and returns them as an (n,) array, with -1 for unknown values.
 
     Raises:
-        InputError: If there are not exactly n numbers, or a value is neither in [0, 1] nor -1. The message names the
+        InputError: If the number of values is not n, or if a value is neither in [0, 1] nor -1. The message names the
             cell.
     """
     try:

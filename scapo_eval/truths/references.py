@@ -1,7 +1,7 @@
 """Reference captions as ground truth: several people's captions show the content of an image and its importance.
 
 A label that a reference names is present, and its weight is the share of the references that name it. An object that
-everybody mentions matters more than an object that one of five people mentions. A label that no reference names is
+everybody mentions is more important than an object that one of five people mentions. A label that no reference names is
 unknown rather than absent, because people omit most of an image's content. Such a label is absent only in three cases:
 a reference denies the object ("an empty street, no cars"), another ground truth marks the label as absent, or
 ``unnamed="absent"`` treats the references as complete.
@@ -51,7 +51,7 @@ class References:
 
     Attributes:
         source: Display name of the file.
-        texts: Canonical image id -> references, in file order.
+        texts: Mapping from canonical image ids to references, in file order.
     """
 
     source: str
@@ -76,7 +76,7 @@ class References:
 
         Raises:
             InputError: If the file has none of these formats.
-            InputErrors: If the input is invalid. The error lists the faults by line.
+            InputErrors: If the input is invalid. The error lists all faults with their line numbers.
         """
         name = display_name(path)
         if isinstance(path, Records):
@@ -100,7 +100,7 @@ class References:
 
     @classmethod
     def of(cls, given: ReferencesGiven) -> References:
-        """Converts a References object, a mapping, records or a file to references. Errors are the same as for
+        """Converts a References object, a mapping, records or a file to references. Raises the same errors as
         :meth:`load`.
         """
         if isinstance(given, References):
@@ -115,7 +115,7 @@ class References:
         """Builds references from numbered records in the format of :meth:`load`.
 
         Raises:
-            InputErrors: If records are invalid. The error lists the faults by number.
+            InputErrors: If records are invalid. The error lists all faults with their record numbers.
             InputError: If there are no records.
         """
         faults, by_image = FaultList(), dict[str, list[str]]()
@@ -203,7 +203,7 @@ class WordCounts:
     """The content words in the references of one image.
 
     Attributes:
-        named: Word -> number of references that contain the word.
+        named: Mapping from words to the number of references that contain the word.
         n: Number of references.
         length: Mean number of words per reference, at least 1.
     """
@@ -260,14 +260,14 @@ class WeightedTruth(Truth):
     """A ground truth with label weights.
 
     Attributes:
-        weights: (rows, labels) int32 weights in millionths, 0 for labels that are not present. The first rows belong to
-            the oracle's images. Further rows belong to images without one of their references, for captions that equal
-            it.
+        weights: (rows, labels) int32 array of weights in millionths, with 0 for labels that are not present. The first
+            rows belong to the oracle's images. Each further row belongs to an image without one of its references, and
+            is used for captions that equal this reference.
         weighting: Description of the weights, for the signature.
-        words: Words in the references. The value is None if the weights do not come from references.
+        words: Words in the references, or None if the weights do not come from references.
         unnamed: State of labels that no reference names.
         joined: True if another ground truth determines the absent labels.
-        own: (image id, normalized caption) -> row of the image without this reference.
+        own: Mapping from (image id, normalized caption) to the row of the image without this reference.
     """
 
     weights: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
@@ -286,8 +286,8 @@ class WeightedTruth(Truth):
 
     @property
     def says_absent(self) -> bool:
-        """True if absent labels are known well enough for a meaningful Hal. Rate. A few denials in references do not
-        suffice.
+        """True if absent labels are known well enough for a meaningful hallucination rate (Hal). Rate. The few objects
+        that references deny are not sufficient.
         """
         return self.joined or self.unnamed == "absent"
 
@@ -332,8 +332,8 @@ def reference_truth(
     Args:
         references: Reference captions of the images.
         vocabulary: Labels to find in the references.
-        oracle: Another ground truth. Labels that it marks as absent remain absent unless a reference names them. Only
-            images in both sources are kept.
+        oracle: Another ground truth. Labels that this ground truth marks as absent remain absent unless a reference
+            names them. Images that only one of the two sources contains are dropped.
         claims: Reading that determines which mentions in references count.
         unnamed: State of labels that neither a reference nor the other ground truth determines.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
@@ -389,16 +389,16 @@ def given_weights(
     """Returns a ground truth with label weights from a file.
 
     Args:
-        weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or JSON
-            ``{id: {label: number}}``. With COCO, the weight of a label is the share of the image that its objects
-            cover, at most 1.
+        weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or a
+            JSON object ``{id: {label: number}}``. With COCO, the weight of a label is the share of the image that its
+            objects cover, at most 1.
         oracle: Ground truth. A present label without a weight has weight 0.
         vocabulary: Labels to weight.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: If the weights are invalid, or an image of the ground truth has no weights.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the weights are invalid, or if an image of the ground truth has no weights.
+        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
@@ -427,8 +427,8 @@ class Beside:
     """References or label weights that complement or replace a ground truth.
 
     Attributes:
-        references: Reference captions. The value is None if not used.
-        weights: File of label weights. The value is None if not used.
+        references: Reference captions. The value is None if no such file or object is given.
+        weights: File of label weights. The value is None if no such file or object is given.
         unnamed: State of labels that no reference names.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
     """
@@ -473,17 +473,18 @@ class Beside:
     def truth(
         self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
-        """Combines a ground truth with the references or weights. Returns the ground truth unchanged without references
-        and weights.
+        """Combines a ground truth with the given references or weights. If there are no references and no weights, the
+        ground truth is returned unchanged.
 
         Args:
-            oracle: Ground truth, or None.
+            oracle: Ground truth, or None if there is none.
             vocabulary: Labels that count.
             claims: Reading that determines which mentions in references count.
             any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
         Raises:
-            InputError: If weights are given without a ground truth, or references and ground truth share no image.
+            InputError: If weights are given without a ground truth, or if references and ground truth have no image in
+                common.
         """
         if self.references is not None:
             return reference_truth(
@@ -503,13 +504,13 @@ class Beside:
 
 
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
-    """Reads label weights as a mapping: canonical image id -> label -> weight in [0, 1].
+    """Reads label weights as a mapping from canonical image ids to labels and their weights in [0, 1].
 
     :func:`given_weights` describes the formats.
 
     Raises:
         InputError: If the file has none of these formats.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -598,12 +599,13 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a ground truth from references: images with all references, then images without one reference.
+    """Rows of a ground truth from references: rows of images with all references, then rows of images without one
+    reference.
 
     Attributes:
-        image: Image position of each row.
-        members: Reference positions of each row.
-        own: (image id, normalized caption) -> row without this reference.
+        image: Position of the image of each row.
+        members: Positions of the references of each row.
+        own: Mapping from (image id, normalized caption) to the row of the image without this reference.
     """
 
     image: list[int]

@@ -8,8 +8,8 @@ The generic format is JSON Lines or another file of records, with one image per 
      "claims": [{"kind": "attribute", "label": "couch", "value": "leather", "other": "", "answer": "yes"}]}
 
 Only ``image_id`` and ``objects`` are required. ``claims`` contains a judge's answers (``scapo-eval judge claims``).
-``complete`` lists the labels whose objects are all annotated. The image may contain further objects of all other
-labels. ``counts`` are exact. Boxes are x, y, width and height in pixels.
+``complete`` lists the labels whose objects are all annotated. For all other labels, the image may contain objects that
+are not listed. ``counts`` are exact. A box consists of x, y, width and height in pixels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Thing(NamedTuple):
     Attributes:
         label: Label in the vocabulary.
         attributes: Attribute words in lower case.
-        box: Left, top, right and bottom in pixels. The value is None if there is no box.
+        box: Left, top, right and bottom edge in pixels, or None if there is no box.
         crowd: True if the entry represents an unknown number of objects.
         text: Text that is written on the object.
     """
@@ -67,13 +67,13 @@ class SceneGraph(NamedTuple):
     """The scene graph of one image.
 
     Attributes:
-        width, height: Size in pixels, 0 if unknown.
+        width, height: Size of the image in pixels, or 0 if unknown.
         things: Objects in the image.
-        relations: Subject index, predicate and object index of each relation.
-        counts: Label -> exact number of objects.
+        relations: Triples of subject index, predicate and object index.
+        counts: Mapping from labels to the exact number of objects.
         complete: Labels whose objects are all annotated.
-        answers: Claim -> a judge's answer; see :func:`~scapo_eval.claiming.claim.asked_as`. All other data takes
-            precedence.
+        answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. All other
+            data of the scene graph takes precedence over these answers.
     """
 
     width: float
@@ -90,10 +90,10 @@ class Scenes:
     """The scene graphs of one file.
 
     Attributes:
-        source: Name of the source in messages.
-        scenes: Canonical image id -> scene graph.
+        source: Name of the source, for error messages.
+        scenes: Mapping from canonical image ids to scene graphs.
         fingerprint: Hash of the file.
-        notes: Remarks about unused parts of the file, one sentence each, with numbers.
+        notes: Remarks about parts of the file that are not used, one sentence each, with numbers.
 
     Example:
         >>> import scapo_eval
@@ -124,7 +124,7 @@ class Scenes:
         Raises:
             InputError: If the format is unsupported.
             InputErrors: If the input is invalid, for example if a count is negative or a relation refers to no object.
-                The error lists the faults by line.
+                The error lists all faults with their line numbers.
         """
         name = display_name(path)
         reader = _Reader(name, vocabulary)
@@ -190,7 +190,7 @@ class _Reader:
     def label(self, name: object) -> str | None:
         """Returns the label that an object name refers to.
 
-        Returns None if the vocabulary lacks the name, and counts such names.
+        Returns None if the vocabulary lacks the name. Such names are counted.
         """
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a thing must be a string, found {short_repr(name)}")
@@ -220,7 +220,9 @@ class _Reader:
         return x, y, x + w, y + h
 
     def coco(self, data: bytes) -> dict[str, SceneGraph]:
-        """Reads the scene graphs of COCO instances. All categories are complete, except for crowds."""
+        """Reads the scene graphs of COCO instances. All objects of every category are assumed to be annotated, except
+        in crowds.
+        """
         try:
             coco = msgspec.json.decode(data, type=_Coco)
         except (ValueError, RecursionError) as error:

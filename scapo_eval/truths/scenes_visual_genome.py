@@ -2,8 +2,8 @@
 
 ``objects.json``, ``attributes.json``, ``relationships.json`` and ``scene_graphs.json`` each contain names and boxes of
 objects. A folder with several of these files is read as one source, and ``image_data.json`` in the same folder provides
-the image sizes. No label is complete, because annotators named only the objects that they noticed. The files are at
-https://homes.cs.washington.edu/~ranjay/visualgenome/ (``api_readme.html``).
+the image sizes. No label is considered exhaustively annotated, because annotators named only the objects that they
+noticed. The files are at https://homes.cs.washington.edu/~ranjay/visualgenome/ (``api_readme.html``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWN_KEYS = re.compile(rb'"(names|object_names|relationships)"\s*:')
 
 
 class _Thing(msgspec.Struct, gc=False):
-    """An object. The versions of Visual Genome use different keys for its number and names."""
+    """An object. The versions of Visual Genome use different keys for the number and the names of an object."""
 
     object_id: int | None = None
     id: int | None = None
@@ -103,10 +103,10 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
     """Yields position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
 
     Args:
-        files: File name -> content.
+        files: Mapping from file names to file contents.
 
     Raises:
-        InputErrors: If images are invalid. The error lists the faults by position in the array.
+        InputErrors: If images are invalid. The error lists all faults with their positions in the array.
         InputError: If a file is not a JSON array.
     """
     sizes = _sizes(files[SIZES]) if SIZES in files else {}
@@ -156,8 +156,8 @@ class _Picture:
                 self.relations[subject, relation.predicate, other] = None
 
     def places(self, thing: _Thing) -> list[int]:
-        """Returns the positions of an object in the object list. A new object is appended, and a known object gains
-        attributes.
+        """Returns the positions of an object in the object list. A new object is appended to the list. An object that
+        is already in the list receives the additional attributes.
         """
         places = self.numbers.get(-1 if thing.number is None else thing.number, [])
         if not places:

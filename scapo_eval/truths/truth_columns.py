@@ -27,26 +27,27 @@ WRITTEN_WORLDS: tuple[LabelSet, ...] = ("closed", "total", "partial")
 
 @dataclass(frozen=True)
 class TruthColumns:
-    """The columns of a ground truth: present labels per image, and unknown or absent cells.
+    """The columns of a ground truth: the present labels of each image, and unknown or absent cells.
 
     Attributes:
         source: Display name of the file.
         world: Interpretation of unlisted labels.
         image_ids: Canonical image ids in source order.
-        labels: Label axis of the source. For ``open-axis``, the labels that occur.
+        labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
         indptr, label_ids: Present labels in CSR form. Image ``i`` has the sorted labels
             ``label_ids[indptr[i]:indptr[i + 1]]``.
-        unknown: (cells, 2) image and label positions of explicit unknown cells.
-        vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made. The value is None if not
+        unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
+        vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
             specified.
-        absent: (cells, 2) positions of explicit absent cells if most cells are unknown. In this case, all other
-            non-present cells are unknown, and ``unknown`` is empty. None means that all other cells are absent.
-        names: Names of each label if the source uses free names, so that a vocabulary matches its labels by aliases.
-            None means that labels are joined by equality.
-        cells: Read-only :meth:`matrix` if its file is memory-mapped, otherwise None.
-        repeated: Number of records or rows that repeat an earlier one.
-        probabilities: (images, labels) float32 P(present) of a matrix that a judge of probabilities made, NaN for cells
-            without one. None means that no cell has one.
+        absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. In
+            this case, all other non-present cells are unknown, and ``unknown`` is empty. If the value is None, all
+            other cells are absent.
+        names: Names of each label if the source uses free names, so that a vocabulary matches its labels by aliases. If
+            the value is None, labels are joined by equality.
+        cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
+        repeated: Number of records or rows that repeat an earlier record or row.
+        probabilities: (images, labels) float32 array of P(present) from a judge that returns probabilities, with NaN
+            for cells without a probability. The value is None if no cell has a probability.
     """
 
     source: str
@@ -74,7 +75,7 @@ class TruthColumns:
 
     @property
     def owner(self) -> NDArray[np.int64]:
-        """(present cells,) image row of each entry of ``label_ids``."""
+        """(present cells,) array with the image row of each entry of ``label_ids``."""
         return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
 
     def matrix(self) -> NDArray[np.int8]:
@@ -115,12 +116,12 @@ def columns_of_matrix(
         matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
         image_ids: Image ids in any spelling.
         labels: Label axis.
-        fingerprint: Fingerprint of the vocabulary for which the matrix was made. The value is empty if unknown.
-        source: Name of the source in messages.
+        fingerprint: Fingerprint of the vocabulary for which the matrix was made, or an empty string if it is unknown.
+        source: Name of the source, for error messages.
         world: Label set of the ground truth before it was written as a matrix.
 
     Raises:
-        InputError: If the shapes do not match, a cell has another value, or an image or label appears twice.
+        InputError: If the shapes do not match, if a cell has another value, or if an image or label appears twice.
     """
     names = tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):
@@ -157,7 +158,7 @@ def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None
     """Adds the probabilities of a matrix to its columns.
 
     Raises:
-        InputError: If their shape is another one, or a value is neither in [0, 1] nor NaN.
+        InputError: If the array has another shape than the matrix, or if a value is neither in [0, 1] nor NaN.
     """
     if probabilities is None:
         return columns
@@ -179,7 +180,7 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
     """Returns the label set (``world``) that a file declares, or ``otherwise`` if the file declares none.
 
     Raises:
-        InputError: If a file cannot declare this label set.
+        InputError: If files may not declare this label set.
     """
     for world in WRITTEN_WORLDS:
         if value == world:
@@ -190,12 +191,12 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
 
 
 def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
-    """Splits a matrix into parts of a few MB, which bounds the memory for derived arrays."""
+    """Splits a matrix into parts of a few MB to limit the memory for derived arrays."""
     return np.array_split(matrix, matrix.size // _PART + 1)
 
 
 def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
-    """Returns the (n, 2) positions of the cells with a state, in order."""
+    """Returns the (n, 2) positions of the cells that have a given state, in order."""
     parts = in_parts(matrix)
     firsts = np.cumsum([0, *(part.size for part in parts[:-1])]).tolist()
     # three times as fast as numpy's search in two dimensions
@@ -217,13 +218,14 @@ def columns_of_cells(
     """Converts lists of cells to columns.
 
     Args:
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
         world: Interpretation of unlisted cells.
         image_ids: Distinct canonical image ids.
         labels: Label axis.
         present: Flat positions of the present cells, ``row * len(labels) + column``, in any order, with or without
             repetitions.
-        absent: Flat positions of the verified absent cells, for ``partial``. A cell in both lists is present.
+        absent: Flat positions of the verified absent cells, for the label set ``partial``. A cell in both lists is
+            present.
         names: Names of each label; see :class:`TruthColumns`.
 
     Raises:
@@ -254,7 +256,7 @@ class TruthRows:
     """A collector that checks rows of image id and present labels.
 
     Args:
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
         faults: List that collects the faults of rows.
     """
 
@@ -269,7 +271,7 @@ class TruthRows:
         """Adds one row. An image may be repeated only with the same labels.
 
         Args:
-            line: Line number of the row, from 1. The value is None if the source has no lines.
+            line: Line number of the row, counted from 1, or None if the source has no lines.
             image_id: Image id in any spelling.
             objects: Labels of the image, a list of strings.
         """
@@ -303,11 +305,12 @@ class TruthRows:
         """Converts the collected rows to columns.
 
         Args:
-            labels: Label axis. Labels outside the axis are unknown. If None, all unlisted labels are absent.
+            labels: Label axis. Labels outside the axis are unknown. If no axis is given, all unlisted labels are
+                absent.
 
         Raises:
             InputErrors: If rows are faulty.
-            InputError: If there are no rows, or a label is outside the axis.
+            InputError: If there are no rows, or if a label is outside the axis.
         """
         self.faults.raise_if_any()
         if not self.rows:
@@ -332,7 +335,7 @@ class TruthRows:
 
 
 def sorted_unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the distinct keys in ascending order, faster than ``np.unique`` for cell positions."""
+    """Returns the distinct keys in ascending order. For cell positions, this function is faster than ``np.unique``."""
     ordered = np.sort(keys)
     return ordered[np.diff(ordered, prepend=-1) > 0]
 
@@ -341,9 +344,9 @@ def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
     """Raises an InputError if a value appears twice.
 
     Args:
-        kind: Name of the kind of value, for the message.
+        kind: Kind of the values, for the error message.
         values: Values to check.
-        source: Name of the source in the message.
+        source: Name of the source, for the error message.
     """
     if len(set(values)) != len(values):
         duplicate = next(value for value, n in Counter(values).items() if n > 1)

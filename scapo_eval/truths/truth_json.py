@@ -23,11 +23,11 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 
     Args:
         data: Content of the file.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the format is unsupported. The message states the reason.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the format is unsupported.
+        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     text = data.lstrip()
     first_line, _, rest = text.partition(b"\n")
@@ -65,16 +65,16 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
     """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
 
-    A record may contain ``label_set``, the label axis of all records, and ``world``. :func:`write_json_lines` writes
-    both in the first record.
+    A record may contain ``label_set``, the label axis of all records, and ``world``, the meaning of unlisted labels.
+    :func:`write_json_lines` writes both in the first record.
 
     Args:
-        records: Record numbers, from 1, and records.
-        source: Name of the source in messages.
+        records: Pairs of a record number, counted from 1, and a record.
+        source: Name of the source, for error messages.
         faults: List that collects the faults of records. The list may already contain faults.
 
     Raises:
-        InputErrors: If the input is invalid. The error lists the faults by number.
+        InputErrors: If the input is invalid. The error lists all faults with their record numbers.
         InputError: If there are no images.
     """
     rows = TruthRows(source, faults)
@@ -128,7 +128,7 @@ def _refuse_captions(document: dict[str, Any], source: str) -> None:
 def write_json(truth: TruthColumns, path: str | Path) -> None:
     """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
 
-    The key ``world`` is added if the ground truth was a matrix of every cell.
+    The key ``world`` is added if the ground truth was read from a matrix of every cell.
 
     Raises:
         InputError: If the ground truth has unknown cells, or the file cannot be written.

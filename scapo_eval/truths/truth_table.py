@@ -40,7 +40,7 @@ class _Cells:
     """A collector that checks (image, label, state) cells.
 
     Args:
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
     """
 
     def __init__(self, source: str) -> None:
@@ -56,7 +56,7 @@ class _Cells:
         """Returns the row of an image.
 
         Raises:
-            ValueError: If the id is invalid, or the file also contains the id in another spelling.
+            ValueError: If the id is invalid, or if the file also contains the id in another spelling.
         """
         key = image_id if type(image_id) in (str, int) else None
         row = self._rows.get(key) if key is not None else None
@@ -94,11 +94,11 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
 
     Args:
         data: Content of the file.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table has other columns. The message lists the columns found.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the table has other columns. The message lists the columns that were found.
+        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     rows = table_rows(data, source)
     first = next(rows, None)
@@ -152,11 +152,11 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
 
     Args:
         frame: Pandas or polars DataFrame, Hugging Face Dataset, pyarrow Table, or mapping of lists.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table has other columns. The message lists the columns found.
-        InputErrors: If the input is invalid. The error lists the faults by row.
+        InputError: If the table has other columns. The message lists the columns that were found.
+        InputErrors: If the input is invalid. The error lists all faults with their row numbers.
     """
     names = list(
         map(
@@ -250,16 +250,16 @@ def read_open_images(
     """Reads Open Images annotations. Only labels that people verified are known.
 
     Confidence 1 means present, 0 means absent, and an unlisted class is unknown. Labels that only a model assigned are
-    unknown, and so are labels for which two rows disagree. A box is a present object.
+    unknown, and so are labels for which two rows disagree. A box marks its class as present.
 
     Args:
         paths: Files of image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), which are combined.
-        classes: File of class descriptions with rows of code and name. None keeps the codes as labels.
+        classes: File of class descriptions with rows of code and name, or None to keep the codes as labels.
         data: Content of the only file in ``paths``, if it has already been read.
 
     Raises:
-        InputError: If the columns differ, no label is verified, or the class descriptions name none of the codes.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the columns differ, if no label is verified, or if the class descriptions name none of the codes.
+        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     source = " + ".join(map(display_name, paths))
     cells = _Cells(source)

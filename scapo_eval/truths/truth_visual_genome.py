@@ -40,11 +40,12 @@ def read_visual_genome(data: bytes, source: str) -> TruthColumns:
     ``image_data.json`` lists the corresponding COCO images (``coco_id``).
 
     Args:
-        data: Content of the file. The file is decoded image by image, so memory grows only with names and cells.
-        source: Name of the source in messages.
+        data: Content of the file. The file is decoded image by image, so that memory grows only with the number of
+            names and cells.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputErrors: If images are invalid. The error lists the faults by position in the array.
+        InputErrors: If images are invalid. The error lists all faults with their positions in the array.
         InputError: If the file is not a JSON array.
     """
     try:

@@ -1,8 +1,9 @@
 """A round of quality control on disk: the drawn pairs and people's answers.
 
-``RUN/qc/round-001.jsonl`` is append-only. Its first line contains the draw and the judge's matrix at that time, so that
-later changes of cells can be detected. Each further line is an answer (``null`` retracts an answer), and the last line
-closes the round. After a kill, every given answer is available, and an incomplete last line is removed.
+``RUN/qc/round-001.jsonl`` is append-only. The first line of the file contains the draw and the judge's matrix at the
+time of the draw, so that later changes of cells can be detected. Each further line is an answer (``null`` retracts an
+answer), and the last line closes the round. If the process is killed, every given answer is kept, and an incomplete
+last line is removed.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class Draw:
     Attributes:
         number: Number of the round, from 1.
         seed: Seed of the draw.
-        labels: Columns of the labels that were drawn from, in the order of the questions. The value is empty if the
-            round asks about undecided cells.
-        full: True if the draw covers all labels. Only such a round yields bounds for the whole matrix.
+        labels: Columns of the labels that were drawn from, in the order of the questions (empty if the round asks about
+            undecided cells).
+        full: True if the draw covers all labels. Only a full round yields bounds for the whole matrix.
         matrix: (images, labels) verdicts at the time of the draw, with -1 for excluded images.
         eligible: (images, labels) mask of the cells that could be drawn: cells with a verdict that no person had seen.
         pairs: Cells that a person checks.
-        second: True if a second person answers this share of the pairs of round ``number``.
+        second: True if the draw is the share of the pairs of round ``number`` that a second person answers.
     """
 
     number: int
@@ -96,11 +97,11 @@ class Round:
     Attributes:
         draw: Questions of the round.
         answers: Answer to each pair, or None for open pairs.
-        people: Person who answered each pair. The value is empty for open pairs.
+        people: Person who answered each pair, or an empty string for open pairs.
         versions: Number of times that each pair's answer was set or retracted; see :meth:`answer`.
         order: Answered pairs, with the latest answer last.
         state: ``open``, ``closed`` or ``abandoned``.
-        errors: Errors of the judge that closing found; see :func:`close_round`.
+        errors: Errors of the judge that were found when the round was closed; see :func:`close_round`.
 
     Raises:
         InputError: If the file is damaged, belongs to another run, or is open for answers in another process.
@@ -150,9 +151,9 @@ class Round:
 
         Args:
             pair: Position of the pair in the draw.
-            answer: The answer. None retracts an earlier answer.
+            answer: The answer. The answer None retracts an earlier answer.
             by: Name of the person.
-            version: Version of the pair that the person saw. None skips the version check.
+            version: Version of the pair that the person saw, or None to skip the version check.
 
         Raises:
             AnswerConflict: If the version of the pair has changed.
@@ -182,7 +183,7 @@ class Round:
         self._take(line)
 
     def close_file(self) -> None:
-        """Closes the file, so that other processes can store answers."""
+        """Closes the file of the round, so that other processes can store answers."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -260,11 +261,11 @@ def draw_round(
 
     Args:
         store: Annotation run.
-        labels: Labels to draw from. None selects all labels.
+        labels: Labels to draw from, or None for all labels.
         random: Number of random pairs per label; see :func:`draws.draw_pairs`.
         present: Number of pairs among all present cells; see :func:`draws.draw_pairs`.
         at_least: Minimum number of present pairs per label; see :func:`draws.draw_pairs`.
-        seed: Seed of the draw. Different rounds draw different pairs with the same seed.
+        seed: Seed of the draw. Different rounds draw different pairs even if the seed is the same.
 
     Raises:
         ScapoError: If the last round is still open, a label is unknown, or no cell is left to draw.
@@ -296,7 +297,7 @@ def draw_round(
 
 
 def ask_undecided(store: Store) -> Round:
-    """Writes a round that asks about every cell without a verdict. Such a round yields no bounds.
+    """Writes a round that asks about every cell without a verdict. A round about undecided cells yields no bounds.
 
     Raises:
         ScapoError: If the last round is still open, or every cell has a verdict.
@@ -323,7 +324,7 @@ def ask_undecided(store: Store) -> Round:
 
 
 def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAULT_SEED) -> Round:
-    """Draws the share of the last round's pairs that a second person also answers, and writes its file.
+    """Draws the share of the last round's pairs that a second person also answers, and writes the file of this share.
 
     Args:
         store: Annotation run.
@@ -331,8 +332,8 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
         seed: Seed of the draw.
 
     Raises:
-        ScapoError: If there is no round of random pairs, the last round was abandoned, or it already has a second
-            person.
+        ScapoError: If there is no round of random pairs, if the last round was abandoned, or if a second person already
+            answers a share of it.
         InputError: If the file cannot be written.
     """
     rounds = read_rounds(store)
@@ -353,7 +354,7 @@ def check_person(store: Store, round_: Round, by: str) -> None:
     """Rejects a second person who already answered pairs of the round as the first person.
 
     Raises:
-        ScapoError: If the names are equal.
+        ScapoError: If both people have the same name.
     """
     if round_.draw.second and by in read_rounds(store)[round_.number - 1].people:
         raise ScapoError(
@@ -403,7 +404,7 @@ def read_rounds(store: Store) -> list[Round]:
     """Returns all rounds of a run in order.
 
     Raises:
-        InputError: If a round is damaged or missing.
+        InputError: If the file of a round is damaged or missing.
     """
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
     for number, round_ in enumerate(rounds, 1):
@@ -447,7 +448,8 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
     Args:
         store: Run, open for writing.
         round_: Round, open for writing.
-        abandon: True to end the round although pairs are open. Its answers are kept, but it yields no bounds.
+        abandon: True to end the round although some pairs have no answer. The answers of an abandoned round are kept,
+            but the round yields no bounds.
 
     Returns:
         One record per cell for which person and judge differ: image_id, label, the verdicts of judge and person
@@ -490,7 +492,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
 
 
 def judged_matrix(store: Store) -> NDArray[np.int8]:
-    """Returns the (images, labels) current verdicts. Excluded images are unknown."""
+    """Returns the (images, labels) matrix of the current verdicts. The cells of excluded images are unknown."""
     matrix: NDArray[np.int8] = np.where(store.included[:, None], store.matrix, np.int8(UNKNOWN))
     return matrix
 
@@ -572,7 +574,8 @@ def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
     """Decompresses exactly ``size`` bytes.
 
     Raises:
-        ValueError: If the data has another size. Larger data is not decompressed completely.
+        ValueError: If the decompressed data has another size. Data that is larger than expected is not decompressed
+            completely.
     """
     data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
     if len(data) != size:

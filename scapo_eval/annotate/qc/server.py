@@ -65,7 +65,7 @@ class Refused(ScapoError):
 def picture(path: str) -> tuple[bytes, str]:
     """Returns an image in a format that browsers display, with its MIME type.
 
-    The result is the content of the file, or a PNG if browsers cannot read the format.
+    The result is the content of the file, or a PNG if browsers cannot display the format.
 
     Raises:
         ImageFault: If the file is not found or is not a readable image.
@@ -130,7 +130,7 @@ class QcServer(ThreadingHTTPServer):
         self._assets = {name: (folder.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
 
     def get(self, place: str) -> tuple[bytes, str]:
-        """Returns the body and the MIME type of a path below the token.
+        """Returns the body and the MIME type of the reply to a GET request for a path below the token.
 
         Raises:
             Refused: If the path does not exist.
@@ -153,7 +153,7 @@ class QcServer(ThreadingHTTPServer):
         raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     def post(self, place: str, body: Any) -> tuple[bytes, str]:
-        """Executes a request of the page.
+        """Executes a request that the page sends.
 
         Raises:
             Refused: If the request is rejected. Nothing is changed.
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(QcServer, self.server)
 
     def handle(self) -> None:
-        """Serves all requests of one connection. A dropped connection is not an error."""
+        """Serves all requests of one connection. A connection that the browser drops is not an error."""
         with suppress(ConnectionError):
             super().handle()
 
@@ -308,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shows(path: str) -> bool:
-    """Returns True if an image can be read, up to the last byte if Pillow is installed."""
+    """Returns True if an image can be read. If Pillow is installed, the image data is read completely."""
     try:
         picture(path)
         images.check(path)

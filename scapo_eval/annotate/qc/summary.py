@@ -1,9 +1,9 @@
 """Estimates of the errors in the matrix: the errors found in rounds, and bounds on the remaining errors.
 
 The estimates are given per label and overall. A bound applies to the current matrix, which includes people's verdicts.
-It is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since then. If a
-judge has changed cells of a label since its last draw, the bounds of this label are omitted until a new draw, and so
-are the overall bounds.
+The bound is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since
+then. If a judge has changed cells of a label since its last draw, the bounds of this label are omitted until a new
+draw, and so are the overall bounds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Sample:
         wrong: Checked cells for which the person's answer differs from the judge's verdict.
         unsure: Checked cells with the answer unsure.
         corrected: Eligible cells that were found wrong, and corrected, in this draw or later.
-        doubtful: Cells outside ``eligible`` that may be wrong, because an earlier round answered unsure.
+        doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was unsure.
     """
 
     judged: NDArray[np.int8]
@@ -77,14 +77,14 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         confidence: Minimum probability with which each interval is valid after any number of rounds.
 
     Returns:
-        A dictionary with these keys, among others:
+        A dictionary with the following keys, among others:
 
         - ``rounds``: one record per round.
         - ``second``: agreement of two people, per round. Pairs with different answers count as unsure in the round and
           in all bounds.
         - ``overall``: intervals for all wrong cells (``error``), for absent cells that are called present
-          (``false_positive``), and for present cells that are called absent (``false_negative``). If null,
-          ``overall_missing`` states the reason.
+          (``false_positive``), and for present cells that are called absent (``false_negative``). If ``overall`` is
+          null, ``overall_missing`` states the reason.
         - ``labels``: intervals for false positives and false negatives, per label.
         - ``stale``: labels that a judge has changed since their last draw.
         - ``refine``: labels with errors in the last round.
@@ -149,8 +149,8 @@ class PeopleAgreement:
         pairs: Number of pairs that were drawn for the second person.
         both: Number of pairs that both people answered with yes or no.
         agree: Number of pairs with equal answers.
-        kappa: Cohen's kappa (1960). The value is None if both people gave only one and the same answer.
-        disputed: Pairs with one yes and one no. The value is empty until the second person's share is closed.
+        kappa: Cohen's kappa (1960), or None if both people gave the same answer to all pairs.
+        disputed: Pairs with one yes and one no. The list is empty until the second person's share is closed.
     """
 
     round: int
@@ -245,7 +245,7 @@ def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
 def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) -> dict[int, NDArray[np.bool_]]:
     """Returns, for each round number, a (labels,) mask of the labels with changed cells since the round.
 
-    Changes by people do not count.
+    Cells that people changed do not count.
     """
     judges = ~people_cells(store)
     return {round_.number: ((matrix != round_.draw.matrix) & judges).any(axis=0) for round_ in rounds}
@@ -315,7 +315,7 @@ _NOTHING: dict[str, float | None] = {"low": None, "high": None}
 
 
 def _interval(low: float, high: float, corrected: int, cells: int) -> dict[str, float | None]:
-    """Returns bounds as fractions of the current cells. The bounds are None if there are no cells."""
+    """Returns bounds as fractions of the current cells. The bounds are None if the matrix has no such cells."""
     if not cells:
         return _NOTHING
     return {"low": max(0.0, low - corrected) / cells, "high": min(1.0, max(0.0, high - corrected) / cells)}

@@ -91,7 +91,9 @@ def labels_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def percent(value: float | None, *, up: bool) -> str:
-    """Returns a bound in percent, rounded outward, with more digits for small values. ``n/a`` if there is no bound."""
+    """Returns a bound in percent, rounded outward, with more digits for small values. Returns ``n/a`` if there is no
+    bound.
+    """
     if value is None:
         return "n/a"
     digits = 3 if 0 < value < 0.001 else 2
