@@ -40,7 +40,7 @@ def advantages_for_batch(
     eos: Eos = "zero",
     truncated: Truncated = "score",
 ) -> tuple[NDArray[np.float32], RewardColumns]:
-    """Computes SCAPO's token advantages and rewards for a batch of generated token ids.
+    """Computes the token advantages and rewards of SCAPO for a batch of generated token ids.
 
     Args:
         image_ids: B image ids, one per response, in any spelling.
@@ -58,11 +58,11 @@ def advantages_for_batch(
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
 
     Returns:
-        The (B, T) float32 advantages and the rewards of the responses. T is the length of the longest row. Padding and
-        special tokens have advantage 0. The rewards can be passed to :func:`log_metrics`.
+        The (B, T) float32 advantages, and the rewards of the responses. T is the length of the longest row in the
+        batch. Padding and special tokens have advantage 0. The rewards can be passed to :func:`log_metrics`.
 
     Raises:
-        InputError: If a row is faulty, unless ``reward`` was created with ``on_error="zero"``.
+        InputError: If a row is faulty and ``reward`` was created without ``on_error="zero"``.
     """
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -79,7 +79,7 @@ def advantages_for_batch(
 def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
     """Returns the advantages from :func:`advantages_for_batch`.
 
-    This function is deprecated because its name is wrong: it returns advantages, not rewards.
+    This function is deprecated because its name is misleading: it returns advantages, not rewards.
     """
     warn_deprecated("rewards_for_batch", instead="advantages_for_batch(...)[0]", removed_in="0.4.0")
     return advantages_for_batch(*args, **kwargs)[0]
@@ -88,13 +88,13 @@ def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
 def log_metrics(columns: RewardColumns) -> dict[str, float]:
     """Returns the training-log metrics of a batch of rewards, under the names that every adapter uses.
 
-    Watch ``scapo/errors``: a value above 0 means that the data and the ground truth disagree.
+    The metric ``scapo/errors`` needs attention: a value above 0 means that the ground truth does not fit the data.
 
     Returns:
-        Metric name -> value. ``scapo/reward`` (summed over the pieces of a response), ``scapo/generated``,
-        ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences`` are means per response. ``scapo/empty`` and
-        ``scapo/errors`` are the shares of empty responses and of faulty rows. The metrics of
-        :func:`~scapo_eval.rewarding.monitor.behavior_metrics` follow with the same prefix.
+        A mapping from metric names to values. ``scapo/reward`` (summed over the pieces of a response),
+        ``scapo/generated``, ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences`` are means per
+        response. ``scapo/empty`` and ``scapo/errors`` are the shares of empty responses and of faulty rows. The metrics
+        of :func:`~scapo_eval.rewarding.monitor.behavior_metrics` are added with the same prefix.
     """
     n = max(len(columns), 1)
     sums = {
@@ -115,7 +115,7 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 
     Raises:
         InputError: If too many consecutive rows of this process were faulty, which means that the ground truth belongs
-            to another data set. (A batch without a valid row raises its own error; see
+            to another data set. (For a batch without a valid row, the reward itself raises an error; see
             :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
     """
     global _faulty_in_a_row
@@ -134,7 +134,8 @@ def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> Subs
     Args:
         truth: Ground truth that :meth:`PresenceOracle.load` accepts.
         vocabulary: Vocabulary that :meth:`Vocabulary.load` accepts.
-        settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. ``scenes`` must be files.
+        settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. The field ``scenes`` accepts only files
+            here.
     """
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return _load_reward(truth, vocabulary, **hashable)
@@ -206,7 +207,7 @@ def compute_scapo_advantage(
         response_mask: (B, T) mask with 1 for response tokens.
 
     Returns:
-        Two references to the same (B, T) tensor: the advantages and the returns.
+        The advantages and the returns, which are the same (B, T) tensor.
     """
     advantages = token_level_rewards * response_mask
     return advantages, advantages

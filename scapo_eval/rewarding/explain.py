@@ -28,8 +28,8 @@ class Explanation:
     ``str()`` formats the explanation for a terminal, and ``html()`` for a web page or notebook.
 
     Attributes:
-        title: The image id, the total reward and the label counts.
-        pieces: One tuple per piece: text, reward, and a mapping from label to verdict.
+        title: Heading with the image id, the total reward and the label counts.
+        pieces: Text, reward, and mapping from labels to verdicts of each piece.
     """
 
     title: str

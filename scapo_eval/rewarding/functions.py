@@ -1,7 +1,8 @@
-"""The reward as one function that matches the reward interfaces of several libraries and depends on none of them.
+"""The reward as a single function that matches the reward interfaces of several libraries and depends on none of these
+libraries.
 
-:func:`reward_fn` returns one number per response, the sum over its pieces, for logs, evaluation and response-level
-training. Token-level credit requires an adapter (docs/integrations.md).
+:func:`reward_fn` returns one number per response, which is the sum over its pieces, for logs, evaluation and
+response-level training. Token-level credit requires an adapter (docs/integrations.md).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def reward_fn(
 
     Args:
         vocabulary: Vocabulary, name of a shipped vocabulary, or file.
-        truth: Ground truth: a file, or a form listed in :mod:`scapo_eval.truths.oracles`.
+        truth: Ground truth, given as a file or in a form that :mod:`scapo_eval.truths.oracles` lists.
         config: Settings of Eq. 1. ``RewardConfig.robust()`` is recommended for long runs.
         name: Name under which libraries log the reward.
         settings: Fields of RewardConfig, as an alternative to ``config``.
 
     Raises:
-        InputError: If a file or name is not found, a setting does not exist, or both ``config`` and ``settings`` are
-            given.
+        InputError: If a file or name is not found, if a setting does not exist, or if both ``config`` and ``settings``
+            are given.
 
     Example:
         >>> import scapo_eval
@@ -76,7 +77,7 @@ class RewardFunction:
         model_response: Any = None,
         **given: Any,
     ) -> Any:
-        """Returns the rewards of responses. Each library passes its own subset of the arguments.
+        """Returns the rewards of responses. Each library passes only some of the arguments.
 
         Args:
             completions: n responses as texts or lists of messages (TRL, ms-swift). The n image ids are in ``image_id``.
@@ -85,8 +86,8 @@ class RewardFunction:
             given: Further columns. Only the image ids and ``log_metric`` (TRL) are used.
 
         Returns:
-            n numbers, with None for rows that cannot be scored. For a single response, one number, which is 0.0 if the
-            response cannot be scored.
+            A list of n numbers, with None for rows that cannot be scored. For a single response, the result is one
+            number, which is 0.0 if the response cannot be scored.
 
         Raises:
             InputError: If the image id or the response is missing.
@@ -146,6 +147,6 @@ def _image_of(given: Mapping[str, Any]) -> object:
 
 
 def _first_text(response: Any) -> object:
-    """Returns the first text in lighteval's ModelResponse."""
+    """Returns the first text in a ModelResponse of lighteval."""
     texts = getattr(response, "final_text", None) or getattr(response, "text", response)
     return texts[0] if isinstance(texts, (list, tuple)) and texts else texts

@@ -15,7 +15,7 @@ _THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a pi
 
 
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:
-    """Returns, for each piece, the share of its word pairs that occur in no earlier piece of the response.
+    """Returns for each piece the share of its word pairs that occur in no earlier piece of the response.
 
     A word pair is a pair of neighboring words. All mentions count as the same word, and the start and end of a piece
     count as words, so "A dog." and "A frisbee." have the same pairs.
@@ -26,7 +26,8 @@ def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColum
         mentions: Mentions in the responses.
 
     Returns:
-        (pieces,) shares from 0 (every pair occurred before) to 1. The first piece of a response has share 1.
+        (pieces,) array of shares from 0 (every pair occurred before) to 1 (every pair is new). The share of the first
+        piece of a response is 1.
     """
     fresh = np.ones(len(spans.start))
     starts, ends = spans.start.tolist(), spans.end.tolist()
