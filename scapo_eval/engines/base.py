@@ -24,7 +24,7 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Message of a conversation, in which images precede the text.
+    """A message of a conversation, in which images precede the text.
 
     Attributes:
         role: Author of the message: ``system``, ``user`` or ``assistant``.
@@ -39,24 +39,25 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings, which determine the choice of the next token.
+    """Sampling settings, which determine how the next token is chosen.
 
-    Every engine sets all of them explicitly, so that no default of a server or a checkpoint
-    (``generation_config.json``) has a hidden effect. None selects these defaults.
+    Every engine sets all of these settings explicitly, so that no default of a server or a checkpoint
+    (``generation_config.json``) has a hidden effect. A value of None selects these defaults.
 
     Attributes:
         temperature: Sampling temperature. 0 always selects the most probable token (greedy decoding).
-        top_p: Share of the probability mass to sample from. 1 for all tokens.
-        top_k: Number of most probable tokens to sample from. 0 for all tokens.
+        top_p: Share of the probability mass to sample from, or 1 to sample from all tokens.
+        top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
-        seed: Seed of the random numbers. None leaves the choice to the engine.
+        seed: Seed of the random numbers. If None, the engine chooses the seed.
         stop: Texts that end a completion and are not part of it.
-        min_p: Minimum probability of a token, relative to the most probable token. 0 for no minimum.
-        repetition_penalty: Divisor of positive logits and factor of negative logits for tokens in prompt or completion.
-            1 for no penalty.
-        presence_penalty: Value that is subtracted from the logits of tokens in the completion. 0 for no penalty.
-        frequency_penalty: Value that is subtracted from a token's logit for each occurrence in the completion. 0 for no
+        min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
+        repetition_penalty: Divisor of positive logits and factor of negative logits for tokens that occur in the prompt
+            or the completion, or 1 for no penalty.
+        presence_penalty: Value that is subtracted from the logits of tokens that occur in the completion, or 0 for no
             penalty.
+        frequency_penalty: Value that is subtracted from a token's logit for each occurrence in the completion, or 0 for
+            no penalty.
     """
 
     temperature: float | None = 0.0
@@ -72,14 +73,14 @@ class Sampling:
 
     @property
     def said(self) -> str:
-        """Text of the non-default settings, such as ``temperature=0.7 top_p=0.9``, or ``default``."""
+        """The non-default settings as text, such as ``temperature=0.7 top_p=0.9``, or ``default``."""
         default = Sampling()
         pairs = [(name, getattr(self, name)) for name in self.__slots__]
         return " ".join(f"{name}={value}" for name, value in pairs if value != getattr(default, name)) or "default"
 
     def sample(self, number: int) -> Sampling:
-        """Returns the settings for sample ``number`` of a prompt, starting at 0. Only the seed differs between
-        samples.
+        """Returns the settings for sample ``number`` of a prompt, starting at 0. The settings of different samples
+        differ only in the seed.
         """
         return self if self.seed is None else replace(self, seed=self.seed + number)
 
@@ -92,15 +93,15 @@ CHOICES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """Request for one completion.
+    """A request for one completion.
 
     Attributes:
         turns: Conversation so far, which ends with the user's turn.
         sampling: Sampling settings.
-        schema: JSON schema for the completion. Engines that cannot enforce a schema ignore it.
+        schema: JSON schema for the completion. Engines that cannot enforce a schema ignore this setting.
         sample: Number of the completion among several completions of the same prompt, starting at 0.
-        choices: Words between which the model decides by its first token. If given, the completion contains the
-            probability of each word (:attr:`Completion.masses`), and the sampling is :data:`ONE_TOKEN`.
+        choices: Words between which the model decides with its first token. If words are given, the completion contains
+            the probability of each word (:attr:`Completion.masses`), and the sampling settings are :data:`ONE_TOKEN`.
     """
 
     turns: tuple[Turn, ...]
@@ -122,7 +123,7 @@ class Request:
         return tuple(image for turn in self.turns for image in turn.images)
 
     def key(self, identity: bytes, fingerprint: Callable[[str], str]) -> str:
-        """Returns a key of 32 hexadecimal digits, which depends on everything that affects the completion.
+        """Returns a key of 32 hexadecimal digits, which is determined by everything that affects the completion.
 
         Args:
             identity: Identity of the engine, as JSON.
@@ -154,17 +155,18 @@ LEAST_MASS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Answer of a model to a request, or the error that prevented it.
+    """The answer of a model to a request, or the error that prevented it.
 
     Attributes:
-        text: Text of the completion without surrounding white space, in which engines differ. Empty if there is an
-            error.
-        finish: Reason for the end: ``stop``, ``length`` (truncated at ``max_tokens``) or another value from the server.
-            None if unknown.
-        prompt_tokens: Number of tokens of prompt and images, or None if unknown.
-        completion_tokens: Number of tokens of the completion, or None if unknown.
-        error: Reason for a missing completion, or None.
-        masses: Probability of each of the request's choices as the first token, or None for requests without choices.
+        text: Text of the completion without surrounding white space, because engines differ in this white space. The
+            text is empty if there is an error.
+        finish: Reason for the end of the completion: ``stop``, ``length`` (truncated at ``max_tokens``) or another
+            value from the server. None if unknown.
+        prompt_tokens: Number of tokens in the prompt and its images, or None if unknown.
+        completion_tokens: Number of tokens in the completion, or None if unknown.
+        error: Reason why there is no completion, or None if there is a completion.
+        masses: Probability that the first token is a given choice, for each choice of the request, or None for requests
+            without choices.
     """
 
     text: str = ""
@@ -179,14 +181,17 @@ class Completion:
 
     @property
     def probability(self) -> float | None:
-        """P(yes) of a yes/no question, as a share of the two words; None if the model gives them too little mass."""
+        """P(yes) of a yes/no question, as a share of the total probability of yes and no, or None if this total is too
+        small.
+        """
         if self.masses is None or (mass := sum(self.masses)) < LEAST_MASS:
             return None
         return self.masses[0] / mass
 
 
 def masses_of(choices: Sequence[str], tokens: Iterable[tuple[str, float]]) -> tuple[float, ...]:
-    """Returns the probability of each choice: the sum over the tokens that are this word in any case and spacing.
+    """Returns the probability of each choice, which is the sum over the tokens that equal this word regardless of case
+    and spacing.
 
     Args:
         choices: Words.
@@ -210,9 +215,7 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """Replaces the values of settings that are named like a key, token or password by ``***``, for cards and
-    journals.
-    """
+    """Replaces the values of settings named like a key, token or password by ``***``, for cards and journals."""
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
     return [without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value
@@ -237,13 +240,13 @@ OnCompletion = Callable[[Request, Completion], None]
 
 
 class Engine(Protocol):
-    """Interface of engines, which run a model on requests.
+    """Interface of the engines, which run a model on requests.
 
     Attributes:
-        identity: All known facts that affect the completions: model, weights, processor settings... They are part of
-            the key of every request.
-        card: Additional facts for the run card: versions, devices, addresses. After :meth:`run`, it also contains the
-            effective ``sampling`` settings, with the engine's names.
+        identity: All known facts that affect the completions, such as model, weights and processor settings. These
+            facts are part of the key of every request.
+        card: Additional facts for the run card, such as versions, devices and addresses. After :meth:`run`, the card
+            also contains the effective ``sampling`` settings under the engine's names.
     """
 
     @property
@@ -253,7 +256,7 @@ class Engine(Protocol):
     def card(self) -> Mapping[str, Any]: ...  # noqa: D102
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes each request exactly once, and reads requests only as needed.
+        """Completes each request exactly once, and reads requests only when they are needed.
 
         If a request cannot be completed, its completion contains an error, and the other requests continue.
 
@@ -273,10 +276,11 @@ def complete_batch(
     items: Sequence[Item],
     faults: tuple[type[Exception], ...],
 ) -> list[Completion]:
-    """Completes a batch. If the batch fails, it is halved repeatedly until only the faulty items have errors.
+    """Completes a batch. If the batch fails, it is repeatedly split in half until only the faulty items have errors.
 
     Args:
-        complete: Function that completes a batch, or raises one of ``faults`` (out of memory, prompt too long).
+        complete: Function that completes a batch, or raises one of ``faults`` (for example, if memory is exhausted or a
+            prompt is too long).
         items: Items of the batch.
         faults: Exceptions that a single item may cause.
     """
@@ -298,7 +302,7 @@ def _one_line(error: Exception) -> str:
 
 
 def check_model(model: str) -> None:
-    """Checks that a model can be found, because a library would otherwise try the hub for minutes.
+    """Checks that a model can be found, because a library would otherwise try to reach the hub for minutes.
 
     Args:
         model: Name of the model on the hub, or its folder.
@@ -333,8 +337,8 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 def weights_hash(model: str) -> str | None:
     """Returns a hash of the weights and settings of a local model, or None if the name is not a folder.
 
-    On the hub, a revision identifies the weights. For a local folder, only the file contents can distinguish training
-    steps.
+    For a model on the hub, the revision identifies the weights. For a local folder, only the file contents can
+    distinguish checkpoints of a training run.
     """
     folder = Path(model)
     if not folder.is_dir():

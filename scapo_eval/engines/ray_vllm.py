@@ -1,7 +1,8 @@
 """Engine for vLLM on a Ray cluster, with Ray Data's batch inference (``ray.data.llm``) and any number of model copies.
 
-Ray schedules, retries and restarts. Images are read on the node that prepares a request, so the files must be available
-on every node. The copies are loaded once per CHUNK requests.
+Ray schedules the requests, retries failed requests and restarts failed processes. Images are read on the node that
+prepares a request, so the files must be available on every node. The copies of the model are loaded once per CHUNK
+requests.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class RayVllmEngine:
 
     Args:
         model: Name of the model on the hub, or its folder, which must be available on every node.
-        revision: Revision on the hub. None selects the newest revision.
-        dtype: Number format of the weights: ``auto`` (that of the files), ``bfloat16``, ``float16`` or ``float32``.
-        seed: Seed of the engine.
+        revision: Revision of the model on the hub, or None for the newest revision.
+        dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
+            ``float32``.
+        seed: Seed of the engine's random numbers.
         replicas: Number of copies of the model.
         extra: Additional arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
 
@@ -80,7 +82,7 @@ class RayVllmEngine:
             self._run(chunk, done)
 
     def close(self) -> None:
-        """Does nothing, because Ray ends the copies with their dataset."""
+        """Does nothing, because Ray ends the copies of the model together with their dataset."""
 
     def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
         sees = any(request.images for request in chunk)
@@ -122,13 +124,15 @@ class RayVllmEngine:
 
 
 def check_pair(ray: str) -> str | None:
-    """Returns the version of vLLM on this machine, or None. The version on the cluster is assumed to be the same.
+    """Returns the version of vLLM on this machine, or None if it is not installed. The version on the cluster is
+    assumed to be the same.
 
     Args:
         ray: Version of Ray.
 
     Raises:
-        ScapoError: If Ray's metadata require another version, with which every picture would fail.
+        ScapoError: If Ray's metadata require another version of vLLM, because every picture would fail with the
+            installed version.
     """
     try:
         installed = version("vllm")
@@ -145,7 +149,7 @@ def check_pair(ray: str) -> str | None:
 
 
 def prepared(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns Ray's input columns for a request. Runs on the cluster."""
+    """Returns Ray's input columns for a request. The function runs on the cluster."""
     request = parse_json(row["request"].encode())
     params, fault = request["params"], ""
     if request["schema"] is not None:
@@ -164,7 +168,7 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the required part of Ray's output columns for rows without an error. Runs on the cluster."""
+    """Returns the required part of Ray's output columns for rows without an error. The function runs on the cluster."""
     return {
         "n": row["n"],
         "text": row["generated_text"],

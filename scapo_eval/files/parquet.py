@@ -35,11 +35,11 @@ _DICTIONARY = 2  # parquet's number of such a page
 class Parquet:
     """An open parquet file.
 
-    A text that is stored once in a column's dictionary may fill a million cells. Therefore, the number of rows per
+    A text that is stored once in a column's dictionary may occur in a million cells. Therefore, the number of rows per
     batch is limited as if every cell contained the longest text, and the decoded size is checked.
 
     Attributes:
-        metadata: pyarrow's file metadata.
+        metadata: Metadata of the file, as read by pyarrow.
         names: Distinct column names.
     """
 
@@ -59,7 +59,7 @@ class Parquet:
     def batches(
         self, rows: int, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Yields record batches with at most ``rows`` rows, or fewer if cells are large.
+        """Yields record batches of at most ``rows`` rows, or of fewer rows if the cells are large.
 
         Args:
             rows: Maximum number of rows per batch.
@@ -100,7 +100,7 @@ def _together(parts: list[Any]) -> list[Any]:
 
 
 def _decoded(column: Any) -> int:
-    """Returns the total size in bytes of a column's cells, including repeated dictionary values."""
+    """Returns the total size in bytes of a column's cells. Repeated dictionary values are counted each time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -137,7 +137,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 @contextmanager
 def open_parquet(path: Input) -> Iterator[Parquet]:
-    """Opens a parquet file. An uncompressed file is read in parts, and a compressed file as a whole.
+    """Opens a parquet file. An uncompressed file is read in parts, whereas a compressed file is read as a whole.
 
     Raises:
         InputError: If the file is damaged or cannot be read.
@@ -156,9 +156,9 @@ def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False)
     """Rejects a parquet file whose decoded size exceeds the limit. Each cell counts as at least one byte.
 
     Args:
-        metadata: pyarrow's file metadata.
+        metadata: Metadata of the file, as read by pyarrow.
         packed: Size of the file in bytes.
-        name: Name of the source, for messages.
+        name: Name of the source, for error messages.
         whole: True if the file is read as one table rather than by row groups.
 
     Raises:

@@ -1,6 +1,6 @@
 """Answers of a model to questions about images, optionally with the model's own description of the image as context.
 
-The published scores of SCAPO on yes/no questions use these description-augmented answers.
+The published scores of SCAPO on yes/no questions are based on these description-augmented answers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """Question as sent to the model.
+    """A question in the form that is sent to the model.
 
     Attributes:
-        id: Id of the question, in the format of the scoring command.
+        id: Id of the question, in the format that the scoring command expects.
         prompt: Full text of the prompt.
         image: Name of the image, or None for a question without an image.
         path: Expected path of the image file, or None for a question without an image.
@@ -49,7 +49,7 @@ class AskedQuestion:
 
     @property
     def image_id(self) -> str:
-        """Canonical id of the image for the lookup of its description. ``ccs-7`` differs from COCO's image 7."""
+        """Canonical id of the image for the lookup of its description. The id ``ccs-7`` differs from COCO's image 7."""
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
 
@@ -128,8 +128,8 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wants_description(asked: AskedQuestion) -> bool:
-    """Returns True if a description may precede the prompt: the question has an image and is not itself a request to
-    describe.
+    """Returns True if a description may precede the prompt: if the question has an image and does not itself request a
+    description.
     """
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
@@ -168,14 +168,14 @@ def answer(
         asked: Questions to answer.
         session: Engine, and journal of its completions.
         output: Path of the JSON Lines file of ``{"id", "response", ...}``, in the order of ``asked``.
-        descriptions: Image id -> description that precedes the questions on this image. None for no descriptions. If an
-            image has no description, its questions fail, because a question is never silently sent without its
-            description.
-        sampling: Sampling settings. None selects the defaults.
-        model: Name of the model for the rows of the output.
+        descriptions: Mapping from image ids to descriptions that precede the questions on these images. If None,
+            questions are sent without descriptions. If the mapping lacks an image, the questions about this image fail,
+            because a question is never silently sent without its description.
+        sampling: Sampling settings. If None, the default sampling settings are used.
+        model: Name of the model, which is written to the rows of the output.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()

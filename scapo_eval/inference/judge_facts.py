@@ -1,8 +1,9 @@
-"""Judge that decomposes descriptions into claims, verifies them, and compares them with reference claims.
+"""A judge that decomposes descriptions into claims, verifies the claims, and compares them with reference claims.
 
-``scapo-eval facts`` scores its output (DCScore, CAPEval). The steps are those of DeCapBench's
-``eval/evaluation_decapbench.py``. The prompts have their own wording and can all be replaced. A verdict counts only if
-it contains every claim exactly once. Any other verdict is requested again, and finally recorded as unreadable.
+``scapo-eval facts`` computes scores (DCScore, CAPEval) from the output of this judge. The steps are those of
+DeCapBench's ``eval/evaluation_decapbench.py``. The prompts are worded differently from DeCapBench's, and all of them
+can be replaced. A verdict counts only if it contains every claim exactly once. If a verdict is invalid, it is requested
+again, and recorded as unreadable if all tries fail.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ class JudgePrompts:
 
     @classmethod
     def read(cls, folder: str | Path) -> JudgePrompts:
-        """Reads custom prompts from ``decompose.txt``, ``verify.txt``, ``match.txt`` and ``answer.txt``. Missing files
-        keep the defaults.
+        """Reads custom prompts from ``decompose.txt``, ``verify.txt``, ``match.txt`` and ``answer.txt``. The default
+        prompts are used for missing files.
 
         Args:
             folder: Folder with the files.
@@ -149,10 +150,10 @@ _LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*(\w+)[\s*_`\"'.]*$")
 
 
 def read_claims(text: str) -> list[tuple[str, bool]] | None:
-    """Returns the claims in a judge's answer, each with True if it is descriptive. None if the answer contains no such
-    list.
+    """Returns the claims in a judge's answer, each with a flag that is true if the claim is descriptive. Returns None
+    if the answer contains no list of claims.
 
-    A repeated claim counts once. If repetitions of a claim have different marks, the answer is unreadable.
+    Repetitions of a claim are counted once. If repetitions of a claim have different marks, the answer is unreadable.
     """
     match = _LIST.search(text)
     try:
@@ -173,8 +174,8 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
 
 def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
-    """Returns one word for each of ``number`` statements. None unless each statement has exactly one word, and all are
-    allowed.
+    """Returns one word for each of ``number`` statements. Returns None unless each statement has exactly one word, and
+    all words are allowed.
     """
     words: dict[int, str] = {}
     for line in text.strip().splitlines():
@@ -196,7 +197,7 @@ def read_verdicts(text: str, number: int) -> list[bool] | None:
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
     """Returns the index of the matching reference claim for each claim, with None for no match.
 
-    The result is None if the answer is unreadable.
+    Returns None if the answer is unreadable.
     """
     words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
     return None if words is None else [int(word) - 1 if int(word) else None for word in words]
@@ -219,7 +220,7 @@ def read_references(path: str) -> dict[str, list[str]]:
         path: Records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's ``oracle_facts``).
 
     Raises:
-        InputErrors: If records have no image or no list of texts, or an image appears twice.
+        InputErrors: If a record has no image or no list of texts, or if an image appears twice.
     """
     name = display_name(path)
     faults = FaultList()
@@ -249,7 +250,7 @@ def read_references(path: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class _Case:
-    """Description in the four steps of the judge. ``unread`` contains unreadable texts by step."""
+    """A description and its results in the four steps of the judge. ``unread`` maps the steps to unreadable texts."""
 
     answer: AnswerToJudge
     references: list[str] | None
@@ -285,21 +286,23 @@ def judge_facts(
         session: Session of the judge, which receives only texts.
         verifier: Session of the verifier, which receives the image unless ``against`` is ``references``.
         output: Path of the JSON Lines file with ``claims``, ``descriptive``, ``verified``, ``references``, ``matched``
-            and ``answers``. Unreadable values are null, and the judge's last text is added under ``unread``.
+            and ``answers``. Unreadable values are null, and ``unread`` contains the judge's last text.
         judge: Name of the judge.
         verified_by: Name of the verifier.
-        against: Evidence for the verification. With ``both``, images without reference claims are used alone.
+        against: Evidence for the verification. With ``both``, the image alone is the evidence if there are no reference
+            claims for it.
         folder: Folder that contains the image files.
-        references: Canonical image id -> reference claims. With None, no matches and answers are requested.
-        prompts: Prompts of the judge. None selects the defaults.
+        references: Mapping from canonical image ids to reference claims. If None, matches and answers are not
+            requested.
+        prompts: Prompts of the judge, or None for the default prompts.
         sampling: Sampling settings of both models. None selects the defaults.
-        source: File of the descriptions, for messages.
+        source: File of the descriptions, for error messages.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
 
     Raises:
-        InputError: If there are no reference claims for any of the descriptions.
+        InputError: If none of the descriptions has reference claims.
     """
     prompts, sampling, started = prompts or JudgePrompts(), sampling or Sampling(), now()
     cases = [_Case(answer, _references_of(answer, references), None, {}, {}) for answer in answers]

@@ -117,7 +117,8 @@ def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, 
 
     Args:
         case: Texts of ``image_content``, ``question``, ``gt_answer`` and ``response``.
-        task: Instruction to the judge. If it contains ``{response}``, it is a complete prompt and is sent alone.
+        task: Instruction to the judge. If the instruction contains ``{response}``, it is a complete prompt and is sent
+            alone.
     """
     if "{response}" in task:
         return (Turn("user", fill(task, case)),)

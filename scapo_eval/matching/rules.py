@@ -1,7 +1,8 @@
-"""Ignore rules: reviewable templates of phrases in which a word does not name its object.
+"""Ignore rules, which are templates of phrases in which a word does not name its object, and which people can review.
 
-A template is a phrase with choices. ``{red|green} light{|s}`` represents four phrases, in which an empty choice adds
-nothing, and ``{color}`` represents the words of a named list. Each rule states its class and its reason::
+A template is a phrase that contains choices. For example, ``{red|green} light{|s}`` represents four phrases, because an
+empty choice adds no text. ``{color}`` represents the words of a named list. Each rule states the class of its phrases
+and a reason::
 
     lists:
       color: [red, green, blue]
@@ -10,10 +11,10 @@ nothing, and ``{color}`` represents the words of a named list. Each rule states 
         reason: The color orange among other colors.
         phrases: ["{color} and orange", "orange and {color}"]
 
-A rule with ``names: last`` (or ``first``) contains compounds that name the object of their last (first) words. A
-"baseball cap" is a cap, not a ball, and a "bottle of water" is a bottle, not water. If the vocabulary has no alias for
-these words, the phrase names nothing.
-``docs/vocabulary.md`` describes the file, and ``vocab check`` prints the matches of each rule in given captions.
+A rule with ``names: last`` (or ``first``) contains compounds that name the object of their last (first) words. For
+example, a "baseball cap" is a cap and not a ball, and a "bottle of water" is a bottle and not water. If the vocabulary
+has no alias for the words that name the object, the phrase names no label. ``docs/vocabulary.md`` describes the file
+format, and ``vocab check`` prints the matches of each rule in given captions.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class IgnoreRule:
     """Templates that share a class and a reason.
 
     Attributes:
-        kind: One of CLASSES. The value is empty for phrases that are listed without a class.
+        kind: One of CLASSES, or an empty text for phrases that are listed without a class.
         reason: An explanation for reviewers.
-        templates: Template as written -> phrases that it represents.
+        templates: Mapping from templates, as written, to the phrases that they represent.
         names: Position of the words that determine the object of a compound.
     """
 
@@ -65,7 +66,7 @@ class IgnoreRule:
 
 
 def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator[IgnoreRule]:
-    """Yields the rules of an ``ignore`` list, which contains templates and mappings with class, reason and phrases.
+    """Yields the rules of an ``ignore`` list, whose entries are templates or mappings with class, reason and phrases.
 
     Raises:
         InputError: If an entry has the wrong type, a class or list is unknown, or a template is malformed or too large.
@@ -96,7 +97,7 @@ def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> Ignor
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:
-    """Returns the named word lists of a file. A list may refer to lists above it.
+    """Returns the named word lists of a file. A list may refer to lists that precede it in the file.
 
     Raises:
         InputError: If ``lists`` is not a mapping from names to lists of words.
@@ -157,7 +158,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 def text_of(key: str, value: object) -> str:
     """Returns a text value of a vocabulary file. A missing value becomes an empty text, and a number becomes its
-    digits.
+    decimal digits.
 
     Raises:
         InputError: If the value is a list, a mapping or a Boolean.

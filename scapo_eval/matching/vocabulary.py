@@ -34,9 +34,9 @@ class LabelInfo:
     """Information about a label in addition to its aliases.
 
     Attributes:
-        definition: What counts as the object, for judges and annotators.
-        group: A coarse class (``person``, ``vehicle``, ``scene region``...).
-        coco: COCO-80 categories that the label belongs to. The value is empty if there are none.
+        definition: Description of the objects that count as the label, for judges and annotators.
+        group: Coarse class of the label (``person``, ``vehicle``, ``scene region``...).
+        coco: COCO-80 categories that the label belongs to. The tuple is empty if there are none.
     """
 
     definition: str = ""
@@ -52,7 +52,7 @@ class Sense:
 
     Attributes:
         words: The aliases.
-        near: Words at least one of which the caption must contain for the other meaning.
+        near: Words of which the caption must contain at least one for the other meaning.
         unless: Words that rule out the other meaning.
     """
 
@@ -66,19 +66,20 @@ class Vocabulary:
     """An ordered set of labels with a conflict-free alias map.
 
     Attributes:
-        name: Name for signatures and messages.
-        labels: Canonical labels in order.
-        aliases: Alias as written -> label.
-        ignore: Phrases that compete for the longest match and yield no mention.
-        compounds: Phrase of a rule with ``names`` -> label of its head ("baseball cap" -> hat). Compounds are not
-            aliases.
-        heads: Aliases that are modifiers if they color the next noun ("an orange shirt", but not "an orange").
+        name: Name of the vocabulary in signatures and messages.
+        labels: Canonical names of the labels, in order.
+        aliases: Mapping from aliases, as written, to labels.
+        ignore: Phrases that compete with aliases for the longest match but yield no mention.
+        compounds: Mapping from the phrases of rules with ``names`` to the labels of their heads ("baseball cap" to
+            hat). Compounds are not considered aliases.
+        heads: Aliases that are modifiers if they describe the color of the next noun ("an orange shirt", but not "an
+            orange").
         kin: Aliases that are modifiers if they refer to an animal ("the mother" of elephants). Such an alias refers to
-            an animal if the caption names a label in ``kin_of`` and names no person with another word.
+            an animal if the caption names a label in ``kin_of`` and no other word in the caption names a person.
         kin_of: Labels of the animals that ``kin`` aliases can refer to.
         senses: Aliases that are modifiers if other words of the caption show another meaning.
         rules: Rules that define the ignore phrases, for reviewers.
-        info: Label -> LabelInfo.
+        info: Mapping from labels to their :class:`LabelInfo`.
         reviewed: Kind of finding -> aliases whose finding the author has accepted (see lint.py).
         version, source: Free text from the file.
 
@@ -126,19 +127,20 @@ class Vocabulary:
         version: str = "",
         source: str = "",
     ) -> Vocabulary:
-        """Builds and checks a vocabulary. A label is an alias of itself only if it is listed.
+        """Builds and checks a vocabulary. A label is not automatically an alias of itself. It must be listed among its
+        aliases.
 
         Args:
-            labels: Label -> aliases.
-            ignore: Phrases that name nothing.
+            labels: Mapping from labels to their aliases.
+            ignore: Phrases that name no label.
             name: Name for signatures and messages.
             compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: Values of the attributes of
                 the class.
 
         Raises:
-            InputErrors: If the vocabulary has conflicts: an alias with two labels, an alias that is also an ignore
-                phrase, an empty or malformed alias, a label without aliases, or a head or kin that is not an alias. The
-                error lists all conflicts.
+            InputErrors: If the vocabulary has conflicts, such as an alias with two labels, an alias that is also an
+                ignore phrase, an empty or malformed alias, a label without aliases, or a head or kin that is not an
+                alias. The error lists all conflicts in the vocabulary.
         """
         table = {label: texts(label, aliases) for label, aliases in labels.items()}
         phrases = texts("ignore", ignore)
@@ -180,11 +182,12 @@ class Vocabulary:
 
     @classmethod
     def load(cls, name_or_path: str | Path) -> Vocabulary:
-        """Loads ``coco80``, ``dopa160`` or a YAML or JSON file in the format of ``docs/vocabulary.md``.
+        """Loads a shipped vocabulary such as ``coco80`` or ``dopa160``, or a YAML or JSON file in the format of
+        ``docs/vocabulary.md``.
 
         Raises:
             InputError: If the name is unknown or the file is invalid.
-            InputErrors: If the alias map has conflicts. The error lists all conflicts.
+            InputErrors: If the alias map has conflicts. The error lists all conflicts in the vocabulary.
         """
         text = str(name_or_path)
         shipped = shipped_vocabularies()
@@ -206,7 +209,9 @@ class Vocabulary:
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Vocabulary:
-        """Parses the content of a vocabulary file without ``include``. The errors are the same as for :meth:`load`."""
+        """Parses the content of a vocabulary file that does not use ``include``. Raises the same errors as
+        :meth:`load`.
+        """
 
         def refuse(include: str) -> bytes:
             raise InputError(f"cannot include '{include}' here", path=name)
@@ -215,9 +220,9 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of labels, aliases, ignore phrases and rules for modifiers.
+        """Hash of the labels, aliases, ignore phrases and rules for modifiers.
 
-        Comments, order and equivalent spellings of an alias do not change the hash.
+        Comments, the order of entries and equivalent spellings of an alias do not change the hash.
         """
 
         def path(alias: str) -> str:
@@ -238,7 +243,7 @@ class Vocabulary:
 
     @property
     def identity(self) -> str:
-        """The text ``name@fingerprint``, for signatures."""
+        """The text ``name@fingerprint``, for use in signatures."""
         return f"{self.name}@{self.fingerprint}"
 
     @cached_property
@@ -251,7 +256,9 @@ class Vocabulary:
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """Returns the content of a vocabulary file. :meth:`load` reads the content if it is written as JSON or YAML."""
+        """Returns the content of a vocabulary file as plain values. If these are written as JSON or YAML, :meth:`load`
+        can read the file.
+        """
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
         for alias, label in self.aliases.items():
             labels[label]["aliases"].append(alias)
@@ -284,13 +291,13 @@ class Vocabulary:
 def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
     """Returns a vocabulary from a Vocabulary, the name of a shipped vocabulary, or a file.
 
-    The errors are the same as for :meth:`Vocabulary.load`.
+    Raises the same errors as :meth:`Vocabulary.load`.
     """
     return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
 
 
 def shipped_vocabularies() -> dict[str, Any]:
-    """Returns the shipped vocabularies as a mapping from name to readable resource."""
+    """Returns the shipped vocabularies as a mapping from names to readable resources."""
     folder = shipped_folder("vocab")
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
     resources = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
@@ -300,7 +307,7 @@ def shipped_vocabularies() -> dict[str, Any]:
 
 @lru_cache
 def _shipped(name: str) -> Vocabulary:
-    """Returns a shipped vocabulary, cached after the first call."""
+    """Returns a shipped vocabulary, which is cached after the first call."""
     return read_compiled(name, Vocabulary) or parse_shipped(name)
 
 
@@ -332,7 +339,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def alias_path(alias: str) -> str:
-    """Returns the parts of :func:`tokenize_alias`, joined by PART. The errors are the same as for that function."""
+    """Returns the parts of :func:`tokenize_alias`, joined by PART. Raises the same errors as :func:`tokenize_alias`."""
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
     text = unicodedata.normalize("NFC", plain_letters(alias)).strip()
@@ -405,7 +412,9 @@ def _conflicts(
 
 
 def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
-    """Parses a vocabulary file and the files that it includes. ``read`` returns the content of an included file."""
+    """Parses a vocabulary file and the files that it includes. The function ``read`` returns the content of an included
+    file.
+    """
     document = load_yaml(data, name)
     if (listed := _words_only(document, data)) is not None:
         document = {"labels": listed}
@@ -482,9 +491,10 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
-    """Returns a mapping from label to aliases for a file that is a plain word list or a plain mapping.
+    """Returns a mapping from labels to aliases for a file that is only a word list or only a mapping from labels to
+    aliases.
 
-    A plain word list contains one word per line or list element. Returns None for any other file.
+    A word list contains one word per line or list element. Returns None for any other file.
     """
     if isinstance(document, str):
         document = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
@@ -538,9 +548,9 @@ def _sense(entry: object) -> Sense:
 
 
 def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields the shared phrases that contain an alias of the vocabulary without being one.
+    """Yields the shared phrases that contain an alias of the vocabulary but are not aliases themselves.
 
-    Malformed phrases are included, because they are reported later.
+    Malformed phrases are also yielded, because they are reported later.
     """
     alone: set[str] = set()
     sizes: dict[str, set[int]] = {}  # first word of an alias of several -> numbers of words
@@ -578,7 +588,8 @@ def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
 
 
 def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yields the compounds of rules with ``names``, each with the label that it names, or None.
+    """Yields the compounds of rules with ``names``, each with the label that the compound names, or None if it names no
+    label.
 
     The label belongs to the longest alias at the named end of the compound. Compounds that are aliases are omitted.
     """
@@ -593,7 +604,7 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
 
 
 def _words_of(alias: str) -> str:
-    """Returns the words of an alias, joined by single spaces. The result is empty for a malformed alias."""
+    """Returns the words of an alias, joined by single spaces. Returns an empty text for a malformed alias."""
     if _is_plain(alias):
         return alias
     try:

@@ -1,6 +1,6 @@
-"""Content words of a text, for comparing texts without a vocabulary.
+"""Content words of a text, which are used to compare texts without a vocabulary.
 
-The function words and the inflection endings are English. The extraction uses rules only, without a model.
+The function words and the inflection endings are English. The extraction is based only on rules and uses no model.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _ENDINGS = ("ing", "ed", "es", "s")
 
 
 def tokens(text: str) -> list[str]:
-    """Returns the words of a text in order, case-folded. Apostrophes inside a word are kept."""
+    """Returns the case-folded words of a text in order. Apostrophes inside a word are kept."""
     return _TOKEN.findall(fold(text).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
 
 
 def content_words(words: list[str]) -> frozenset[str]:
-    """Returns the stems of all words except function words.
+    """Returns the stems of all words that are not function words.
 
     Args:
-        words: Words from :func:`tokens`.
+        words: Words of a text, as returned by :func:`tokens`.
     """
     return frozenset(stem(word) for word in words if word not in FUNCTION_WORDS)
 
