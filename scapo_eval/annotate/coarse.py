@@ -21,7 +21,7 @@ from .store import Store
 
 
 def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
-    """Opens the run in a folder for writing, or creates a run if the folder contains none.
+    """Opens the run in a folder for writing, or creates a new run if the folder does not contain one.
 
     Raises:
         InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other
@@ -52,8 +52,8 @@ def prompts_for(
     Args:
         vocabulary: Labels to ask about, in order.
         labels_per_call: Number of labels per prompt.
-        template: Custom template. None selects the shipped template.
-        one_word: True to ask for the word yes or no, whose probability is kept.
+        template: Custom template. If no template is given, the shipped template is used.
+        one_word: True to ask for only the word yes or no and to store its probability.
 
     Raises:
         InputError: If the template does not name its labels, if it requests a single answer for several labels, or if
@@ -80,8 +80,8 @@ def coarse(
     """Asks about every cell without a verdict; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
     Args:
-        store: Run, open for writing.
-        session: Session with the judge.
+        store: Run that is open for writing.
+        session: Session of the judge.
         prompts: Prompts from :func:`prompts_for`.
         sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.

@@ -1,4 +1,6 @@
-"""The export of a run: the matrix E* as a file for scorers and rewards, with a card that documents its origin."""
+"""The export of a run, which writes the matrix E* to a file for scorers and rewards, with a card that documents its
+origin.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def finalize(
     Raises:
         InputErrors: If cells have no verdict although ``allow_unknown`` is false. The error lists the first of these
             cells.
-        InputError: If all images are excluded, or the extension is unknown.
+        InputError: If all images are excluded, or if the extension is unknown.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
         raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(FORMATS)}", path=output)
@@ -281,7 +283,7 @@ def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> 
 
 
 def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Returns one table row per prompt. Coarse prompts, which differ only in their label, share one row."""
+    """Returns one table row per prompt. Coarse prompts that differ only in their label share one row."""
     rows = []
     general = [prompt for prompt in prompts if prompt["kind"] == "coarse"]
     if general:

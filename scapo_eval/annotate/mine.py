@@ -2,13 +2,14 @@
 prompts.
 
 Several rollouts of an image are treated as several witnesses. Two rates, estimated from all images, describe their
-reliability. ``p1`` is the rate at which rollouts mention a label that the judge calls present, per label. ``p0`` is the
-rate at which they mention a label that the judge calls absent, over all labels. If ``p0`` were estimated per label, a
-judge that always misses a label would go unnoticed. The evidence against the verdict of a cell is the log-likelihood
-ratio of the mentions in the image's rollouts. The ratio ranks both kinds of disagreement. In the first kind, many
-rollouts claim a label that is judged absent. In the second kind, no rollout mentions a label that is judged present and
-is usually mentioned. Rollouts from one model repeat each other's errors, so the ranking shows which cells to check, not
-which side is right.
+reliability. The rate ``p1`` is the share of rollouts that mention a label, among images in which the judge calls the
+label present. It is estimated per label. The rate ``p0`` is the share of rollouts that mention a label, among images in
+which the judge calls the label absent. It is estimated over all labels. If ``p0`` were estimated per label, a judge
+that always misses a label would go unnoticed. The evidence against the verdict of a cell is the log-likelihood ratio of
+the mentions in the image's rollouts. The ratio ranks both kinds of disagreement. In the first kind, many rollouts claim
+a label that is judged absent. In the second kind, no rollout mentions a label that is judged present and is usually
+mentioned. Rollouts from one model repeat each other's errors. Therefore, the ranking shows which cells to check, but
+not if the judge or the rollouts are right.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RolloutMentions:
     Attributes:
         claims: (images, labels) array with the number of rollouts of each image that mention each label.
         rollouts: (images,) array with the number of rollouts of each image.
-        texts: Texts of all rollouts, for finding words that the vocabulary does not cover.
+        texts: Texts of all rollouts, which are searched for words that the vocabulary does not cover.
         unknown: Number of rollouts whose image is not part of the run.
     """
 
@@ -50,7 +51,7 @@ class RolloutMentions:
 
 @dataclass(frozen=True, slots=True)
 class DisputedCell:
-    """A cell on which judge and rollouts disagree.
+    """A cell on which the judge and the rollouts disagree.
 
     Attributes:
         row: Row of the image in the matrix.
@@ -71,7 +72,7 @@ class DisputedCell:
 
 @dataclass(frozen=True, slots=True)
 class LabelConfusion:
-    """Agreement of judge and rollouts on one label.
+    """Agreement of the judge and the rollouts on one label.
 
     Attributes:
         label: Name of the label.
@@ -134,7 +135,7 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
     """Returns the cells that several rollouts contradict, sorted by decreasing evidence.
 
     Args:
-        store: Run with the verdicts.
+        store: Run that contains the verdicts.
         mentions: Mentions in the rollouts.
         min_rollouts: Minimum number of rollouts that contradict the verdict of a cell.
     """
@@ -153,7 +154,7 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
 
 
 def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np.float64]:
-    """Returns the (images, labels) log-likelihood ratios against the verdicts.
+    """Returns an (images, labels) array of log-likelihood ratios against the verdicts.
 
     The ratio is 0 for cells without a verdict or without rollouts.
     """
@@ -170,7 +171,7 @@ def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedC
     """Returns the agreement of judge and rollouts for each label, most disputed labels first.
 
     Args:
-        store: Run with the verdicts.
+        store: Run that contains the verdicts.
         mentions: Mentions in the rollouts.
         cells: Disputed cells from :func:`disputed`.
     """

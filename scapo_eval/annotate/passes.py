@@ -1,5 +1,5 @@
-"""One pass of a judge over cells, which makes the calls and stores the verdicts. ``coarse`` and ``refine`` share this
-code.
+"""One pass of a judge over cells, which calls the judge and stores the verdicts. The modules ``coarse`` and ``refine``
+share this code.
 
 Calls are sent in blocks, image by image, so that a server can cache the part of the prompt that contains the image.
 Every answer is written to the run's journal when it arrives. The verdicts of a block are stored when the block is
@@ -42,7 +42,7 @@ FIRST_BLOCK, BLOCK = 64, 8192
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: an image and a prompt that asks for the verdicts of some of its cells.
+    """A call, which consists of an image and a prompt that asks for the verdicts of some of the image's cells.
 
     Attributes:
         row: Row of the image in the matrix.
@@ -66,8 +66,7 @@ class Forecast:
             journal.
         seconds: Time in seconds that the engine took to answer the calls of this session.
         prompt_tokens: Mean number of prompt tokens per call, or 0 if the engine does not count tokens.
-        completion_tokens: Mean number of completion tokens per call. The value is 0 if the engine does not count
-            tokens.
+        completion_tokens: Mean number of completion tokens per call, or 0 if the engine does not count tokens.
     """
 
     done: int
@@ -103,9 +102,9 @@ class PassOutcome:
     """Result of a pass.
 
     Attributes:
-        calls: Number of calls made.
+        calls: Number of calls that were made.
         cells: Number of cells that the calls asked about.
-        present: Number of stored "present" verdicts.
+        present: Number of stored verdicts that call a label present.
         changed: Number of stored verdicts that differ from the cell's earlier verdict.
         unread: Cells whose answer could not be parsed, each with its answer.
         failed: Cells whose call failed, each with the error message.
@@ -122,7 +121,7 @@ class PassOutcome:
 
     @property
     def flawed(self) -> bool:
-        """True if cells or images remain unsettled (exit code 4 of the commands)."""
+        """True if cells or images remain without a result (exit code 4 of the commands)."""
         return bool(self.unread or self.failed or self.excluded)
 
 
@@ -151,16 +150,16 @@ def run_pass(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Makes the calls, stores the readable verdicts, and lists the cells that remain open.
+    """Makes the calls, stores the readable verdicts, and lists the cells that remain without a verdict.
 
     A cell with an unreadable answer becomes unknown, and a cell without an answer is unchanged. A verdict from the
     coarse pass never replaces an existing verdict.
 
     Args:
-        store: Run, open for writing.
-        session: Session with the judge.
-        calls: Calls to make, image by image.
-        total: Number of calls.
+        store: Run that is open for writing.
+        session: Session of the judge.
+        calls: Calls to make, ordered by image.
+        total: Total number of calls.
         sampling: Sampling settings of the judge.
         round: Number of the quality-control round that led to this pass, or 0 before the first round.
         reason: Reason for repeating the questions, which is recorded in the history of the cells.
@@ -239,7 +238,9 @@ def _write(
     reason: str,
     outcome: PassOutcome,
 ) -> None:
-    """Stores the verdicts of a block, prompt by prompt, except verdicts that a cell already has from an equal call."""
+    """Stores the verdicts of a block, prompt by prompt, except verdicts that the cell already has from
+    an equal call.
+    """
     cells: dict[tuple[PassKind, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)
@@ -285,7 +286,7 @@ def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
 
 
 def _list_open(store: Store, outcome: PassOutcome) -> None:
-    """Writes ``unread.jsonl``: the cells without a readable answer, each with its last answer."""
+    """Writes ``unread.jsonl``, which lists the cells without a readable answer, each with its last answer."""
     rows_so_far = chain(store.lines(UNREAD, dict[str, str]), outcome.unread, outcome.failed)
     listed = {(row.get("image_id"), row.get("label")): row for row in rows_so_far}
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -310,7 +311,7 @@ def _keep_card(
     round: int,
     reason: str,
 ) -> None:
-    """Appends a record of the pass and its settings to ``passes.jsonl``, for the data card."""
+    """Appends a record of the pass and its settings to ``passes.jsonl``. The data card is created from this file."""
     card = run_card(
         session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
         judge=judge_of(session.engine), prompt_ids=sorted(prompts),

@@ -1,7 +1,8 @@
-"""Consistency checks of prompts and aliases: a judge must count every object that the matcher assigns to the label.
+"""Checks that prompts and aliases are consistent, because a judge must count every object that the matcher assigns to
+the label.
 
 For example, the word "stool" in a caption is a claim of ``chair``. If a prompt excludes subtypes or stools, the matrix
-marks ``chair`` as absent although such claims are true. The checks report these kinds of findings:
+marks ``chair`` as absent although such claims are true. The checks report the following kinds of findings:
 
 - ``excluded``: the prompt lists an alias of the label among the objects that do not count.
 - ``both``: the prompt lists an alias both among the objects that count and among those that do not. Such a prompt is
@@ -36,7 +37,7 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label that a prompt may fail to count.
+    """Aliases of a label that may not be counted under a prompt.
 
     Attributes:
         kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``; see the docstring of this module.

@@ -1,4 +1,5 @@
-"""Prompts that ask a judge about labels, and a strict parser for the answers: one verdict per label, or none at all.
+"""Prompts that ask a judge about labels, and a strict parser for the answers, which returns one verdict per label or
+none at all.
 
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
 contains the prompts that the paper prints, verbatim. A user's file can replace any template. The file may contain the
@@ -60,7 +61,7 @@ class Template:
         name: Name of the template, which is the first part of the ids of its prompts.
         system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
-        source: Name of the template's file, for messages.
+        source: Name of the template's file, for error messages.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Template:
 
     @classmethod
     def published(cls, name: str) -> Template:
-        """Returns the prompt ``coarse``, or one of :data:`PAPER`, as printed in the paper."""
+        """Returns the prompt ``coarse`` or one of the prompts in :data:`PAPER`, as printed in the paper."""
         text = (resources.files(__package__) / "templates" / "paper" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(f"paper_{name}", text, f"templates/paper/{name}.txt")
 
@@ -112,8 +113,8 @@ class Template:
         Args:
             kind: Kind of the question.
             labels: Labels in the question.
-            vocabulary: Vocabulary with their definitions.
-            one_word: True to ask for the word yes or no, whose probability is kept, instead of JSON.
+            vocabulary: Vocabulary that defines the labels.
+            one_word: True to ask for only the word yes or no, instead of JSON, and to store its probability.
 
         Raises:
             InputError: If a label is missing from the text, or if the text asks for several verdicts or JSON although
@@ -231,7 +232,7 @@ class LabelPrompt:
         return (Turn("system", self.system),) if self.system else ()
 
     def request(self, image: str, sampling: Sampling) -> Request:
-        """Returns the request about one image file."""
+        """Returns the request that sends the prompt with one image file."""
         turns = (*self._before, Turn("user", self.user, (image,)))
         if self.choices:
             return Request(turns, ONE_TOKEN, choices=self.choices)
@@ -257,8 +258,8 @@ def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
 def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
     """Parses the verdicts in a judge's answer.
 
-    The answer must be one JSON object with exactly one verdict for every label. A code fence around the object and a
-    preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
+    The answer must be a single JSON object with exactly one verdict for every label. A code fence around the object and
+    a preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
     Alternatively, this object or its bare value is stored under the name of the label. A verdict may be accompanied by
     the key ``evidence``. An answer yields no verdict if it is a refusal, contains other text, contains both keys, or
     has additional or missing labels.

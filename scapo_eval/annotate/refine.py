@@ -1,8 +1,8 @@
-"""Second questions about selected cells, with label-specific prompts and with joint prompts for labels that are
-confused.
+"""Second questions about selected cells, which use label-specific prompts, or joint prompts for labels that judges
+confuse.
 
-Only the cells of given labels, or given cells, are asked about again. Verdicts by people are kept. Every earlier
-verdict remains in the history with its reason.
+Only the cells of given labels, or given cells, are asked about again. Verdicts by people are never changed. Every
+earlier verdict remains in the history with its reason.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ def prompts_for(
         groups: Mapping from groups of labels to ask about together to files with custom prompts, or to None for the
             general joint template.
         published: True to replace the general templates by the paper's prompts.
-        one_word: True to ask for the word yes or no, whose probability is kept. If true, joint prompts are refused.
+        one_word: True to ask for only the word yes or no and to store its probability. If true, joint prompts are
+            refused.
 
     Raises:
-        InputError: If a label is unknown or occurs in two prompts, a prompt file is empty, or the paper prints no
+        InputError: If a label is unknown or occurs in two prompts, if a prompt file is empty, or if the paper prints no
             prompt for the labels.
     """
     wanted = list(dict.fromkeys([*labels, *own]))

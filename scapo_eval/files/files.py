@@ -109,7 +109,7 @@ def read_bytes(path: Input) -> bytes:
 
 
 def not_utf8(data: bytes) -> int | None:
-    """Returns the offset of the first byte that is not valid UTF-8, or None if all bytes are valid.
+    """Returns the offset of the first byte that is not UTF-8, or None if there is none.
 
     The data is decoded in slices to avoid a second copy in memory.
     """

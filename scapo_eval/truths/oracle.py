@@ -52,19 +52,19 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def of_columns(cls, columns: TruthColumns) -> PresenceOracle:
-        """Returns an oracle with the columns that a file reader returned."""
+        """Returns an oracle for the columns that a file reader returned."""
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
     def load(cls, path: Readable) -> PresenceOracle:
-        """Reads a ground truth file. The format is recognized by content.
+        """Reads a ground truth file. The format of the file is recognized by its content.
 
         The following formats are supported:
 
         - COCO ``instances_*.json``, LVIS, Visual Genome ``objects.json`` and Open Images CSV.
-        - DOPA ``.npz`` and ``.parquet``.
-        - JSON: ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}``.
-        - JSON Lines with ``image_id`` and ``objects``. Records in memory are read like JSON Lines.
+        - DOPA matrices in ``.npz`` and ``.parquet`` files.
+        - JSON of the form ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}``.
+        - JSON Lines with the keys ``image_id`` and ``objects``. Records in memory are read like JSON Lines.
         - Tables with the columns ``image_id,label[,present]`` (CSV, TSV, parquet).
         - AMBER ``annotations.json``.
 
@@ -158,7 +158,7 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Mapping from canonical image id to row."""
+        """Mapping from canonical image ids to rows."""
         return {image: k for k, image in enumerate(self.image_ids)}
 
     @cached_property
@@ -167,8 +167,8 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _exceptions(self) -> frozenset[tuple[int, int]]:
-        """The non-present cells that differ from the default: unknown cells, or verified absent cells if the default is
-        unknown.
+        """The non-present cells whose state differs from the default. These are unknown cells, or verified absent cells
+        if the default is unknown.
         """
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
@@ -189,9 +189,9 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _rows_of_files(self) -> Mapping[str, int]:
-        """Mapping from file name, without folder and extension, to row.
+        """Mapping from file names, without folder and extension, to rows.
 
-        The row is -1 if several images share a name.
+        The row is -1 if several images have the same file name.
         """
         rows: dict[str, int] = {}
         for k, image in enumerate(self.image_ids):
@@ -200,7 +200,9 @@ class PresenceOracle(TruthColumns):
         return rows
 
     def _by_file_name(self, image: str) -> int:
-        """Returns the row of an image whose id has another folder or extension (``val/cat.jpg``, ``cat``), or -1."""
+        """Returns the row of an image whose id differs only in folder or extension (``val/cat.jpg``, ``cat``), or -1 if
+        there is none.
+        """
         return self._rows_of_files.get(file_name_of(image), -1)
 
     def find_rows(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
@@ -237,7 +239,7 @@ class PresenceOracle(TruthColumns):
         return frozenset(self.labels[k] for k in self.label_ids[self.indptr[row] : self.indptr[row + 1]].tolist())
 
     def states(self, labels: Sequence[str]) -> NDArray[np.int8]:
-        """Returns the states of all images for a custom label axis, such as that of a vocabulary.
+        """Returns the states of all images for a given label axis, such as the axis of a vocabulary.
 
         Args:
             labels: L labels.
@@ -251,9 +253,9 @@ class PresenceOracle(TruthColumns):
     def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
         """Returns the states of all images for the labels of a vocabulary.
 
-        If the ground truth uses free names, the vocabulary's aliases match them. A label is present if any of its names
-        is present. A label is verified absent if the name that equals the label is absent, or if all its names are
-        absent. For example, an image without a man may still show a person.
+        If the labels of the ground truth are free names, they are matched by the vocabulary's aliases. A label is
+        present if any of the names that match it is present. A label is verified absent if the name that equals the
+        label is absent, or if all its names are absent. For example, an image without a man may still show a person.
 
         Returns:
             (images, vocabulary labels) int8 array of states: 1 for present, 0 for absent, -1 for unknown. A
@@ -353,7 +355,7 @@ class PresenceOracle(TruthColumns):
 
         Args:
             absent_below: Probability below which a label is absent.
-            present_from: Probability from which a label is present. A label with a probability between the two
+            present_from: Minimum probability from which a label is present. A label with a probability between the two
                 thresholds is unknown.
 
         Example:
@@ -404,8 +406,8 @@ class Truth:
     Attributes:
         oracle: Presence oracle.
         vocabulary: Vocabulary whose labels form the label axis.
-        states: (images, labels) int8 states on the vocabulary's axis: 1, 0 or -1.
-        n_present: (images,) int64 number of present labels that the vocabulary contains.
+        states: (images, labels) int8 array of states on the vocabulary's label axis: 1, 0 or -1.
+        n_present: (images,) int64 array with the number of present labels that the vocabulary contains.
         dropped: Mapping from ground truth labels outside the vocabulary to the number of images that list the label.
     """
 
@@ -457,7 +459,7 @@ class Truth:
 
     @property
     def index(self) -> Mapping[str, int]:
-        """Mapping from canonical image id to row."""
+        """Mapping from canonical image ids to rows."""
         return self.oracle.index
 
     def row(self, image_id: object) -> int:
@@ -465,12 +467,12 @@ class Truth:
         return self.oracle.row(image_id)
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the (n,) states of n cells, given by image rows and label positions in the vocabulary."""
+        """Returns the (n,) states of n cells, which are given by image rows and label positions in the vocabulary."""
         states: NDArray[Any] = self.states[rows, labels]
         return states
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the number of present labels in each of n images, given by their rows."""
+        """Returns the number of present labels in each of n images, which are given by their rows."""
         counts: NDArray[np.int64] = self.n_present[rows]
         return counts
 
@@ -486,8 +488,8 @@ class Truth:
         return rows
 
     def prints(self, image_ids: Sequence[str]) -> NDArray[np.uint64]:
-        """Returns an (n,) array with a hash of the known cells of each image. File format and order do not change the
-        hash.
+        """Returns an (n,) array with a hash of the known cells of each image. The file format and the order of entries
+        do not change the hash.
 
         The hash is the sum of one random number per known cell (Zobrist 1970). Unknown cells and labels outside the
         vocabulary do not change the sum, so equal images in two ground truths have equal hashes.
@@ -507,7 +509,7 @@ class Truth:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint and label set of the ground truth, for a signature."""
+        """Fingerprint and label set of the ground truth, for use in signatures."""
         return self.oracle.fingerprint, self.oracle.world
 
     @property
@@ -579,7 +581,9 @@ def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1 << 17)
 def _words(name: str) -> tuple[str, ...]:
-    """Returns the words of a name, split like an alias. A name that cannot be an alias is returned unchanged."""
+    """Returns the words of a name, split by the rules for aliases. A name that cannot be an alias is returned
+    unchanged.
+    """
     try:
         return tokenize_alias(name)
     except ValueError:

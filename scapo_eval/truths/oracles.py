@@ -3,14 +3,14 @@
 A reward accepts a :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fastest form, because every cell is known in
 advance), or one of the following:
 
-- a function ``f(image_ids, labels)`` that returns the values of n cells, or an object with such a method ``lookup``;
+- a function ``f(image_ids, labels)`` that returns the values of n cells, or an object whose method ``lookup`` does so;
 - a mapping ``{image: [labels]}`` or ``{image: {label: value}}``;
 - a pandas ``DataFrame`` with one row per image and one column per label (with a column ``image_id``, the format of
   :meth:`PresenceOracle.from_frame`);
-- :class:`JudgedOracle`: a judge that answers once per cell, with a log of its answers.
+- :class:`JudgedOracle`: a judge that is asked once about each cell, with a log of its answers.
 
 The value 1 means present, 0 means absent, and a value between them is the probability of presence, which yields
-expected rewards. The values -1, NaN and None mean unknown.
+expected rewards. The values -1, NaN and None mean that the state is unknown.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Oracle(Protocol):
         """Returns the values of n distinct cells.
 
         Args:
-            image_ids: n canonical image ids.
-            labels: n labels of the vocabulary.
+            image_ids: The n canonical image ids.
+            labels: The n labels of the vocabulary.
 
         Returns:
-            (n,) values: 1 for present, 0 for absent, a probability between them, or -1 for unknown.
+            (n,) array of values: 1 for present, 0 for absent, a probability between 0 and 1, or -1 for unknown.
         """
 
 
@@ -65,7 +65,7 @@ class TruthOnDemand(Truth):
     """An oracle that is queried cell by cell, aligned with a vocabulary. The matrix of this ground truth is empty.
 
     Attributes:
-        cells: Oracle to query.
+        cells: Oracle that is queried for the states of cells.
     """
 
     cells: Oracle
@@ -90,14 +90,14 @@ class TruthOnDemand(Truth):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint or name of the oracle, and the label set ``on-demand``, for a signature."""
+        """Fingerprint or name of the oracle, and the label set ``on-demand``, for use in signatures."""
         return str(getattr(self.cells, "fingerprint", self.oracle.source)), "on-demand"
 
     def row(self, image_id: object) -> str:  # type: ignore[override]
         """Returns the canonical id of an image.
 
         Raises:
-            InputError: If the id is invalid, or the oracle reports that it does not contain the image.
+            InputError: If the id is invalid, or if the oracle reports that it does not contain the image.
         """
         try:
             image = canonical_image_id(image_id)
@@ -119,8 +119,8 @@ class TruthOnDemand(Truth):
         return answers[[different[cell] for cell in cells]]
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the (n,) number of vocabulary labels in each image. The oracle is queried about all labels of the
-        vocabulary.
+        """Returns the (n,) number of vocabulary labels that are present in each of n images. The oracle is queried
+        about all labels of the vocabulary.
 
         Raises:
             InputError: If the oracle returns probabilities.
@@ -181,7 +181,7 @@ class TableOracle:
 
     Attributes:
         images, labels: Mappings from canonical image ids to rows, and from labels to columns.
-        table: (images, labels) float64 values, with -1 for unknown values.
+        table: (images, labels) float64 array of values, with -1 for unknown values.
         source: Name of the source, for error messages.
     """
 
@@ -192,7 +192,7 @@ class TableOracle:
 
     @classmethod
     def from_mapping(cls, values: Mapping[Any, Any]) -> TableOracle:
-        """Builds the table from ``{image id: {label: value}}``.
+        """Builds the table from a mapping ``{image id: {label: value}}``.
 
         Raises:
             InputError: If the mapping has another form, if a value is outside [0, 1], or if an image id appears in two
@@ -231,11 +231,11 @@ class TableOracle:
 
 
 class JudgedOracle:
-    """An oracle that queries a judge once per cell and stores the answers in a file.
+    """An oracle that queries a judge once about each cell and stores the answers in a file.
 
-    The file is JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers are
-    appended when they arrive, so a killed process loses none of them. Several processes may share a file, but may then
-    query the judge about a cell twice.
+    The file contains JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers
+    are appended when they arrive, so that a killed process loses none of them. Several processes may share a file, but
+    may then query the judge about a cell twice.
 
     Args:
         judge: Function that returns the values of cells without a stored answer.
@@ -261,7 +261,7 @@ class JudgedOracle:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the judge, which serves as fingerprint in signatures."""
+        """Name of the judge, which is used as the fingerprint in signatures."""
         return _name(self.judge)
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
@@ -334,7 +334,7 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1, otherwise a table oracle."""
+    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. Otherwise, returns a table oracle."""
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:
         values = np.asarray(frame.to_numpy(), dtype=np.float64)
@@ -364,7 +364,7 @@ def _cut_last_line(stream: Any) -> None:
 
 
 def _name(oracle: Any) -> str:
-    """Returns the name of an oracle or function, for messages and signatures."""
+    """Returns the name of an oracle or function, for use in messages and signatures."""
     if isinstance(oracle, FunctionOracle):
         oracle = oracle.lookup
     named = getattr(oracle, "source", None) or getattr(oracle, "__qualname__", None)

@@ -1,4 +1,4 @@
-"""Reference captions as ground truth: several people's captions show the content of an image and its importance.
+"""Reference captions as ground truth. The captions of several people show the content of an image and its importance.
 
 A label that a reference names is present, and its weight is the share of the references that name it. An object that
 everybody mentions is more important than an object that one of five people mentions. A label that no reference names is
@@ -133,7 +133,9 @@ class References:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the image ids and reference texts. The order does not change the hash."""
+        """Hash of the image ids and the texts of the references. The order of the references does not
+        change the hash.
+        """
         return digest(sorted(dump_json([image, *sorted(texts)]) for image, texts in self.texts.items()))
 
     @property
@@ -245,7 +247,9 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """Returns ``log(1 + N / (n + 1))``, a positive rarity, for a word in the references of n of N images."""
+        """Returns the rarity ``log(1 + N / (n + 1))``, which is positive, of a word in the references of
+        n of N images.
+        """
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
@@ -261,12 +265,12 @@ class WeightedTruth(Truth):
 
     Attributes:
         weights: (rows, labels) int32 array of weights in millionths, with 0 for labels that are not present. The first
-            rows belong to the oracle's images. Each further row belongs to an image without one of its references, and
-            is used for captions that equal this reference.
-        weighting: Description of the weights, for the signature.
+            rows belong to the images of the oracle. Each further row belongs to an image without one of its references,
+            and is used for captions that equal this reference.
+        weighting: Description of the weights, for use in signatures.
         words: Words in the references, or None if the weights do not come from references.
         unnamed: State of labels that no reference names.
-        joined: True if another ground truth determines the absent labels.
+        joined: True if a second ground truth determines the absent labels.
         own: Mapping from (image id, normalized caption) to the row of the image without this reference.
     """
 
@@ -327,7 +331,7 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """Returns a ground truth from references, optionally joined with another ground truth.
+    """Returns a ground truth from references, which can be joined with another ground truth.
 
     Args:
         references: Reference captions of the images.
@@ -390,10 +394,10 @@ def given_weights(
 
     Args:
         weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or a
-            JSON object ``{id: {label: number}}``. With COCO, the weight of a label is the share of the image that its
-            objects cover, at most 1.
+            JSON object ``{id: {label: number}}``. For COCO, the weight of a label is the share of the image area that
+            its objects cover, at most 1.
         oracle: Ground truth. A present label without a weight has weight 0.
-        vocabulary: Labels to weight.
+        vocabulary: Vocabulary with the labels to weight.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
     Raises:
@@ -457,7 +461,7 @@ class Beside:
         """Builds the object from the arguments of a function or command.
 
         Raises:
-            InputError: If references or weights are invalid, or the options cannot be combined.
+            InputError: If references or weights are invalid, or if the options cannot be combined.
         """
         return cls(
             None if references is None else References.of(references),
@@ -467,7 +471,7 @@ class Beside:
         )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
-        """Returns the name of the vocabulary to use if none is given."""
+        """Returns the name of the vocabulary that is used if none is given."""
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
@@ -478,7 +482,7 @@ class Beside:
 
         Args:
             oracle: Ground truth, or None if there is none.
-            vocabulary: Labels that count.
+            vocabulary: Vocabulary with the labels that count.
             claims: Reading that determines which mentions in references count.
             any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
@@ -506,7 +510,7 @@ class Beside:
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
     """Reads label weights as a mapping from canonical image ids to labels and their weights in [0, 1].
 
-    :func:`given_weights` describes the formats.
+    The docstring of :func:`given_weights` describes the formats.
 
     Raises:
         InputError: If the file has none of these formats.
@@ -630,7 +634,9 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
 def _named(
     texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two (references, labels) masks: the labels that each reference names, and the labels that it denies."""
+    """Returns two (references, labels) masks: the labels that each reference names, and the labels that each reference
+    denies.
+    """
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
     counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])

@@ -92,7 +92,7 @@ class Scenes:
     Attributes:
         source: Name of the source, for error messages.
         scenes: Mapping from canonical image ids to scene graphs.
-        fingerprint: Hash of the file.
+        fingerprint: Hash of the file's content.
         notes: Remarks about parts of the file that are not used, one sentence each, with numbers.
 
     Example:
@@ -118,8 +118,8 @@ class Scenes:
 
         Args:
             path: File, folder of Visual Genome's files, or records in memory.
-            vocabulary: Labels and aliases that object names are matched with. Objects with other names are counted and
-                skipped.
+            vocabulary: Labels and aliases that are matched with the names of objects. Objects with other names are
+                counted and skipped.
 
         Raises:
             InputError: If the format is unsupported.
@@ -167,7 +167,7 @@ class _Coco(msgspec.Struct, gc=False):
 
 
 class _Reader:
-    """A reader of scene graphs that counts the skipped parts of its input."""
+    """A reader of scene graphs that counts the parts of its input that it skips."""
 
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
         self.source = source
@@ -178,7 +178,7 @@ class _Reader:
         self.first_outside = ""
 
     def notes(self) -> Iterator[str]:
-        """Yields remarks about the skipped parts of the input."""
+        """Yields remarks about the parts of the input that were skipped."""
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
             unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that the vocabulary does not know"
@@ -203,9 +203,10 @@ class _Reader:
     def box(
         self, box: Sequence[float] | None, width: float, height: float, image: object
     ) -> tuple[float, float, float, float] | None:
-        """Converts a box to left, top, right and bottom.
+        """Converts a box to the positions of its left, top, right and bottom edges.
 
-        Returns None if there is no box, or if the box exceeds its image. Boxes that exceed their image are counted.
+        Returns None if there is no box, or if the box exceeds the bounds of its image. Boxes that exceed the bounds of
+        their image are counted.
         """
         if box is None:
             return None
@@ -249,7 +250,7 @@ class _Reader:
         }
 
     def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
-        """Reads the scene graphs of Visual Genome's files, given by file name."""
+        """Reads the scene graphs in Visual Genome's files, which are given by file name."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for place, image, record in visual_genome.records(files):
             try:

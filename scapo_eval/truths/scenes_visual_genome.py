@@ -1,4 +1,4 @@
-"""Reader that converts Visual Genome's files, versions 1.0 to 1.4, to generic scene graph records.
+"""Reader that converts Visual Genome's files, versions 1.0 to 1.4, to records of generic scene graphs.
 
 ``objects.json``, ``attributes.json``, ``relationships.json`` and ``scene_graphs.json`` each contain names and boxes of
 objects. A folder with several of these files is read as one source, and ``image_data.json`` in the same folder provides
@@ -82,7 +82,7 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome_scenes(data: bytes) -> bool:
-    """Returns True if JSON data is a Visual Genome file with objects. Generic scene graphs have other keys."""
+    """Returns True if JSON data is a Visual Genome file with objects. Generic scene graphs use other keys."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and _OWN_KEYS.search(head) is not None
 
@@ -100,7 +100,7 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yields position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
+    """Yields the position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
 
     Args:
         files: Mapping from file names to file contents.
@@ -136,7 +136,7 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
 
 
 class _Picture:
-    """The objects of one image, merged from several files by object number."""
+    """The objects of one image, merged from several files by the numbers of the objects."""
 
     def __init__(self, place: int) -> None:
         self.place = place

@@ -54,9 +54,9 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
 
     The annotators of LVIS verified only some categories per image. Annotated categories are present, categories in
     ``neg_category_ids`` are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids``
-    are present, although not every instance is annotated. Aliases match a category by its name and its synonyms, with
-    ``_`` read as a space. A category whose name has a remark in parentheses (``bat_(animal)``) is found only by its
-    synonyms without a remark.
+    are present, although not every instance is annotated. Aliases match a category by its name and its synonyms, in
+    which ``_`` is read as a space. A category whose name has a remark in parentheses (``bat_(animal)``) is found only
+    by its synonyms without a remark.
 
     Args:
         data: Content of the file.
@@ -111,7 +111,7 @@ def _cells(
     what: str,
     source: str,
 ) -> NDArray[np.int64]:
-    """Returns the flat matrix positions of (image, category) pairs."""
+    """Returns the flat matrix positions of given (image, category) pairs."""
     row_of = {image: k for k, image in enumerate(dict.fromkeys(images))}
     position = {category: k for k, category in enumerate(categories)}
     try:

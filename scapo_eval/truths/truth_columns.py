@@ -1,4 +1,4 @@
-"""Ground truth as columns, the common form of all file readers and writers."""
+"""Ground truth in the form of columns, which all file readers and writers share."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class TruthColumns:
 
     Attributes:
         source: Display name of the file.
-        world: Interpretation of unlisted labels.
+        world: Meaning of labels that the source does not list.
         image_ids: Canonical image ids in source order.
         labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
-        indptr, label_ids: Present labels in CSR form. Image ``i`` has the sorted labels
-            ``label_ids[indptr[i]:indptr[i + 1]]``.
+        indptr, label_ids: Present labels in CSR form. The labels of image ``i`` are ``label_ids[indptr[i]:indptr[i +
+            1]]``, which are sorted.
         unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
         vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
             specified.
         absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. In
             this case, all other non-present cells are unknown, and ``unknown`` is empty. If the value is None, all
             other cells are absent.
-        names: Names of each label if the source uses free names, so that a vocabulary matches its labels by aliases. If
-            the value is None, labels are joined by equality.
+        names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If the
+            value is None, labels are joined by equality.
         cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
         repeated: Number of records or rows that repeat an earlier record or row.
         probabilities: (images, labels) float32 array of P(present) from a judge that returns probabilities, with NaN
@@ -66,7 +66,7 @@ class TruthColumns:
 
     @property
     def n_unknown(self) -> int:
-        """Number of unknown cells on the label axis."""
+        """Number of cells on the label axis whose state is unknown."""
         if self.absent is None:
             return len(self.unknown)
         return len(self.image_ids) * len(self.labels) - len(self.label_ids) - len(self.absent)
@@ -96,7 +96,7 @@ class TruthColumns:
         return states
 
     def objects(self) -> dict[str, list[str]]:
-        """Returns a mapping from image id to the sorted present labels."""
+        """Returns a mapping from image ids to the present labels, which are sorted."""
         bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
         rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
         return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
@@ -172,7 +172,9 @@ def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None
 
 
 def written_world(world: LabelSet) -> LabelSet:
-    """Returns the label set (``world``) of a ground truth after every cell of its axis has been written to a file."""
+    """Returns the label set (``world``) that a ground truth has after every cell of its axis has been written to a
+    file.
+    """
     return "closed" if world == "open-axis" else world
 
 
@@ -219,13 +221,13 @@ def columns_of_cells(
 
     Args:
         source: Name of the source, for error messages.
-        world: Interpretation of unlisted cells.
+        world: Meaning of cells that are not listed.
         image_ids: Distinct canonical image ids.
         labels: Label axis.
-        present: Flat positions of the present cells, ``row * len(labels) + column``, in any order, with or without
+        present: Flat positions ``row * len(labels) + column`` of the present cells, in any order, possibly with
             repetitions.
         absent: Flat positions of the verified absent cells, for the label set ``partial``. A cell in both lists is
-            present.
+            treated as present.
         names: Names of each label; see :class:`TruthColumns`.
 
     Raises:
@@ -253,7 +255,7 @@ def columns_of_cells(
 
 
 class TruthRows:
-    """A collector that checks rows of image id and present labels.
+    """A collector that checks rows, each of which contains an image id and the image's present labels.
 
     Args:
         source: Name of the source, for error messages.
@@ -268,12 +270,12 @@ class TruthRows:
         self._written: dict[str, str] = {}  # image id -> how it is written in the file
 
     def add(self, line: int | None, image_id: object, objects: object) -> None:
-        """Adds one row. An image may be repeated only with the same labels.
+        """Adds one row. An image may be repeated only if its labels are the same.
 
         Args:
             line: Line number of the row, counted from 1, or None if the source has no lines.
             image_id: Image id in any spelling.
-            objects: Labels of the image, a list of strings.
+            objects: Labels of the image, as a list of strings.
         """
         try:
             image = canonical_image_id(image_id)

@@ -1,4 +1,6 @@
-"""Reader and writer for ground truth in JSON: maps of image ids to labels, records, and AMBER's annotations."""
+"""Reader and writer for ground truth in JSON, such as maps from image ids to labels, records, and
+AMBER's annotations.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 
 
 def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
-    """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
+    """Reads numbered records with ``image_id`` and ``objects``, or AMBER's annotations.
 
     A record may contain ``label_set``, the label axis of all records, and ``world``, the meaning of unlisted labels.
     :func:`write_json_lines` writes both in the first record.
@@ -131,7 +133,7 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
     The key ``world`` is added if the ground truth was read from a matrix of every cell.
 
     Raises:
-        InputError: If the ground truth has unknown cells, or the file cannot be written.
+        InputError: If the ground truth has unknown cells, or if the file cannot be written.
     """
     _refuse_unknown(truth, path)
     document: dict[str, Any] = {"objects": truth.objects()}
@@ -144,11 +146,11 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
 
 
 def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
-    """Writes lines of ``{"image_id", "objects"}``. The first line also contains the label axis, ``label_set``, and
-    ``world``.
+    """Writes lines of the form ``{"image_id", "objects"}``. The first line also contains the label axis (``label_set``)
+    and the meaning of unlisted labels (``world``).
 
     Raises:
-        InputError: If the ground truth has unknown cells, or the file cannot be written.
+        InputError: If the ground truth has unknown cells, or if the file cannot be written.
     """
     _refuse_unknown(truth, path)
     axis: dict[str, Any] = {}

@@ -61,7 +61,7 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
 
 
 def write_npz(truth: TruthColumns, path: str | Path) -> None:
-    """Writes the arrays that :func:`read_npz` reads, and the format ``version``.
+    """Writes the arrays that :func:`read_npz` reads, and the ``version`` of the format.
 
     Raises:
         InputError: If the file cannot be written.
@@ -137,8 +137,8 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
 
 
 def write_parquet(truth: TruthColumns, path: str | Path) -> None:
-    """Writes the columns that :func:`read_parquet` reads. The metadata key ``scapo`` contains the fingerprint of the
-    vocabulary and the version of the format.
+    """Writes a parquet file with the columns that :func:`read_parquet` reads. The metadata key ``scapo`` contains the
+    fingerprint of the vocabulary and the version of the format.
 
     Raises:
         InputError: If the file cannot be written.

@@ -37,7 +37,7 @@ _CODE = re.compile(r"/[a-z]/\w+")
 
 
 class _Cells:
-    """A collector that checks (image, label, state) cells.
+    """A collector that checks cells, each of which consists of an image, a label and a state.
 
     Args:
         source: Name of the source, for error messages.
@@ -247,7 +247,7 @@ def _state(value: object) -> int:
 def read_open_images(
     paths: Sequence[str | Path], classes: str | Path | None, data: bytes | None = None
 ) -> TruthColumns:
-    """Reads Open Images annotations. Only labels that people verified are known.
+    """Reads Open Images annotations. Only labels that people have verified are treated as known.
 
     Confidence 1 means present, 0 means absent, and an unlisted class is unknown. Labels that only a model assigned are
     unknown, and so are labels for which two rows disagree. A box marks its class as present.

@@ -6,8 +6,8 @@ A round combines three draws. The draws may overlap, but the person is asked abo
 - *random*: the same number of uniformly drawn pairs for each label, as in the paper (section 3.3).
 - *present*: pairs drawn uniformly from all cells that the judge calls present, over all labels of the round. Such cells
   are rare, so the random pairs alone contain little evidence about false positives.
-- *added*: present pairs of labels for which the first two draws yielded too few. For a rare label, 30 random pairs
-  contain hardly any present pair.
+- *added*: further present pairs of labels for which the first two draws yielded too few present pairs. For a rare
+  label, 30 random pairs contain hardly any present pair.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DEFAULT_AT_LEAST = 10
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a round, in the order of the questions: by label, and shuffled within a label.
+    """The pairs of a round, in the order of the questions. The order is by label, and random within a label.
 
     Attributes:
-        rows: (pairs,) image row of each pair.
-        label_ids: (pairs,) label column of each pair.
+        rows: (pairs,) array with the image row of each pair.
+        label_ids: (pairs,) array with the label column of each pair.
         random: (pairs,) mask of the pairs in the random draw of their label.
         present: (pairs,) mask of the pairs in the draw among all present cells.
     """
@@ -62,14 +62,15 @@ def draw_pairs(
     does not reveal which of them were drawn because the judge called them present.
 
     Args:
-        matrix: (images, labels) verdicts 1, 0 or -1.
+        matrix: (images, labels) matrix of verdicts: 1, 0 or -1.
         eligible: (images, labels) mask of the cells with a verdict that no person has seen.
         label_ids: Columns of the labels to draw from, in the order of the questions.
         random: Number of random pairs per label.
         present: Number of pairs to draw among all present cells of these labels, or None for PRESENT_PER_LABEL times
             the number of labels.
-        at_least: Minimum number of present pairs per label. Further pairs are added if the first two draws yield fewer.
-        seed: Seed of the draw. Every label, and the present draw, has its own random generator.
+        at_least: Minimum number of present pairs per label. If the first two draws yield fewer present pairs, further
+            pairs are added.
+        seed: Seed of the draw. Each label and the draw among all present cells have their own random generators.
         round_number: Number of the round. Rounds with equal seeds and different numbers draw different pairs.
     """
     columns = np.asarray(label_ids, dtype=np.int64)

@@ -2,8 +2,9 @@
 
 The server listens only on 127.0.0.1. Three checks reject requests from other pages in the person's browser. Every URL
 begins with a random token. The Host header must be a loopback name (against DNS rebinding). Requests that change data
-must be JSON and come from the page itself (Origin). Images are served by row number, and only if the round asks about
-them. The judge's verdicts are not sent to the page before the round is closed, so that they cannot bias the person.
+must contain JSON and come from the page itself (Origin). Images are served by row number, and only if the round
+contains questions about them. The judge's verdicts are not sent to the page before the round is closed, so that they
+cannot bias the person.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Refused(ScapoError):
 
     Args:
         status: HTTP status of the reply.
-        reason: Reason that the page shows.
+        reason: Reason for the rejection, which the page shows.
     """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
@@ -88,10 +89,10 @@ class QcServer(ThreadingHTTPServer):
     """A web server for one round, which runs until it is shut down.
 
     Args:
-        store: Run, open for reading. The server opens the run for writing only to close the round.
-        round_: Round, open for writing.
+        store: Run that is open for reading. The server opens the run for writing only to close the round.
+        round_: Round that is open for writing.
         by: Name of the person who answers.
-        port: Port to listen on. 0 selects a free port.
+        port: Port to listen on, or 0 to select a free port.
         confidence: Confidence level of the bounds.
         finished: Callback that receives the summary after the round has been closed.
 
@@ -284,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _place(self) -> str:
-        """Returns the path below the token. Rejects requests with a wrong Host header or token."""
+        """Returns the path below the token. A request with a wrong Host header or token is rejected."""
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
