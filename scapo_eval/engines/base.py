@@ -45,7 +45,7 @@ class Sampling:
     (``generation_config.json``) has a hidden effect. A value of None selects these defaults.
 
     Attributes:
-        temperature: Sampling temperature. 0 always selects the most probable token (greedy decoding).
+        temperature: Sampling temperature, where 0 always selects the most probable token (greedy decoding).
         top_p: Share of the probability mass to sample from, or 1 to sample from all tokens.
         top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
@@ -79,7 +79,7 @@ class Sampling:
         return " ".join(f"{name}={value}" for name, value in pairs if value != getattr(default, name)) or "default"
 
     def sample(self, number: int) -> Sampling:
-        """Returns the settings for sample ``number`` of a prompt, starting at 0. The settings of different samples
+        """Returns the settings for sample ``number`` of a prompt, counted from 0. The settings of different samples
         differ only in the seed.
         """
         return self if self.seed is None else replace(self, seed=self.seed + number)
@@ -96,10 +96,10 @@ class Request:
     """A request for one completion.
 
     Attributes:
-        turns: Conversation so far, which ends with the user's turn.
+        turns: Conversation so far, which ends with a user turn.
         sampling: Sampling settings.
-        schema: JSON schema for the completion. Engines that cannot enforce a schema ignore this setting.
-        sample: Number of the completion among several completions of the same prompt, starting at 0.
+        schema: JSON schema that the completion must match. Engines that cannot enforce a schema ignore this setting.
+        sample: Number of the completion among several completions of the same prompt, counted from 0.
         choices: Words between which the model decides with its first token. If words are given, the completion contains
             the probability of each word (:attr:`Completion.masses`), and the sampling settings are :data:`ONE_TOKEN`.
     """
@@ -119,7 +119,7 @@ class Request:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Paths of all images, in order."""
+        """Paths of all images in the request, in order."""
         return tuple(image for turn in self.turns for image in turn.images)
 
     def key(self, identity: bytes, fingerprint: Callable[[str], str]) -> str:
@@ -222,8 +222,8 @@ def without_secrets(value: Any) -> Any:
 
 
 def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
-    """Yields the texts that :func:`without_secrets` replaces. If ``named`` is True, all texts in the value are
-    secrets.
+    """Yields the secret texts that :func:`without_secrets` replaces. If ``named`` is True, all texts in the value are
+    treated as secrets.
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():
@@ -261,8 +261,8 @@ class Engine(Protocol):
         If a request cannot be completed, its completion contains an error, and the other requests continue.
 
         Raises:
-            ScapoError: If no request can be completed because the server or the model is not found, or access is
-                denied.
+            ScapoError: If no request can be completed because the server or the model is not found, or because access
+                is denied.
         """
         ...
 
@@ -282,7 +282,7 @@ def complete_batch(
         complete: Function that completes a batch, or raises one of ``faults`` (for example, if memory is exhausted or a
             prompt is too long).
         items: Items of the batch.
-        faults: Exceptions that a single item may cause.
+        faults: Types of exceptions that a single item may cause.
     """
     if not items:
         return []
@@ -305,10 +305,10 @@ def check_model(model: str) -> None:
     """Checks that a model can be found, because a library would otherwise try to reach the hub for minutes.
 
     Args:
-        model: Name of the model on the hub, or its folder.
+        model: Name of the model on the hub, or path of its folder.
 
     Raises:
-        InputError: If the name is neither a folder nor a possible name on a hub.
+        InputError: If the name is neither a folder nor a valid name on a hub.
         ScapoError: If the model is neither a folder nor in the hub's cache, and the hub is unreachable.
     """
     if Path(model).is_dir():

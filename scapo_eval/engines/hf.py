@@ -1,4 +1,4 @@
-"""Engine for transformers in this process, with any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...).
+"""Engine that runs transformers in this process, with any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...).
 
 The engine also runs on CPUs. Except for rounding, greedy completions do not depend on the batch. Sampled completions do
 not depend on the batch either, because each request has its own random generator. Therefore, a resumed run produces the
@@ -51,7 +51,7 @@ class TransformersEngine:
     """Engine that runs a model with the method ``generate`` of transformers, in batches of requests of similar length.
 
     Args:
-        model: Name of the model on the hub, or its folder.
+        model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
         dtype: Number format of the weights: ``auto`` (the format of the files), ``float32``, ``bfloat16`` or
             ``float16``.
@@ -126,7 +126,7 @@ class TransformersEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, one window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in windows of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         faults = (ValueError, self._torch.OutOfMemoryError)
         while window := list(islice(source, self.batch_size * _WINDOW)):
@@ -141,8 +141,8 @@ class TransformersEngine:
             self._torch.cuda.empty_cache()
 
     def _batches(self, window: Sequence[Request], done: OnCompletion) -> Iterable[list[Request]]:
-        """Yields batches of requests with equal settings, longest first. Requests with unreadable images fail
-        immediately.
+        """Yields batches of requests with equal settings, sorted by decreasing length. Requests with unreadable images
+        fail immediately.
         """
         groups: dict[tuple[Sampling, tuple[str, ...]], list[Request]] = {}
         for request in window:
@@ -161,7 +161,9 @@ class TransformersEngine:
             yield from (group[k : k + self.batch_size] for k in range(0, len(group), self.batch_size))
 
     def inputs(self, batch: Sequence[Request]) -> Any:
-        """Returns the processor's tensors for a batch, padded on the left, on the model's device."""
+        """Returns the processor's tensors for a batch, which are padded on the left and located on the
+        model's device.
+        """
         texts = [self._template(request.turns) for request in batch]
         pictures = [images.load(path) for request in batch for path in request.images]
         if not self._takes_images:
@@ -266,8 +268,8 @@ class TransformersEngine:
 
 
 class _Penalties:
-    """Logits processor that lowers the logits of earlier tokens as vLLM does. Padding tokens are not counted as earlier
-    tokens.
+    """Logits processor that lowers the logits of earlier tokens in the same way as vLLM. Padding tokens are not counted
+    as earlier tokens.
 
     Args:
         module: The torch module.
@@ -279,7 +281,7 @@ class _Penalties:
         self._torch, self._sampling, self._prompt = module, sampling, prompt
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Applies the penalties to (rows, vocabulary) logits."""
+        """Applies the penalties to an array of (rows, vocabulary) logits."""
         sampling, width = self._sampling, self._prompt.shape[1]
         made = input_ids[:, width:]
         counts = self._torch.zeros_like(scores).scatter_add_(1, made, self._torch.ones_like(made, dtype=scores.dtype))
@@ -317,7 +319,7 @@ class _SeededSampler:
             self._generators.append(generator)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Adds noise to (rows, vocabulary) scores, so that their argmax is a sample."""
+        """Adds noise to (rows, vocabulary) scores, so that the argmax of each row is a sample."""
         scores = scores.float()
         scores[:, self._suppressed] = -float("inf")
         for warp in self._warpers:
@@ -335,7 +337,7 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
     """Loads the processor of a model. If torchvision is not installed, a processor without video support is loaded.
 
     Args:
-        model: Name of the model on the hub, or its folder.
+        model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
         takes_images: True for a model that accepts images, False to load only its tokenizer.
         options: Settings of the image processor, such as ``max_pixels``. If None, the processor's own values are used.

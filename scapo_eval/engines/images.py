@@ -64,7 +64,7 @@ def fingerprint(path: str) -> str:
 
 
 def load(path: str) -> Image:
-    """Returns the picture as an upright RGB image.
+    """Returns the picture in a file as an upright RGB image.
 
     Raises:
         ImageFault: If the file is not a readable image.
@@ -74,7 +74,7 @@ def load(path: str) -> Image:
 
 
 def check(path: str) -> None:
-    """Checks that the picture can be read.
+    """Checks that the picture in a file can be read.
 
     Raises:
         ImageFault: If the file is not a readable image.
@@ -206,7 +206,7 @@ class Cache(Generic[Value]):
     """Cache of the most recent values of a function of a path. All threads share the cache, because benchmarks use each
     image many times.
 
-    If several threads request the same path at the same time, the value is computed once. Errors are not cached.
+    If several threads request the same path at the same time, the value is computed only once. Errors are not cached.
     """
 
     def __init__(self, function: Callable[[str], Value], size: int) -> None:

@@ -73,7 +73,7 @@ _KEPT_IMAGES = 64  # number of cached encoded images, since a benchmark's questi
 
 
 class OpenAIEngine:
-    """Engine that sends many requests to a server at the same time.
+    """Engine that sends many simultaneous requests to a server.
 
     Args:
         model: Name of the model on the server.
@@ -84,7 +84,7 @@ class OpenAIEngine:
         timeout: Maximum duration of one attempt in seconds.
         attempts: Number of attempts after which a request is considered failed.
         backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
-            ``backoff * 2**k``.
+            ``backoff * 2**k`` seconds.
         wait_server: Seconds to wait for a server that refuses connections. This time does not count as an attempt. If
             None, the server must be available at the start, and the waiting time after the first answer is
             :data:`PATIENCE`.

@@ -1,8 +1,9 @@
-"""Engine for vLLM on a Ray cluster, with Ray Data's batch inference (``ray.data.llm``) and any number of model copies.
+"""Engine that runs vLLM on a Ray cluster, with Ray Data's batch inference (``ray.data.llm``) and any number of copies
+of the model.
 
 Ray schedules the requests, retries failed requests and restarts failed processes. Images are read on the node that
-prepares a request, so the files must be available on every node. The copies of the model are loaded once per CHUNK
-requests.
+prepares a request. Therefore, the files must be available on every node. The copies of the model are loaded once per
+CHUNK requests.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RayVllmEngine:
     """Engine that runs a model with vLLM on a Ray cluster (``RAY_ADDRESS``, or this machine).
 
     Args:
-        model: Name of the model on the hub, or its folder, which must be available on every node.
+        model: Name of the model on the hub, or path of its folder, which must be available on every node.
         revision: Revision of the model on the hub, or None for the newest revision.
         dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
             ``float32``.
@@ -38,8 +39,8 @@ class RayVllmEngine:
         extra: Additional arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
-        MissingExtra: If Ray or its part ``ray[llm]`` is not installed.
-        ScapoError: If the installed vLLM is incompatible with the version of Ray.
+        MissingExtra: If Ray or its extra ``ray[llm]`` is not installed.
+        ScapoError: If the installed version of vLLM is incompatible with the version of Ray.
     """
 
     chunk = CHUNK
@@ -76,7 +77,7 @@ class RayVllmEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, one dataset at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in datasets of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, CHUNK)):
             self._run(chunk, done)
@@ -109,7 +110,7 @@ class RayVllmEngine:
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
     def _row(self, request: Request, sees: bool) -> str:
-        """Returns a request as JSON, because columns of Ray's tables do not support values of varying structure."""
+        """Returns a request as JSON, because columns of Ray's tables do not support values whose structure varies."""
         sampling = request.sampling
         if request.choices:
             raise InputError("the engine ray gives no probabilities of tokens; choose another --engine")
@@ -149,7 +150,7 @@ def check_pair(ray: str) -> str | None:
 
 
 def prepared(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns Ray's input columns for a request. The function runs on the cluster."""
+    """Returns the columns that Ray expects as input for a request. The function runs on the cluster."""
     request = parse_json(row["request"].encode())
     params, fault = request["params"], ""
     if request["schema"] is not None:
@@ -168,7 +169,9 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the required part of Ray's output columns for rows without an error. The function runs on the cluster."""
+    """Returns the required part of Ray's output columns, for rows without an error. The function runs on
+    the cluster.
+    """
     return {
         "n": row["n"],
         "text": row["generated_text"],

@@ -38,7 +38,7 @@ class VllmEngine:
     """Engine that runs a model with vLLM's offline interface.
 
     Args:
-        model: Name of the model on the hub, or its folder.
+        model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
         dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
             ``float32``.
@@ -89,7 +89,7 @@ class VllmEngine:
         self._never = dict.fromkeys(image_tokens(described) if described is not None else (), _NEVER)
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, one chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in chunks of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, _CHUNK)):
             ready: list[tuple[Request, list[dict[str, Any]]]] = []
@@ -155,7 +155,7 @@ _ELSEWHERE = re.compile(r"(?i)see (the )?(root cause|stack trace|error)|engine c
 
 @contextmanager
 def _output_to(log: BinaryIO) -> Iterator[None]:
-    """Redirects the output of vLLM and its processes to a log, unless the user has set vLLM's logging level."""
+    """Redirects the output of vLLM and its processes to a log, unless the user has set the logging level of vLLM."""
     if "VLLM_LOGGING_LEVEL" in os.environ:
         yield
         return

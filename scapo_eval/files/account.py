@@ -52,13 +52,13 @@ class Account:
 
     Attributes:
         bytes: Number of bytes read from disk or a pipe, before decompression, or 0 for input in memory.
-        lines: Number of lines read. For tables and arrays, this is the number of rows or elements.
-        records: Number of records read, including those that were omitted later.
+        lines: Number of lines that were read. For tables and arrays, this is the number of rows or elements.
+        records: Number of records that were read, including records that were omitted later.
         skipped: Number of faulty records that were omitted.
         duplicates: Number of records with the same image and text as an earlier record.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        cut: Number of truncated records, as stated in the file (``meta.finish``). If a record lacks this field, it
-            counts as truncated if its last sentence is unfinished although an earlier sentence is complete.
+        cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). If a record lacks this
+            field, it counts as truncated if its last sentence is unfinished although an earlier sentence is complete.
         unmatched_ids: Number of records that were omitted because the ground truth lacks their image.
         captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records that are not
             captions.
@@ -84,7 +84,7 @@ class Account:
     contradicting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the account as a dictionary for results files and JSON."""
+        """Returns the account as a dictionary, for results files and JSON."""
         values = asdict(self)
         if self.agreement is None:
             del values["agreement"]
@@ -94,7 +94,7 @@ class Account:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on unusual properties of the input, one sentence each."""
+        """Remarks on unusual properties of the input, with one sentence for each property."""
         notes = []
         if self.duplicates:
             notes.append(
@@ -156,7 +156,7 @@ class RecordCount:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on unusual properties of the file, one sentence each."""
+        """Remarks on unusual properties of the file, with one sentence for each property."""
         several = {"repeat an earlier one word for word": self.duplicates}
         several["have an empty text (or 'nan', 'None')"] = self.empty
         return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
@@ -168,7 +168,7 @@ class RecordCount:
             size: Size of the file in bytes.
             crc32: CRC-32 of the file.
             skipped: Number of omitted records.
-            unmatched: Number of records with an unknown id.
+            unmatched: Number of records whose image id is unknown.
         """
         return Account(
             size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32

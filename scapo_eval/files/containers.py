@@ -1,4 +1,5 @@
-"""Reader that returns the rows of any container: JSON Lines, a JSON array or object, a workbook, a table, or parquet.
+"""Reader that returns the rows of any container, which can be JSON Lines, a JSON array or object, a workbook, a table,
+or parquet.
 
 The type of a container is determined by its content and not by the file name, because many ``.json`` files contain JSON
 Lines.
@@ -123,7 +124,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
 
 
 def is_open(text: bytes) -> bool:
-    """Returns True if the first line ends inside an object, which indicates one pretty-printed value."""
+    """Returns True if the first line ends inside an object, which indicates a single pretty-printed value."""
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
 
@@ -136,7 +137,8 @@ def _object(path: Input, name: str) -> dict[str, Any]:
 
 
 def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
-    """Yields the rows of a tab- or comma-separated table with a header line. Memory use is proportional to the input.
+    """Yields the rows of a tab- or comma-separated table with a header line. The memory use is proportional to the size
+    of the input.
 
     Args:
         data: Content of the file.
@@ -182,7 +184,8 @@ _RUN = re.compile(r"[0-9]+|[^\W\d]+")
 
 
 def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
-    """Returns the offset of a line inside a multi-line row that resembles a separate record, or None.
+    """Returns the offset of a line that is inside a multi-line row but resembles a separate record, or None if there is
+    no such line.
 
     Such a line has at least as many cells as the header. The first cell of such a line has the same pattern of digits
     and letters as the first cell of the row.

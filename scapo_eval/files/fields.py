@@ -1,4 +1,4 @@
-"""Fields of records from other tools: ids, texts, labels, images and prompts in all common spellings."""
+"""Fields of records from other tools, such as ids, texts, labels, images and prompts, under all common names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 
 def required(row: Record, key: str) -> Any:
-    """Returns the value of a required key.
+    """Returns the value of a required key of a record.
 
     Raises:
         ValueError: If the key is missing. The message lists the keys that were found.
@@ -33,13 +33,13 @@ def text_in(row: Record, key: str) -> str:
 
 
 def optional_text(value: object) -> str | None:
-    """Returns a non-empty string, or None for any other value."""
+    """Returns a non-empty string unchanged, and None for any other value."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def id_in(row: Record, key: str) -> str:
-    """Returns an id as written. Numbers, including floats such as 5.0 in tables, are converted to their
-    decimal digits.
+    """Returns an id in the form in which it is written. Numbers, including floats such as 5.0 in tables, are converted
+    to their decimal digits.
     """
     value = required(row, key)
     if isinstance(value, str) and value.strip():
@@ -120,13 +120,14 @@ def message_text(content: object) -> str:
 
 
 def mixed_models(path: str, line: int | None, models: Iterable[str | None], remedy: str | None = None) -> InputError:
-    """Returns the error for a file with the output of several models.
+    """Returns the error for a file that contains the output of several models.
 
     Args:
         path: Path of the file.
         line: Line of the first record of the second model.
         models: Models of all records in order, with None for records without a model.
-        remedy: Advice for the user. By default, the remedy is to choose a model with the option ``--model``.
+        remedy: Advice that is shown to the user. By default, the remedy is to choose a model with the option
+            ``--model``.
     """
     named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
     remedy = remedy or "choose one with --model NAME"

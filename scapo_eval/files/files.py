@@ -1,4 +1,4 @@
-"""Files as bytes and lines of bytes: opening, decompression, reading, and atomic writing.
+"""Files as bytes and as lines of bytes, with functions for opening, decompression, reading, and atomic writing.
 
 The functions accept all inputs that a :class:`~scapo_eval.files.source.Source` supports, including files with
 byte-order marks, CRLF or blank lines.
@@ -51,15 +51,15 @@ def decoding(what: str, path: Readable) -> Iterator[None]:
 
 
 def read_regular(path: str | Path, most: int | None = None) -> bytes:
-    """Returns the content of a regular file that another file refers to. Devices and pipes, which may never end, are
-    rejected.
+    """Returns the content of a regular file that another file refers to. Devices and pipes are rejected, because they
+    may never end.
 
     Args:
         path: Path of the file.
         most: Maximum size in bytes, or None for the limit that :func:`limit_decoded` sets.
 
     Raises:
-        InputError: If the file cannot be read, is not a regular file, or is too large.
+        InputError: If the file cannot be read, if it is not a regular file, or if it is too large.
     """
     name = str(path)
     try:
@@ -101,7 +101,7 @@ def read_bytes(path: Input) -> bytes:
     """Returns the entire input, decompressed and without a byte-order mark.
 
     Raises:
-        InputError: If the input cannot be read, is larger than the limit, or does not begin as UTF-8.
+        InputError: If the input cannot be read, if it is larger than the limit, or if it does not begin as UTF-8.
     """
     source = Source.of(path)
     refuse_foreign_encoding(source.head[:4], source.name)
@@ -127,7 +127,7 @@ def not_utf8(data: bytes) -> int | None:
 def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
     """Yields the non-blank lines of a file, without line ends, and their numbers, counted from 1.
 
-    :func:`iter_line_blocks` describes the supported files.
+    The docstring of :func:`iter_line_blocks` describes the supported files.
     """
     for first, data in iter_line_blocks(path, 1 << 20):
         yield from zip(*split_lines(first, data), strict=True)
@@ -170,7 +170,7 @@ def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
     """Splits a block into its non-blank lines, without line ends.
 
     Args:
-        first: Number of the block's first line.
+        first: Line number of the block's first line.
         data: The block.
 
     Returns:
@@ -253,11 +253,11 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
     """Rejects an output that is also an input or another output, because writing the output would destroy the other
     file.
 
-    Paths refer to the same file if they resolve to the same path or are hard links to the same file. The name ``-``,
-    devices and pipes are always allowed.
+    Two paths refer to the same file if they resolve to the same path or are hard links to the same file. The name
+    ``-``, devices and pipes are always allowed.
 
     Raises:
-        InputError: If an output would replace another file. The message names the output.
+        InputError: If an output would replace another file. The message names this output.
     """
     written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]

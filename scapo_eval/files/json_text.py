@@ -1,4 +1,4 @@
-"""Reader for JSON documents and JSON Lines that reports every fault with file and line.
+"""Reader for JSON documents and JSON Lines that reports every fault with the file and line.
 
 The reader also accepts compressed files, NUL and lone surrogates inside strings, and a JSON array instead of lines.
 """
@@ -31,7 +31,7 @@ def read_json(path: Input, *, unique: bool = False) -> Any:
 
     Args:
         path: Path of the file.
-        unique: True to reject a key that appears twice in an object.
+        unique: True to reject JSON in which a key appears twice in an object.
 
     Raises:
         InputError: If the JSON is invalid. The message names the invalid line.
@@ -50,8 +50,8 @@ def read_as(path: Input, form: type[Typed]) -> Typed:
     """Returns the JSON value of a file, converted to a type that msgspec supports.
 
     Raises:
-        InputError: If the file cannot be read, or the value does not match the type. The message names the position of
-            the fault.
+        InputError: If the file cannot be read, or if the value does not match the type. The message names the position
+            of the fault.
     """
     return convert_as(read_json(path), form, path)
 
@@ -65,11 +65,12 @@ def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
 
 
 def parse_json(data: bytes, *, unique: bool = False) -> Any:
-    """Parses one JSON value. Lone surrogates and NUL inside strings are accepted, but NaN and Infinity are not.
+    """Parses a single JSON value. Lone surrogates and NUL inside strings are accepted, but NaN and Infinity are not.
 
     Args:
         data: JSON text as bytes.
-        unique: True to reject a key that appears twice in an object, which JSON parsers silently overwrite.
+        unique: True to reject JSON in which a key appears twice in an object, because JSON parsers silently overwrite
+            the first value.
 
     Raises:
         ValueError: If the JSON is invalid.
@@ -134,7 +135,7 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         name: Display name of the source.
         data: Parsed bytes.
         error: Exception from :func:`parse_json`.
-        numbers: Line number in the file for each line of ``data``. If no numbers are given, ``data`` is the whole file.
+        numbers: Number in the file of each line of ``data``. If no numbers are given, ``data`` is the whole file.
     """
     bad = not_utf8(data)
     if bad is not None:
@@ -158,12 +159,12 @@ def iter_records(
 
     Args:
         path: File, ``-`` for standard input, or records in memory.
-        on_error: Callback for each fault, after which reading continues. If no callback is given, the first 20 faults
-            are raised together at the end of the file.
+        on_error: Callback for each fault. Reading continues after the callback. If no callback is given, the first 20
+            faults are raised together at the end of the file.
 
     Raises:
         InputErrors: If lines are not JSON objects or contain a duplicate key, and ``on_error`` is not given.
-        InputError: If the file cannot be read or contains no record.
+        InputError: If the file cannot be read, or if it contains no record.
     """
     faults, name = FaultList(on_error), display_name(path)
     if isinstance(path, Records):
@@ -184,7 +185,7 @@ def records_of(
     """Returns an iterator over the records of a file that has already been read, in the same form as
     :func:`iter_records`.
 
-    ``unique`` has the same meaning as for :func:`parse_json`.
+    The argument ``unique`` has the same meaning as for :func:`parse_json`.
     """
     faults = FaultList(on_error)
     return _objects(name, _values(name, _lines_of(data), faults, unique=unique), faults)
@@ -211,7 +212,7 @@ def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) ->
 def _values(
     name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList, *, unique: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the value of every line, or the elements of the single array that the lines form."""
+    """Yields the value of every line, or the elements of the array if all lines together form a single array."""
     first = next(lines, None)
     if first is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
@@ -239,7 +240,7 @@ def parse_array(
         once: Keys, in quotation marks, that no element may contain twice. This check is faster than ``unique``.
 
     Raises:
-        InputError: If the JSON is invalid or the array is empty. The message names the invalid line.
+        InputError: If the JSON is invalid, or if the array is empty. The message names the invalid line.
     """
     sink, at = io.BytesIO(), 1
     for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
@@ -259,7 +260,7 @@ def parse_array(
 
 
 def json_type(value: object) -> str:
-    """Returns the JSON name of a Python value's type."""
+    """Returns the JSON name of the type of a Python value."""
     names = {
         dict: "an object",
         list: "an array",

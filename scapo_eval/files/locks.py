@@ -1,4 +1,4 @@
-"""File locks that prevent two processes from writing the same file."""
+"""File locks, which prevent two processes from writing to the same file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large arrays in memory-mapped files that all processes share. Each process loads only the pages that it reads."""
+"""Large arrays in memory-mapped files that all processes share. Each process loads only the pages that it accesses."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ALIGNED = 64
 class Mapped(Generic[Value]):
     """A wrapper through which processes share the arrays of a value in a memory-mapped file.
 
-    Pickling writes the arrays to a file once, and unpickling maps this file. A forked process inherits the value, so
-    that no file is written. With ``spawn`` or ``forkserver``, all processes of the machine share the pages, which are
-    read-only.
+    Pickling writes the arrays to a file once, and unpickling maps this file into memory. A forked process inherits the
+    value, so that no file is written. With ``spawn`` or ``forkserver``, all processes on the machine share the pages,
+    which are read-only.
 
     Args:
         value: Any picklable value.

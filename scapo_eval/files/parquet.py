@@ -1,4 +1,4 @@
-"""Reader for parquet files. pyarrow (extra ``formats``) is imported on first use."""
+"""Reader for parquet files. The library pyarrow (extra ``formats``) is imported on first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _FEATHER = (b"ARROW1", b"FEA1")
 
 
 def refuse_feather(head: bytes, name: str) -> None:
-    """Rejects files in Arrow's own format, whose reader trusts the lengths and offsets in the file.
+    """Rejects files in Arrow's own format, because the reader of this format trusts the lengths and offsets in the
+    file.
 
     Raises:
         InputError: If the file is in Arrow's format.
@@ -36,11 +37,11 @@ class Parquet:
     """An open parquet file.
 
     A text that is stored once in a column's dictionary may occur in a million cells. Therefore, the number of rows per
-    batch is limited as if every cell contained the longest text, and the decoded size is checked.
+    batch is limited as if every cell contained the longest text. In addition, the decoded size is checked.
 
     Attributes:
         metadata: Metadata of the file, as read by pyarrow.
-        names: Distinct column names.
+        names: Names of the columns, which are distinct.
     """
 
     def __init__(self, stream: Any, size: int, name: str) -> None:
@@ -153,13 +154,14 @@ def open_parquet(path: Input) -> Iterator[Parquet]:
 
 
 def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False) -> None:
-    """Rejects a parquet file whose decoded size exceeds the limit. Each cell counts as at least one byte.
+    """Rejects a parquet file whose decoded size exceeds the limit. For this check, each cell counts as at least one
+    byte.
 
     Args:
         metadata: Metadata of the file, as read by pyarrow.
         packed: Size of the file in bytes.
         name: Name of the source, for error messages.
-        whole: True if the file is read as one table rather than by row groups.
+        whole: True if the file is read as one table instead of row group by row group.
 
     Raises:
         InputError: If the file is too large.

@@ -94,8 +94,8 @@ def _rows_of_frame(frame: Any, name: str) -> list[Any]:
 
 
 def _without_media(dataset: Any) -> Any:
-    """Returns a Hugging Face Dataset without the columns that would be decoded during iteration. Other input is
-    unchanged.
+    """Returns a Hugging Face Dataset without the columns that would be decoded during iteration. All other input is
+    returned unchanged.
     """
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or not hasattr(dataset, "remove_columns"):

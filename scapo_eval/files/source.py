@@ -40,11 +40,11 @@ _IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Properties that identify an unchanged file.
+    """Properties that identify a file as long as it is not changed.
 
     Attributes:
         place: Device number and inode number of the file.
-        size: Size in bytes.
+        size: Size of the file in bytes.
         modified: Time of the last modification in nanoseconds.
     """
 
@@ -75,7 +75,7 @@ class Identity:
 class Source:
     """An input that is opened on first use.
 
-    A regular file can be read from its beginning any number of times and by several readers at once. For a pipe, only
+    A regular file can be read from its beginning any number of times, also by several readers at once. For a pipe, only
     the beginning is kept for later readers, unless :meth:`keep` is called before reading.
 
     Args:
@@ -154,7 +154,7 @@ class Source:
         return self._opened().taken
 
     def keep(self) -> None:
-        """Keeps all data from a pipe so that it can be read again. This method must be called before reading.
+        """Keeps all data from a pipe, so that it can be read again. This method must be called before reading.
 
         Raises:
             InputError: If data that was not kept has already been read.
@@ -173,7 +173,7 @@ class Source:
             self._bytes.digest = _Digest()
 
     def count(self) -> None:
-        """Enables counting of the records and hashing of the bytes that are read."""
+        """Enables counting of the records, and hashing of the bytes that are read."""
         self.counts = RecordCount()
         self.hash()
 
@@ -189,10 +189,10 @@ class Source:
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """Opens the decompressed bytes from the beginning.
+        """Opens the decompressed bytes of the input from the beginning.
 
         Raises:
-            InputError: If the file is not found, is a directory, cannot be read, or changed during reading.
+            InputError: If the file is not found, is a directory, cannot be read, or was changed during reading.
         """
         with self._faults():
             yield _unpacked(self._opened(), self.name)
@@ -236,8 +236,8 @@ class Source:
         return sink.getvalue()
 
     def spans(self, size: int) -> Iterator[Span]:
-        """Yields the lines of a regular file as references to their positions. Only the bytes around the boundaries are
-        read.
+        """Yields the lines of a regular file as references to their positions. Only the bytes around the boundaries of
+        the spans are read.
 
         Args:
             size: Approximate size of a span in bytes, at most MAX_LINE.
@@ -309,7 +309,7 @@ class Span:
         path: Resolved path of the file. A link such as ``/dev/stdin`` would refer to another file in another process.
         descriptor: Descriptor of the open file, which forked processes inherit.
         identity: Identity of the file when it was opened.
-        begin: Offset of the first line.
+        begin: Offset of the first line in bytes.
         size: Size of the lines in bytes.
         left: Number of bytes in the file after these lines.
     """
@@ -326,7 +326,7 @@ class Span:
         """Returns the lines.
 
         Raises:
-            InputError: If the file cannot be read or has changed since it was opened.
+            InputError: If the file cannot be read, or if it has changed since it was opened.
         """
         try:
             if _place_of(self.descriptor) == self.identity.place:
@@ -357,8 +357,8 @@ class _Digest:
     """CRC-32 of the bytes of a source in file order, regardless of the number of readers and the order in which they
     read.
 
-    CRC-32 takes about 2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL hashes 1.5 GiB/s with
-    hardware support and a third of this rate without hardware support.
+    The computation of the CRC-32 takes about 2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL
+    hashes 1.5 GiB/s with hardware support and a third of this rate without hardware support.
 
     Attributes:
         crc: CRC-32 of the bytes that have been added so far.
@@ -431,7 +431,7 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 class _Remote:
-    """A remote file that pyarrow opened."""
+    """A remote file that was opened with pyarrow."""
 
     digest: _Digest | None = None
 
@@ -592,7 +592,7 @@ def _unpacked(source: _Bytes, name: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """The decompressed content of a file, limited by :func:`check_decoded`."""
+    """The decompressed content of a file, whose size is limited by :func:`check_decoded`."""
 
     def __init__(self, source: Any, packed: _View, name: str) -> None:
         self._source = source
@@ -613,7 +613,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class _ZstdFrames(io.RawIOBase):
-    """A stream over zstandard frames. Unlike the reader of the zstandard package, this stream detects
+    """A stream that decompresses zstandard frames. Unlike the reader of the zstandard package, this stream detects
     truncated files.
     """
 
@@ -651,7 +651,9 @@ class _ZstdFrames(io.RawIOBase):
 
 
 def is_remote(path: Input) -> bool:
-    """Returns True if a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
+    """Returns True if a path is a URI such as ``s3://bucket/captions.jsonl``, which is opened with pyarrow's file
+    systems.
+    """
     return not isinstance(path, Path) and "://" in os.fspath(path)
 
 
@@ -677,7 +679,7 @@ def open_remote(uri: str) -> BinaryIO:
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """Returns pyarrow's file system for a URI and the path within this file system.
+    """Returns pyarrow's file system for a URI, and the path within this file system.
 
     Raises:
         InputError: If the URI scheme is unknown.

@@ -1,7 +1,7 @@
 """A safe subset of YAML for vocabularies: lists, mappings and scalars.
 
-Values are built from parser events without the constructors of a YAML library. Tags, anchors, aliases (which could
-expand beyond the available memory), duplicate keys and deep nesting are rejected.
+Values are built from parser events without the constructors of a YAML library. Tags, anchors, duplicate keys and deep
+nesting are rejected. Aliases are also rejected, because they could expand beyond the available memory.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class _Node:
         self._has_key = False
 
     def add(self, value: Any, event: Any, name: str) -> None:
-        """Adds an element to a list, or alternately a key and a value to a mapping.
+        """Adds an element to a list. For a mapping, adds a key and a value alternately.
 
         Raises:
-            InputError: If a key is invalid or duplicate.
+            InputError: If a key is invalid or appears twice.
         """
         if isinstance(self.value, list):
             self.value.append(value)

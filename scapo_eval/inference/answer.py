@@ -1,4 +1,4 @@
-"""Answers of a model to questions about images, optionally with the model's own description of the image as context.
+"""Answers from a model to questions about images, optionally with the model's own description of the image as context.
 
 The published scores of SCAPO on yes/no questions are based on these description-augmented answers.
 """
@@ -49,7 +49,9 @@ class AskedQuestion:
 
     @property
     def image_id(self) -> str:
-        """Canonical id of the image for the lookup of its description. The id ``ccs-7`` differs from COCO's image 7."""
+        """Canonical id of the image, which is used to look up its description. The id ``ccs-7`` differs from COCO's
+        image 7.
+        """
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
 
@@ -57,12 +59,13 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     """Reads the questions of one or more files.
 
     Args:
-        paths: Files in the prompt format of a supported benchmark, or with records ``{"id", "image", "question"}``.
+        paths: Files in the prompt format of a supported benchmark, or files with records ``{"id", "image",
+            "question"}``.
         folder: Folder that contains the image files.
 
     Raises:
         InputErrors: If questions are invalid.
-        InputError: If a file has no records, or an id appears twice.
+        InputError: If a file has no records, or if an id appears twice.
     """
     asked: list[AskedQuestion] = []
     for path in paths:
@@ -162,12 +165,12 @@ def answer(
     sampling: Sampling | None = None,
     model: str = "",
 ) -> RequestCounts:
-    """Answers all questions and writes the input of the scoring commands, the run card, and the failed items.
+    """Answers all questions, and writes the input of the scoring commands, the run card, and the failed items.
 
     Args:
         asked: Questions to answer.
-        session: Engine, and journal of its completions.
-        output: Path of the JSON Lines file of ``{"id", "response", ...}``, in the order of ``asked``.
+        session: Session with an engine and the journal of its completions.
+        output: Path of the JSON Lines file with records ``{"id", "response", ...}``, in the order of ``asked``.
         descriptions: Mapping from image ids to descriptions that precede the questions on these images. If None,
             questions are sent without descriptions. If the mapping lacks an image, the questions about this image fail,
             because a question is never silently sent without its description.

@@ -24,14 +24,14 @@ def describe(
     samples: int = 1,
     model: str = "",
 ) -> RequestCounts:
-    """Describes all images and writes a captions file, its run card, and the failed items.
+    """Describes all images, and writes a captions file, its run card, and the failed items.
 
     Args:
         images: Images to describe.
-        session: Engine, and journal of its completions.
-        output: Path of the captions in JSON Lines, in the order of ``images``.
+        session: Session with an engine and the journal of its completions.
+        output: Path of the JSON Lines file with the captions, in the order of ``images``.
         prompt: Prompt to send with each image.
-        sampling: Sampling settings. None selects the defaults.
+        sampling: Sampling settings. If None, the default sampling settings are used.
         samples: Number of descriptions per image, each with its own seed.
         model: Name of the model, which is written to the rows of the output.
 

@@ -34,7 +34,7 @@ class Journal:
         warn: Callback for a warning about damaged lines. The requests of these lines are repeated.
 
     Raises:
-        InputError: If another process is writing to the file, or the file cannot be written.
+        InputError: If another process is writing to the file, or if the file cannot be written.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Journal:
         return msgspec.convert(row, Completion)
 
     def close(self) -> None:
-        """Flushes the file to the disk and releases it for other processes."""
+        """Writes the file to the disk and releases it for other processes."""
         os.fsync(self._file)
         os.close(self._file)
 

@@ -1,4 +1,4 @@
-"""Judges for MMHal-Bench ratings and for FaithScore's atomic facts, run through any engine.
+"""Judges for MMHal-Bench ratings and for FaithScore's atomic facts, which can be run through any engine.
 
 The output of these judges is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. If a verdict is
 unreadable, it is requested again. If all tries are unreadable, the verdict is counted as unreadable and is never
@@ -46,7 +46,7 @@ class AnswerToJudge:
         id: Id of the answer, or its line number.
         image: Name of the image, or None if the file does not contain it.
         response: Text of the answer.
-        record: The complete record.
+        record: Complete record of the answer.
     """
 
     id: str
@@ -56,14 +56,14 @@ class AnswerToJudge:
 
 
 def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
-    """Reads answers for a judge, from records with ``response`` (or ``model_answer``, ``caption``, ``answer``).
+    """Reads answers for a judge from records with the key ``response`` (or ``model_answer``, ``caption``, ``answer``).
 
     Args:
-        path: JSON Lines, a JSON array or a table.
+        path: File with JSON Lines, a JSON array or a table.
         needed: Additional keys that every record must contain.
 
     Raises:
-        InputErrors: If records lack the answer or a required key.
+        InputErrors: If records lack the answer or one of the required keys.
     """
     faults = FaultList()
     answers = []
@@ -156,7 +156,7 @@ def read_rating(text: str) -> int | None:
     """Returns the rating in a judge's text, or None if the text contains no rating, an invalid rating, or several
     different ratings.
 
-    Surrounding Markdown is ignored. For example, ``Rating: 4.5`` and ``Rating: 10`` are invalid.
+    Markdown around the rating is ignored. For example, ``Rating: 4.5`` and ``Rating: 10`` are invalid.
     """
     ratings = set(_RATING.findall(text))
     if len(ratings) != 1:
@@ -179,8 +179,8 @@ def judge_mmhal(
     Args:
         answers: Answers whose records contain ``question``, ``gt_answer`` and ``image_content``.
         session: Session of the judge.
-        output: Path of the JSON Lines file with ``rating`` and ``judge_text``. The rating is null if the verdict is
-            unreadable.
+        output: Path of the JSON Lines file with the keys ``rating`` and ``judge_text``. The rating is null if the
+            verdict is unreadable.
         judge: Name of the judge.
         task: Instruction to the judge; see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
         sampling: Sampling settings of the judge, or None for the defaults.
@@ -296,8 +296,8 @@ def judge_faithscore(
     """Splits answers into atomic facts, verifies each fact against the image, and writes the input of ``scapo-eval
     faithscore``.
 
-    In the first pass, the judge labels sentences as descriptive or analytical. In the second pass, it splits the
-    descriptive sentences into facts of five categories. In the third pass, the verifier answers yes or no for each
+    In the first step, the judge labels sentences as descriptive or analytical. In the second step, the judge splits the
+    descriptive sentences into facts of five categories. In the third step, the verifier answers yes or no for each
     fact, based on the image.
 
     Args:
@@ -306,13 +306,13 @@ def judge_faithscore(
         verifier: Session of the verifier, which receives the images. The verifier may share the judge's engine and
             journal.
         folder: Folder that contains the image files.
-        output: Path of the JSON Lines file with ``facts``, ``categories`` and ``verified`` (1 or 0 per fact). Facts
-            without a verdict are omitted from these lists and listed in ``unverified``. Answers that the judge cannot
-            split are written to the file of failures.
+        output: Path of the JSON Lines file with the keys ``facts``, ``categories`` and ``verified`` (1 or 0 per fact).
+            Facts without a verdict are omitted from these lists and listed in ``unverified``. Answers that the judge
+            cannot split are written to the file of failures.
         judge: Name of the judge.
         verified_by: Name of the verifier.
         sampling: Sampling settings of both models, or None for the defaults.
-        setting: Name of the generation setting for answers whose records do not contain it.
+        setting: Name of the generation setting, which is used for answers whose records do not contain it.
         present_from: Threshold for the verifier's P(yes), from which a fact is true. If given, the probabilities are
             read (one token per fact) and stored in ``probabilities``.
 

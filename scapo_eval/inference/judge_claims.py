@@ -51,11 +51,11 @@ class ImageClaims:
 def claims_to_judge(
     captions: Sequence[ForeignCaption], extractor: ClaimExtractor, reading: Reading = "all"
 ) -> list[ImageClaims]:
-    """Returns the distinct claims of captions, by image.
+    """Returns the distinct claims in captions, grouped by image.
 
     Args:
         captions: Captions of one or several systems.
-        extractor: Extractor of the claims.
+        extractor: Extractor that finds the claims in the captions.
         reading: Reading that determines which mentions in the captions count. Claims with a use that the reading omits
             are not judged.
     """
@@ -90,8 +90,8 @@ def question_of(claim: ClaimKey) -> str:
 
 
 def read_answer(text: str) -> str | None:
-    """Returns ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text does not begin with one of
-    these words.
+    """Returns the answer ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text does not begin
+    with one of these words.
     """
     match = _ANSWER.match(text)
     return match[1].lower() if match else None
@@ -113,8 +113,9 @@ def judge_claims(
         images: Claims to judge, from :func:`claims_to_judge`.
         session: Session of the judge.
         folder: Folder that contains the image files.
-        output: Path of the JSON Lines file. An image with a failed request is written to the file of failures. If the
-            command is repeated, it makes only the missing requests. An unreadable answer is stored as null.
+        output: Path of the JSON Lines file with the scene graph. An image with a failed request is written to the file
+            of failures. If the command is repeated, it makes only the missing requests. An unreadable answer is stored
+            as null.
         judge: Name of the judge.
         task: Complete prompt with the placeholder ``{question}``.
         sampling: Sampling settings of the judge, or None for the defaults.

@@ -1,6 +1,6 @@
 """A judge that decomposes descriptions into claims, verifies the claims, and compares them with reference claims.
 
-``scapo-eval facts`` computes scores (DCScore, CAPEval) from the output of this judge. The steps are those of
+``scapo-eval facts`` computes scores (DCScore, CAPEval) from the output of this judge. The steps are the same as in
 DeCapBench's ``eval/evaluation_decapbench.py``. The prompts are worded differently from DeCapBench's, and all of them
 can be replaced. A verdict counts only if it contains every claim exactly once. If a verdict is invalid, it is requested
 again, and recorded as unreadable if all tries fail.
@@ -116,10 +116,10 @@ class JudgePrompts:
         prompts are used for missing files.
 
         Args:
-            folder: Folder with the files.
+            folder: Folder that contains these files.
 
         Raises:
-            InputError: If the folder contains none of the files, or a prompt lacks a required placeholder.
+            InputError: If the folder contains none of the files, or if a prompt lacks a required placeholder.
         """
         names = [field.name for field in fields(cls)]
         given = {name: Path(folder, f"{name}.txt") for name in names if Path(folder, f"{name}.txt").is_file()}
@@ -134,7 +134,7 @@ class JudgePrompts:
 
     @property
     def hash(self) -> str:
-        """Hash of the four prompts, for run cards and signatures."""
+        """Hash of the four prompts, for use in run cards and signatures."""
         return digest(asdict(self).values())
 
 
@@ -153,7 +153,8 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
     """Returns the claims in a judge's answer, each with a flag that is true if the claim is descriptive. Returns None
     if the answer contains no list of claims.
 
-    Repetitions of a claim are counted once. If repetitions of a claim have different marks, the answer is unreadable.
+    Repetitions of a claim are counted once. If repetitions of a claim have different marks, the answer is considered
+    unreadable.
     """
     match = _LIST.search(text)
     try:
@@ -189,13 +190,15 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
-    """Returns True or False for each claim, from a judge's "yes" or "no", or None if the answer is unreadable."""
+    """Returns True or False for each claim, depending on the judge's "yes" or "no", or None if the answer is
+    unreadable.
+    """
     words = read_lines(text, number, lambda word: word in ("yes", "no"))
     return None if words is None else [word == "yes" for word in words]
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
-    """Returns the index of the matching reference claim for each claim, with None for no match.
+    """Returns the index of the matching reference claim for each claim, or None for a claim without a match.
 
     Returns None if the answer is unreadable.
     """
@@ -204,7 +207,9 @@ def read_matches(text: str, number: int, n_references: int) -> list[int | None] 
 
 
 def read_answers(text: str, number: int) -> list[str] | None:
-    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim, or None if the answer is unreadable."""
+    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim. The result is None if the answer
+    is unreadable.
+    """
     return read_lines(text, number, lambda word: word in ("yes", "no", "unsaid"))
 
 
@@ -217,7 +222,8 @@ def read_references(path: str) -> dict[str, list[str]]:
     """Reads reference claims by canonical image id.
 
     Args:
-        path: Records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's ``oracle_facts``).
+        path: File of records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's
+            ``oracle_facts``).
 
     Raises:
         InputErrors: If a record has no image or no list of texts, or if an image appears twice.
@@ -279,23 +285,23 @@ def judge_facts(
     sampling: Sampling | None = None,
     source: str | None = None,
 ) -> RequestCounts:
-    """Verifies and compares the claims of all descriptions, and writes the input of ``scapo-eval facts``.
+    """Verifies and compares the claims in all descriptions, and writes the input of ``scapo-eval facts``.
 
     Args:
         answers: Descriptions to judge.
         session: Session of the judge, which receives only texts.
         verifier: Session of the verifier, which receives the image unless ``against`` is ``references``.
-        output: Path of the JSON Lines file with ``claims``, ``descriptive``, ``verified``, ``references``, ``matched``
-            and ``answers``. Unreadable values are null, and ``unread`` contains the judge's last text.
+        output: Path of the JSON Lines file with the keys ``claims``, ``descriptive``, ``verified``, ``references``,
+            ``matched`` and ``answers``. Unreadable values are null, and ``unread`` contains the judge's last text.
         judge: Name of the judge.
         verified_by: Name of the verifier.
-        against: Evidence for the verification. With ``both``, the image alone is the evidence if there are no reference
-            claims for it.
+        against: Evidence against which the claims are verified. With ``both``, the image alone is the evidence if there
+            are no reference claims for it.
         folder: Folder that contains the image files.
         references: Mapping from canonical image ids to reference claims. If None, matches and answers are not
             requested.
         prompts: Prompts of the judge, or None for the default prompts.
-        sampling: Sampling settings of both models. None selects the defaults.
+        sampling: Sampling settings of both models. If None, the default sampling settings are used.
         source: File of the descriptions, for error messages.
 
     Returns:
@@ -372,7 +378,9 @@ def _references_of(answer: AnswerToJudge, references: Mapping[str, Sequence[str]
 
 
 def _evidence_of(case: _Case, against: Against) -> Against:
-    """Returns the evidence for a description's claims. Without reference claims, ``both`` is reduced to the image."""
+    """Returns the evidence for a description's claims. If there are no reference claims, the evidence for ``both`` is
+    only the image.
+    """
     return "image" if against == "both" and not case.references else against
 
 

@@ -1,8 +1,9 @@
 """A judge that lists the objects in descriptions for Object HalBench. ``scapo-eval objhal`` computes scores from the
 output of this judge.
 
-In the reference (``eval_gpt_obj_halbench.py`` of RLHF-V and RLAIF-V), a language model lists the objects in an answer
-as JSON. The prompt in this module is worded differently but requests the same output, which is a list of strings.
+In the reference implementation (``eval_gpt_obj_halbench.py`` of RLHF-V and RLAIF-V), a language model lists the objects
+in an answer as JSON. The prompt in this module is worded differently but requests the same output, which is a list of
+strings.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ NO_QUESTION = "Describe this image."
 
 
 def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that requests the objects in a description: the task, a worked example, and the case.
+    """Returns the conversation that requests the objects in a description. It consists of the task, a worked example,
+    and the case.
 
     Args:
-        case: Texts of ``question`` and ``answer``.
+        case: Texts for the placeholders ``question`` and ``answer``.
         task: Instruction to the judge. If the instruction contains ``{answer}``, it is a complete prompt and is sent
             alone.
     """
@@ -90,11 +92,11 @@ def read_objects(text: str) -> list[str] | None:
 
 
 def read_captions(path: Readable) -> list[ForeignCaption]:
-    """Reads the captions of a file in any layout.
+    """Reads the captions in a file of any layout.
 
     Raises:
         InputError: If the file contains no captions.
-        InputErrors: If captions are unreadable.
+        InputErrors: If some captions cannot be read.
     """
     return list(captions_of(open_layout(path)))
 
@@ -114,8 +116,8 @@ def judge_objects(
     Args:
         captions: Captions from :func:`read_captions`.
         session: Session of the judge.
-        output: Path of the JSON Lines file with ``extracted``. If the list is unreadable, it is null, and ``unread``
-            contains the judge's last text.
+        output: Path of the JSON Lines file with the key ``extracted``. If the list is unreadable, it is null, and
+            ``unread`` contains the judge's last text.
         judge: Name of the judge.
         task: Instruction to the judge; see :func:`objects_turns`.
         sampling: Sampling settings of the judge, or None for the defaults.

@@ -43,7 +43,7 @@ class RequestCounts:
         made_tokens: Number of tokens in completions that the engine made in this session and that do not come from the
             journal.
         seconds: Time in seconds spent waiting for the engine.
-        first_errors: First error messages.
+        first_errors: The first error messages, in order.
         first_unread: Message about the first unreadable verdict.
     """
 
@@ -90,7 +90,7 @@ class RequestCounts:
         self.first_unread = self.first_unread or reason
 
     def summary(self, what: str) -> str:
-        """Returns a one-line summary for the user."""
+        """Returns a one-line summary of the counts for the user."""
         parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
         parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
@@ -180,7 +180,7 @@ class Session:
 
 
 def now() -> str:
-    """Returns the current time, for run cards."""
+    """Returns the current time, for use in run cards."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 

@@ -1,9 +1,9 @@
 """Distribution of work over any number of machines without a coordinator, and the merge of their outputs.
 
-Every machine receives the same work and the number of its shard, such as ``3/64``. Each item (an image, a question, an
-answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
-contains the same items. ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in the whole
-output.
+Every machine receives the same work and the number of its own shard, such as ``3/64``. Each item (an image, a question,
+an answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
+contains the same items. The file ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in
+the whole output.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Shard:
         """Parses a shard in the form ``3/64``.
 
         Raises:
-            ValueError: If the text is not a valid shard.
+            ValueError: If the text does not have the form ``number/of``.
         """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if match is None:
@@ -106,7 +106,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, key: str) -> bool:
-        """Returns True if the item with this content belongs to this shard."""
+        """Returns True if the item with the given content belongs to this shard."""
         state = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8)
         return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
 
@@ -151,8 +151,8 @@ class Share(Generic[Item]):
 
         Args:
             output: Path of the shard's output.
-            made: CRC-32 of the line of each row in the output, in order, or None for rows in the file of failures.
-                Every item has the same number of rows.
+            made: CRC-32 of the line of each row in the output, in order, or None for rows in the file of failures. The
+                number of rows must be the same for every item.
         """
         per_item = len(made) // len(self.items) if self.items else 1
         rows = [position * per_item + k for position in self.positions for k in range(per_item)]
@@ -169,12 +169,12 @@ class Share(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Result of a merge.
+    """The result of a merge.
 
     Attributes:
         shards: Number of shards.
         rows: Number of rows in the output.
-        failed: Number of rows in the file of failures.
+        failed: Number of rows in the merged file of failures.
         completions: Number of completions in the merged journal.
         differing: Number of requests to which several shards received different answers. The merged journal keeps the
             first of these answers.

@@ -104,7 +104,7 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
         limit: Maximum number of images, or None for no limit.
 
     Raises:
-        InputError: If a source is not found, has another type, or names no image.
+        InputError: If a source is not found, if it has another type, or if it names no image.
         InputErrors: If two images have the same id.
     """
     images: list[ImageFile] = []
@@ -130,10 +130,11 @@ def image_ids(source: str) -> frozenset[str]:
     files.
 
     Args:
-        source: Ground truth file of any format, captions, answers, questions, or any source for :func:`find_images`.
+        source: Ground truth file of any format, captions, answers, questions, or any source that :func:`find_images`
+            accepts.
 
     Raises:
-        InputError: If the source is not found, or contains no image.
+        InputError: If the source is not found, or if it contains no image.
     """
     from ..truths.oracle import PresenceOracle
 
@@ -153,7 +154,7 @@ def image_ids(source: str) -> frozenset[str]:
 
 
 def _of_table(source: Source) -> Iterator[str]:
-    """Yields the image ids of captions or answers in Parquet, a workbook or a table."""
+    """Yields the image ids of captions or answers in a Parquet file, a workbook or a table."""
     for line, record in open_rows(source):
         try:
             yield image_id_in(record)

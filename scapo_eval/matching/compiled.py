@@ -39,7 +39,7 @@ def read_compiled(name: str, kind: type[T]) -> T | None:
 
     Args:
         name: Name of the vocabulary.
-        kind: Class of the vocabulary.
+        kind: Class of the vocabulary object to create.
     """
     try:
         data = gzip.decompress((shipped_folder("vocab") / "compiled" / f"{name}.json.gz").read_bytes())

@@ -1,4 +1,4 @@
-"""Rules that distinguish the head of a noun phrase from a modifier: "a train" and "a train station".
+"""Rules that distinguish the head of a noun phrase from a modifier, as in "a train" and "a train station".
 
 English does not mark this difference, so the rules examine the next word. The next word after a singular noun is a
 function word, an adverb, a participle, a verb in -s, or the noun that the singular noun modifies. Nouns for parts and
@@ -166,7 +166,8 @@ def in_a_name(text: str, start: int, end: int) -> bool:
 
     Args:
         text: A caption.
-        start, end: Span of the word.
+        start: Offset of the first character of the word.
+        end: Offset after the last character of the word.
     """
     if not text[start].isupper() or not text[:start].endswith(_NAMED):
         return False
@@ -210,12 +211,14 @@ def colors(text: str, start: int, end: int) -> bool:
     """Returns True if a word that can name a color or a fruit is used as a color, as in "orange carrots" or "**red**,
     **orange**".
 
-    The next word determines the use. A color is followed by its object far more often than a fruit is followed by a
-    verb or participle. Therefore, the next word counts as a colored object unless a list classifies it as a verb.
+    The next word determines the use. A color is followed by the object that it describes far more often than a fruit is
+    followed by a verb or participle. Therefore, the next word counts as a colored object unless a list classifies it as
+    a verb.
 
     Args:
         text: A caption.
-        start, end: Span of the word.
+        start: Offset of the first character of the word.
+        end: Offset after the last character of the word.
     """
     return _colors_what_follows(text, end) or _is_listed_with_colors(text, start, end)
 

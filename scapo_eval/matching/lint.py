@@ -39,7 +39,7 @@ class Finding:
     """A finding about a vocabulary, which the author of the vocabulary should review.
 
     Attributes:
-        kind: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
+        kind: Kind of the finding: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
         subject: The alias (or ``alias / alias``) by which a ``reviewed`` list accepts the finding.
         text: A sentence that describes the finding.
     """
@@ -151,11 +151,11 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """The matches of one ignore-rule template in captions.
+    """The matches of one template of an ignore rule in captions.
 
     Attributes:
-        rule: The rule that contains the template.
-        template: The template as written.
+        rule: Ignore rule that contains the template.
+        template: Template in the form in which it is written.
         matched: Mapping from matched texts in lower case to their numbers of matches. The mapping is empty if the
             template matches no text.
     """

@@ -40,7 +40,7 @@ class AliasMatcher:
         claims: Reading that determines which mentions the batch methods count; see :mod:`scapo_eval.matching.uses`.
 
     Raises:
-        InputError: If the reading is unknown.
+        InputError: If the name of the reading is unknown.
 
     Example:
         >>> import scapo_eval
@@ -74,7 +74,7 @@ class AliasMatcher:
         self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
-        """Returns all mentions in one caption, in text order, each with its use.
+        """Returns all mentions in a caption, each with its use, in text order.
 
         Args:
             text: Any string, including strings with lone surrogates and NUL characters.

@@ -1,9 +1,9 @@
 """The batch form of the matcher, which searches about a thousand captions at once with NumPy.
 
-Each step of the search is one array operation over all words of the batch. Word borders are found by comparing
+Each step of the search is one array operation over all words of the batch. Borders of words are found by comparing
 neighboring bytes. An exact hash table identifies the words that occur in the vocabulary (about one word in ten). The
-trie, stored as arrays, is then searched only for these words. Captions with non-ASCII characters other than typographic
-marks are searched word by word.
+trie, stored as arrays, is then searched only for these words. Captions that contain non-ASCII characters other than
+typographic marks are searched word by word.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Found(NamedTuple):
     """The mentions and watched words that were found in a batch.
 
     Attributes:
-        mentions: Mentions of aliases.
-        watched: Watched words, inside or outside of mentions.
+        mentions: Mentions of aliases in the batch.
+        watched: Watched words in the batch, inside or outside mentions.
         look: (mentions,) bool mask, which is false for mentions that no noun can follow and that are not in capitals.
             All values are true if ``look`` was not requested.
         quoting: Indices of captions. These include all captions with a mention between two nearby quotation marks. The
@@ -119,7 +119,7 @@ class Found(NamedTuple):
 
 
 class BatchMatcher:
-    """A matcher for many captions. The matcher returns the same results as the word-by-word search.
+    """A matcher that searches many captions at once. The matcher returns the same results as the word-by-word search.
 
     Args:
         trie: Trie of the aliases to find.
@@ -177,7 +177,8 @@ class _Words:
 
     Attributes:
         byte: Bytes of the concatenated texts.
-        starts, ends: (words,) span of each word in ``byte``.
+        starts: (words,) offset of the first byte of each word in ``byte``.
+        ends: (words,) offset after the last byte of each word in ``byte``.
         eight_bytes: (positions,) integers. Entry ``k`` contains the bytes ``k`` to ``k + 7``.
         head: (words,) first eight bytes of each word as an integer, converted to lower case and padded with zeros.
         slot: (words,) hash-table slot of each word's head.
@@ -192,7 +193,8 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """Returns the same array as ``table[index]``, but faster. An index beyond the end selects the last entry.
+    """Returns the same array as ``table[index]``, but faster. An index beyond the end of the table selects the last
+    entry.
 
     The table must be contiguous in memory.
     """
@@ -219,7 +221,7 @@ class _HashTable:
     """A hash table whose entries are numbered from 1. The number 0 means that no entry was found.
 
     Args:
-        slots: (1 + entries,) array with the slot of each entry. Element 0 is unused.
+        slots: (1 + entries,) array with the slot of each entry. Element 0 of the array is not used.
     """
 
     def __init__(self, slots: Ints) -> None:
@@ -322,8 +324,8 @@ class _TrieTables:
         return head | one_case, tail | one_case
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
-        """Returns the hash of a prefix extended by the word in a slot. The hash of a one-word prefix is the slot
-        itself.
+        """Returns the hash of a prefix that is extended by the word in a slot. The hash of a prefix of one word is the
+        slot of this word.
         """
         return (before * 40503 + slot) & (self._PREFIXES - 1)
 
@@ -369,7 +371,7 @@ class _TrieTables:
 
     @staticmethod
     def _owners(offsets: Ints, places: Ints) -> list[int]:
-        """Returns the indices of the captions that contain the given positions of the joined text."""
+        """Returns the indices of the captions that contain given positions of the joined text."""
         owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
@@ -397,7 +399,7 @@ class _TrieTables:
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
-        """Converts spans in the joined text to columns with offsets relative to each caption."""
+        """Converts spans in the joined text to columns, in which the offsets are relative to each caption."""
         indptr = np.append(np.searchsorted(start, offsets), len(start))
         shift = np.repeat(offsets, np.diff(indptr))
         return MentionColumns(

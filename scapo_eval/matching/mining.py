@@ -3,7 +3,8 @@
 The paper builds its vocabulary from rollouts (section 3.1). It extracts entity mentions, normalizes and clusters them,
 and curates the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is the
 text between a determiner, number or preposition and the next function word. The head of the phrase is its last word.
-This rule finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can replace the rule.
+This rule finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can be used instead of this
+rule.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class CandidatePhrase:
 def mine(
     texts: Iterable[str], vocabulary: Vocabulary, *, min_captions: int = 3, spacy_model: str | None = None
 ) -> list[CandidatePhrase]:
-    """Returns the noun phrases that a vocabulary does not cover, most frequent first.
+    """Returns the noun phrases that a vocabulary does not cover, sorted by decreasing frequency.
 
     Args:
         texts: Captions or rollouts.

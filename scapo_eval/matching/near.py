@@ -1,7 +1,7 @@
-"""Near misses: words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
+"""Near misses, which are words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
 
 A policy that is penalized for naming absent objects may learn to misspell their names. A word is a near miss of an
-alias in three cases:
+alias in the following three cases:
 
 - Digits in the word replace letters of the alias.
 - A letter of the alias is doubled in the word, or a double letter of the alias is single in the word.
@@ -98,7 +98,7 @@ class NearMisses:
         return self._remembered[word]
 
     def _find_word(self, word: str) -> int | None:
-        """Returns the label id of the alias that a word misspells, or None."""
+        """Returns the label id of the alias that a word misspells, or None if the word is not a near miss."""
         if not word.isascii():
             return None
         if not word.isalpha():

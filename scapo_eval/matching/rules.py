@@ -11,10 +11,10 @@ and a reason::
         reason: The color orange among other colors.
         phrases: ["{color} and orange", "orange and {color}"]
 
-A rule with ``names: last`` (or ``first``) contains compounds that name the object of their last (first) words. For
-example, a "baseball cap" is a cap and not a ball, and a "bottle of water" is a bottle and not water. If the vocabulary
-has no alias for the words that name the object, the phrase names no label. ``docs/vocabulary.md`` describes the file
-format, and ``vocab check`` prints the matches of each rule in given captions.
+A rule with ``names: last`` (or ``first``) contains compounds whose last (or first) words name the object. For example,
+a "baseball cap" is a cap and not a ball, and a "bottle of water" is a bottle and not water. If the vocabulary has no
+alias for the words that name the object, the phrase names no label. ``docs/vocabulary.md`` describes the file format,
+and ``vocab check`` prints the matches of each rule in given captions.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """Templates that share a class and a reason.
+    """Templates of ignore phrases that share a class and a reason.
 
     Attributes:
         kind: One of CLASSES, or an empty text for phrases that are listed without a class.
-        reason: An explanation for reviewers.
+        reason: Explanation of the rule for reviewers.
         templates: Mapping from templates, as written, to the phrases that they represent.
-        names: Position of the words that determine the object of a compound.
+        names: Position (first or last) of the words that determine the object of a compound.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class IgnoreRule:
 
     @property
     def phrases(self) -> list[str]:
-        """The distinct phrases of all templates, in order."""
+        """The distinct phrases that the templates of the rule represent, in order."""
         return list(dict.fromkeys(phrase for phrases in self.templates.values() for phrase in phrases))
 
 
@@ -69,7 +69,8 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
     """Yields the rules of an ``ignore`` list, whose entries are templates or mappings with class, reason and phrases.
 
     Raises:
-        InputError: If an entry has the wrong type, a class or list is unknown, or a template is malformed or too large.
+        InputError: If an entry has the wrong type, if a class or list is unknown, or if a template is malformed or too
+            large.
     """
     if not isinstance(entries, list):
         raise InputError(f"'ignore': expected a list, found {short_repr(entries)}")
@@ -128,7 +129,8 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns the phrases that a template represents, in order and with normalized white space.
 
     Raises:
-        InputError: If a brace is unbalanced, a list is unknown, or the template represents more than LIMIT phrases.
+        InputError: If a brace is unbalanced, if a list is unknown, or if the template represents more than LIMIT
+            phrases.
     """
     parts = _CHOICE.split(template)
     if any(c in part for part in parts[::2] for c in "{}|"):
@@ -157,7 +159,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def text_of(key: str, value: object) -> str:
-    """Returns a text value of a vocabulary file. A missing value becomes an empty text, and a number becomes its
+    """Returns a value of a vocabulary file as a text. A missing value becomes an empty text, and a number becomes its
     decimal digits.
 
     Raises:
@@ -174,7 +176,7 @@ def texts(owner: str, words: object) -> list[str]:
     """Returns a list of texts from a vocabulary file.
 
     Raises:
-        InputError: If the value is not a list, or an element is not a text.
+        InputError: If the value is not a list, or if an element is not a text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
         raise InputError(f"'{owner}': expected a list of aliases, found {short_repr(words)}")

@@ -4,7 +4,7 @@ An alias is represented by the path ``word, join, word...`` from :func:`scapo_ev
 The words of a text match if they follow a path to a node at which an alias or an ignore phrase ends. The leftmost match
 has priority, followed by the longest match, and matches never overlap.
 
-``matcher_batch.py`` performs the same search on many texts at once.
+The module ``matcher_batch.py`` performs the same search on many texts at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IGNORED = -2
 class AliasTrie:
     """The aliases and ignore phrases of a vocabulary as paths of words.
 
-    Node 0 is the root. Every other node is reached by exactly one edge.
+    Node 0 is the root of the trie. Every other node is reached by exactly one edge.
 
     Args:
         vocabulary: Vocabulary with labels, aliases and ignore phrases.
@@ -37,8 +37,10 @@ class AliasTrie:
         words: Mapping from words to their numbers, counted from 1. The number 0 represents any other word.
         joins: Mapping from joins to their numbers, counted from 0.
         labels: (nodes,) id of the label whose alias ends at the node, IGNORED or NO_END.
-        before, join, word: (nodes,) origin, join and word of the edge to each node. The entries of node 0 are not used.
-        depth: (nodes,) number of words on the path to each node.
+        before: (nodes,) origin of the edge to each node. The entry of node 0 is not used.
+        join: (nodes,) join of the edge to each node.
+        word: (nodes,) word of the edge to each node.
+        depth: (nodes,) number of words on the path from the root to each node.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -86,7 +88,9 @@ class AliasTrie:
     def matches_and_watched(
         self, text: str, watch: Mapping[str, int]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """Returns the result of :meth:`matches`, and ``(start, end, value)`` of each word that occurs in a mapping."""
+        """Returns the result of :meth:`matches`, and ``(start, end, value)`` for each word that is a key
+        of a mapping.
+        """
         read = _words(text)
         return self._matches(read), _watched(read, watch)
 

@@ -1,4 +1,4 @@
-"""The visible form of a text: without hidden text, zero-width characters and look-alike letters.
+"""The visible form of a text, which contains no hidden text, zero-width characters or look-alike letters.
 
 A caption is matched in the form in which a person sees it. Mentions in HTML comments and in elements that are not
 displayed are not found. A soft hyphen or a zero-width space inside a word does not split the word. In Latin text, a
@@ -69,7 +69,7 @@ def shown(text: str) -> str:
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """Applies :func:`shown` to every text."""
+    """Applies :func:`shown` to each text of a list."""
     together = "".join(texts)
     return [*map(shown, texts)] if "<" in together or "[" in together else texts
 
@@ -131,14 +131,14 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 
 @cache
 def disguises() -> str:
-    """Returns a string of characters, at least one of which occurs in every disguised text."""
+    """Returns a string of characters. Every disguised text contains at least one of these characters."""
     variants, alike, _ = _plain()
     no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))
 
 
 def is_disguised(text: str) -> bool:
-    """Returns True if look-alike letters or zero-width characters hide words. The function does not
-    check hidden spans.
+    """Returns True if look-alike letters or zero-width characters disguise words of a text. The function does not check
+    hidden spans.
     """
     return plain_letters(text) != text or without_breaks(text) is not None

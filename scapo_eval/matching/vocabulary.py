@@ -1,6 +1,6 @@
 """Vocabularies: canonical labels, their aliases, and ignore phrases.
 
-The shipped vocabularies are in ``vocab/`` (in a wheel: inside the package).
+The shipped vocabularies are in the folder ``vocab/`` (in a wheel, inside the package).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sense:
     Attributes:
         words: The aliases.
         near: Words of which the caption must contain at least one for the other meaning.
-        unless: Words that rule out the other meaning.
+        unless: Words whose presence in the caption excludes the other meaning.
     """
 
     words: tuple[str, ...]
@@ -63,7 +63,7 @@ class Sense:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """An ordered set of labels with a conflict-free alias map.
+    """An ordered set of labels, and aliases that refer to the labels without conflicts.
 
     Attributes:
         name: Name of the vocabulary in signatures and messages.
@@ -74,14 +74,16 @@ class Vocabulary:
             hat). Compounds are not considered aliases.
         heads: Aliases that are modifiers if they describe the color of the next noun ("an orange shirt", but not "an
             orange").
-        kin: Aliases that are modifiers if they refer to an animal ("the mother" of elephants). Such an alias refers to
-            an animal if the caption names a label in ``kin_of`` and no other word in the caption names a person.
-        kin_of: Labels of the animals that ``kin`` aliases can refer to.
-        senses: Aliases that are modifiers if other words of the caption show another meaning.
+        kin: Aliases that are modifiers if they refer to an animal, such as "the mother" of elephants. Such an alias
+            refers to an animal if the caption names a label in ``kin_of`` and no other word in the caption names a
+            person.
+        kin_of: Labels of the animals that the aliases in ``kin`` can refer to.
+        senses: Aliases that are modifiers if other words of the caption indicate another meaning.
         rules: Rules that define the ignore phrases, for reviewers.
         info: Mapping from labels to their :class:`LabelInfo`.
-        reviewed: Kind of finding -> aliases whose finding the author has accepted (see lint.py).
-        version, source: Free text from the file.
+        reviewed: Mapping from kinds of findings to the aliases whose finding the author has accepted (see lint.py).
+        version: Version of the vocabulary, as free text from the file.
+        source: Origin of the vocabulary, as free text from the file.
 
     Example:
         >>> import scapo_eval
@@ -127,15 +129,15 @@ class Vocabulary:
         version: str = "",
         source: str = "",
     ) -> Vocabulary:
-        """Builds and checks a vocabulary. A label is not automatically an alias of itself. It must be listed among its
-        aliases.
+        """Builds a vocabulary from a mapping and checks it.
+
+        A label is an alias of itself only if it is listed among its aliases. All arguments that are not described below
+        are values of the attributes of :class:`Vocabulary`.
 
         Args:
             labels: Mapping from labels to their aliases.
             ignore: Phrases that name no label.
-            name: Name for signatures and messages.
-            compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: Values of the attributes of
-                the class.
+            name: Name of the vocabulary in signatures and messages.
 
         Raises:
             InputErrors: If the vocabulary has conflicts, such as an alias with two labels, an alias that is also an
@@ -177,7 +179,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, given: Vocabulary | str | Path) -> Vocabulary:
-        """Returns the given vocabulary unchanged, or loads it by name or path."""
+        """Returns a given vocabulary unchanged, or loads a vocabulary by its name or path."""
         return given if isinstance(given, Vocabulary) else cls.load(given)
 
     @classmethod
@@ -186,8 +188,8 @@ class Vocabulary:
         ``docs/vocabulary.md``.
 
         Raises:
-            InputError: If the name is unknown or the file is invalid.
-            InputErrors: If the alias map has conflicts. The error lists all conflicts in the vocabulary.
+            InputError: If the name is unknown, or if the file is invalid.
+            InputErrors: If the aliases have conflicts. The error lists all conflicts in the vocabulary.
         """
         text = str(name_or_path)
         shipped = shipped_vocabularies()
@@ -252,7 +254,7 @@ class Vocabulary:
         return {label: k for k, label in enumerate(self.labels)}
 
     def aliases_of(self, label: str) -> list[str]:
-        """Returns the aliases of a label in order."""
+        """Returns the aliases of a label, in the order of the vocabulary."""
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
@@ -289,7 +291,7 @@ class Vocabulary:
 
 
 def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
-    """Returns a vocabulary from a Vocabulary, the name of a shipped vocabulary, or a file.
+    """Returns a vocabulary, given as a Vocabulary, the name of a shipped vocabulary, or a file.
 
     Raises the same errors as :meth:`Vocabulary.load`.
     """
@@ -329,10 +331,11 @@ _is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmat
 
 
 def tokenize_alias(alias: str) -> tuple[str, ...]:
-    """Splits an alias into folded words and the joins between them, such as ``("t", " ", "shirt")``.
+    """Splits an alias into case-folded words and the joins between the words, such as ``("t", " ", "shirt")``.
 
     Raises:
-        ValueError: If the alias is empty, does not begin and end with a word character, or contains control characters.
+        ValueError: If the alias is empty, if it does not begin and end with a word character, or if it contains control
+            characters.
     """
     return tuple(alias_path(alias).split(PART))
 
@@ -359,7 +362,7 @@ def alias_path(alias: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _join_in_alias(between: str) -> str:
-    """Returns the join between two words of an alias.
+    """Returns the join between two neighboring words of an alias.
 
     Raises:
         ValueError: If the text between the words contains an invisible character.
@@ -579,7 +582,7 @@ def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[st
 
 
 def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
-    """Returns a mapping from the words of each alias to its label. Malformed aliases are omitted, because they are
+    """Returns a mapping from the words of each alias to its label. Malformed aliases are omitted here, because they are
     reported later.
     """
     labels = {_words_of(alias): label for alias, label in aliases.items()}
@@ -591,7 +594,8 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
     """Yields the compounds of rules with ``names``, each with the label that the compound names, or None if it names no
     label.
 
-    The label belongs to the longest alias at the named end of the compound. Compounds that are aliases are omitted.
+    The label is the label of the longest alias at the end of the compound that names the object. Compounds that are
+    also aliases are omitted.
     """
     for rule in rules:
         for phrase in rule.phrases if rule.names else ():

@@ -1,6 +1,6 @@
 """Content words of a text, which are used to compare texts without a vocabulary.
 
-The function words and the inflection endings are English. The extraction is based only on rules and uses no model.
+The function words and the inflectional endings are English. The extraction is based only on rules and uses no model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def content_words(words: list[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Strips the inflection of a word: ``riding`` and ``rides`` become ``rid``, and ``running`` becomes ``run``."""
+    """Removes the inflection of a word: ``riding`` and ``rides`` become ``rid``, and ``running`` becomes ``run``."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith(("ss", "us", "is")):
             word = word[: -len(ending)]

@@ -43,23 +43,23 @@ def advantages_for_batch(
     """Computes the token advantages and rewards of SCAPO for a batch of generated token ids.
 
     Args:
-        image_ids: B image ids, one per response, in any spelling.
-        token_ids: (B, T) padded ids as an array or tensor, or B lists of ids. The ids may include the prompt if
+        image_ids: The B image ids, one per response, in any spelling.
+        token_ids: Token ids as a padded (B, T) array or tensor, or as B lists of ids. The ids may include the prompt if
             ``mask`` marks the generated tokens.
         tokenizer: Tokenizer that generated the ids; see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
         reward: Reward that scores the responses.
         mask: (B, T) mask that is true for generated tokens. The mask is required only if the padding token is not a
             special token, because special tokens never get credit.
-        finished: (B,) booleans, true for responses that ended by themselves. By default, a response counts as finished
-            if a special token follows its text.
-        eos: Credit of the end-of-sequence token; see
+        finished: (B,) booleans, which are true for responses that ended by themselves. By default, a response counts as
+            finished if a special token follows its text.
+        eos: Credit for the end-of-sequence token; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         truncated: Treatment of the last piece of an unfinished response; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
 
     Returns:
         The (B, T) float32 advantages, and the rewards of the responses. T is the length of the longest row in the
-        batch. Padding and special tokens have advantage 0. The rewards can be passed to :func:`log_metrics`.
+        batch. Padding and special tokens have the advantage 0. The rewards can be passed to :func:`log_metrics`.
 
     Raises:
         InputError: If a row is faulty and ``reward`` was created without ``on_error="zero"``.
@@ -86,7 +86,7 @@ def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
 
 
 def log_metrics(columns: RewardColumns) -> dict[str, float]:
-    """Returns the training-log metrics of a batch of rewards, under the names that every adapter uses.
+    """Returns the metrics of a batch of rewards for the training log, under the names that every adapter uses.
 
     The metric ``scapo/errors`` needs attention: a value above 0 means that the ground truth does not fit the data.
 
@@ -128,7 +128,7 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
     """Returns the reward for a ground truth file and a vocabulary, and caches it for the process.
 
-    A faulty row is counted and gets no reward, because one bad row must not end a run on many machines (see
+    A faulty row is counted and gets no reward, because a single faulty row must not end a run on many machines (see
     :func:`log_metrics`).
 
     Args:
@@ -150,11 +150,11 @@ def _load_reward(truth: str, vocabulary: str, **settings: Any) -> SubsentenceRew
 def reward_from_environment() -> SubsentenceReward:
     """Returns the reward that environment variables define, for libraries that load a plugin by its path.
 
-    ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are file names or names of shipped data.
-    ``SCAPO_REWARD`` is a JSON object with fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+    The values of ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are file names or names of shipped data.
+    The value of ``SCAPO_REWARD`` is a JSON object with fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Raises:
-        InputError: If ``SCAPO_TRUTH`` is not set or ``SCAPO_REWARD`` is not a JSON object.
+        InputError: If ``SCAPO_TRUTH`` is not set, or if ``SCAPO_REWARD`` is not a JSON object.
     """
     truth = os.environ.get("SCAPO_TRUTH")
     if not truth:
@@ -200,11 +200,12 @@ def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the token rewards as advantages, without group statistics: an advantage estimator for EasyR1 and SkyRL.
+    """Returns the token rewards as advantages, without group statistics. EasyR1 and SkyRL can use this function as an
+    advantage estimator.
 
     Args:
         token_level_rewards: (B, T) token rewards.
-        response_mask: (B, T) mask with 1 for response tokens.
+        response_mask: (B, T) mask that is 1 for response tokens.
 
     Returns:
         The advantages and the returns, which are the same (B, T) tensor.

@@ -1,9 +1,8 @@
-"""Counts, attributes, relations and texts as claims that Eq. 1 rewards, with their content, position and verdict.
+"""Counts, attributes, relations and texts as claims that Eq. 1 rewards: their content, position and verdict.
 
-A true claim is new if it states a new fact, regardless of its wording. For example, "two dogs" and "a pair of dogs"
-state the same count, and "left of" and "right of" with swapped objects state the same relation. A false claim is
-penalized for its content, regardless of the facts. A count that follows from presence ("at least one dog") is not
-counted.
+A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
+count, and "left of" and "right of" with swapped objects state the same relation. A false claim is charged for its
+content. A count that adds nothing to presence ("at least one dog") is not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _AT_LEAST_ONE = "1+"
 
 
 class Unit(NamedTuple):
-    """A claim beyond presence, which counts once in each piece.
+    """A claim beyond presence, which counts once per piece.
 
     Attributes:
         kind: Claim kind.
@@ -44,10 +43,9 @@ class UnitColumns(NamedTuple):
     """Claims beyond presence in n texts, as columns.
 
     Attributes:
-        text, start: (claims,) index of the text that contains each claim, and character offset of the claim in this
-            text.
-        unit: (claims,) index of each claim in ``units``.
-        state: (claims,) state of each claim: 1 for true, 0 for false and -1 for unknown.
+        text, start: (claims,) index of the text that contains the claim, and the character offset in this text.
+        unit: (claims,) index in ``units``.
+        state: (claims,) 1 for true, 0 for false and -1 for unknown.
         units: The distinct claims.
     """
 
@@ -64,8 +62,8 @@ class UnitReader:
     Args:
         vocabulary: Labels that the claims are about.
         kinds: Claim kinds other than presence.
-        reading: Reading that determines which mentions count. Claims whose use is omitted by the reading are skipped.
-        scenes: Scene graphs of the images, in the order of lookup.
+        reading: Mentions that count. Claims whose use the reading omits are skipped.
+        scenes: Contents of the images, in the order of lookup.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class UnitReader:
 
     @property
     def signature(self) -> str:
-        """The scene graphs and the extraction rules with their hashes, for use in a signature."""
+        """The scenes and the extraction rules with their hashes, for a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
     def read(self, image_ids: Sequence[object], texts: Sequence[str]) -> UnitColumns:

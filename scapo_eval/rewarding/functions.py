@@ -29,14 +29,15 @@ def reward_fn(
     name: str = "scapo",
     **settings: Any,
 ) -> RewardFunction:
-    """Returns a reward function for TRL, ms-swift, verifiers and lighteval, which select its arguments by name.
+    """Returns a reward function for TRL, ms-swift, verifiers and lighteval. Each library selects the arguments of the
+    function by name.
 
     Args:
-        vocabulary: Vocabulary, name of a shipped vocabulary, or file.
+        vocabulary: Vocabulary, given as an object, the name of a shipped vocabulary, or a file.
         truth: Ground truth, given as a file or in a form that :mod:`scapo_eval.truths.oracles` lists.
-        config: Settings of Eq. 1. ``RewardConfig.robust()`` is recommended for long runs.
+        config: Settings of the reward (Eq. 1). ``RewardConfig.robust()`` is recommended for long runs.
         name: Name under which libraries log the reward.
-        settings: Fields of RewardConfig, as an alternative to ``config``.
+        settings: Fields of RewardConfig, which can be given instead of ``config``.
 
     Raises:
         InputError: If a file or name is not found, if a setting does not exist, or if both ``config`` and ``settings``
@@ -80,10 +81,12 @@ class RewardFunction:
         """Returns the rewards of responses. Each library passes only some of the arguments.
 
         Args:
-            completions: n responses as texts or lists of messages (TRL, ms-swift). The n image ids are in ``image_id``.
-            completion: One response (verifiers). The image id is in ``info`` or ``answer``.
-            doc, model_response: Sample and response (lighteval). The image id is in ``doc.specific``.
-            given: Further columns. Only the image ids and ``log_metric`` (TRL) are used.
+            completions: The n responses, as texts or lists of messages (TRL, ms-swift). The argument ``image_id``
+                contains the n image ids.
+            completion: A single response (verifiers). The image id is in ``info`` or ``answer``.
+            doc: Sample (lighteval). The image id is in ``doc.specific``.
+            model_response: Response to the sample (lighteval).
+            given: Further columns of the data set, of which only the image ids and ``log_metric`` (TRL) are used.
 
         Returns:
             A list of n numbers, with None for rows that cannot be scored. For a single response, the result is one
@@ -116,7 +119,7 @@ class RewardFunction:
         return float(self.reward.batch([image], [response], whole=False).total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
-        """Returns the reward of one response. lighteval calls this method on a metric."""
+        """Returns the reward of one response. lighteval calls this method on its metrics."""
         return float(self(doc=doc, model_response=model_response, **given))
 
 
@@ -128,7 +131,7 @@ def totals(columns: RewardColumns) -> list[float | None]:
 def text_of_completion(completion: Any) -> object:
     """Returns the text of a completion, which is a string or a list of messages.
 
-    Other values are returned unchanged.
+    All other values are returned unchanged.
     """
     if not isinstance(completion, list):
         return completion

@@ -46,14 +46,15 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
         - ``responses``, ``words`` and ``pieces``: numbers of responses, words and pieces.
         - ``labels``: claimed labels with a known state, counted once per piece.
-        - ``repeated``: supported labels that an earlier piece named.
+        - ``repeated``: supported labels that an earlier piece has already named.
         - ``without_label``: pieces without a label, which incur the penalty ``r_reg``.
         - ``silent``: pieces with neither gain nor penalty.
-        - ``denials`` and ``hedges``: words that may deny or hedge.
+        - ``denials`` and ``hedges``: words that may express a denial or a hedge.
         - ``questions`` and ``quotes``: question marks and quotations.
         - ``near_misses``: words that resemble the name of a label but are misspelled.
-        - ``disguised``: words with look-alike letters or zero-width characters.
-        - ``characters`` and ``hidden``: all non-space characters, and the characters that a reader does not see.
+        - ``disguised``: words that contain look-alike letters or zero-width characters.
+        - ``characters`` and ``hidden``: all non-space characters, and the non-space characters that a reader does not
+          see.
         - ``pairs`` and ``distinct_pairs``: pairs of neighboring words, and the number of distinct pairs within each
           response.
         - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
@@ -118,7 +119,8 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
     """Returns the claims per response (``claims_KIND``) and the hallucination rate (``hal_rate_KIND``) of each kind.
 
     Args:
-        sums: Sums from :func:`kind_sums` and the number of ``responses``. The value of a ratio with denominator 0 is 0.
+        sums: Sums from :func:`kind_sums`, and the number of ``responses``. The value of a ratio with denominator 0 is
+            0.
     """
     kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
     return {
@@ -135,14 +137,14 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         sums: Sums from :func:`behavior_sums`.
 
     Returns:
-        - ``words``: words per response.
+        - ``words``: mean number of words per response.
         - ``words_per_piece`` and ``labels_per_piece``: means over the pieces.
         - ``repeated_share``: share of the claimed labels that repeat an earlier piece.
         - ``without_label_share`` and ``silent_share``: shares of the pieces without a label, and of the silent pieces.
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
           occurrences per word.
-        - ``hidden_share``: share of the characters that a reader does not see.
-        - ``distinct_pairs_share``: share of distinct pairs among the pairs of neighboring words.
+        - ``hidden_share``: share of the non-space characters that a reader does not see.
+        - ``distinct_pairs_share``: share of distinct pairs among all pairs of neighboring words.
         - ``claims_KIND`` and ``hal_rate_KIND``: claims per response and hallucination rate of each kind, if kinds
           beyond presence count.
     """

@@ -1,9 +1,10 @@
-"""SCAPO's reward: one reward per subsentence, computed from mentions, subsentences and the ground truth.
+"""SCAPO's reward, which assigns one reward to each subsentence, computed from mentions, subsentences and the ground
+truth.
 
 The reward is Equation 1 of the paper. ``docs/specification.md#reward`` defines the cases that the equation leaves open.
 The rewards of a whole batch are computed in columns, and the readable result of one response is a view of these
-columns. ``token_credit.py`` distributes the rewards to tokens. The module requires neither a model nor torch. Reward
-objects have no mutable state, so they can be pickled and shared between threads.
+columns. The module ``token_credit.py`` distributes the rewards to tokens. The module requires neither a model nor
+torch. Reward objects have no mutable state, so they can be pickled and shared between threads.
 """
 
 from __future__ import annotations
@@ -88,27 +89,29 @@ class RewardConfig:
         r_g: Gain for new supported labels.
         r_rep: Gain for supported labels that the response has already named. A negative value penalizes repetition.
         r_h: Penalty for hallucinated labels.
-        r_reg: Penalty of a piece without any label.
-        lam_g, lam_h: Scaling of the counts of supported and hallucinated labels: a name in LAMBDAS or a non-decreasing
-            function.
+        r_reg: Penalty for a piece without any label.
+        lam_g: Scaling of the number of supported labels, as a name in LAMBDAS or a non-decreasing function.
+        lam_h: Scaling of the number of hallucinated labels, in the same form as ``lam_g``.
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
         level: Unit of the reward. ``subsentence`` gives a reward per piece. ``hal`` (1 minus the hallucination rate)
             and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without claims
             gets the reward 1, which is the shortcut that the paper warns against.
-        additive: If true, a piece with hallucinations gets gain minus penalty. By default, it gets only the penalty.
+        additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
+            reward of such a piece is only its penalty.
         claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
             hedged mentions (:mod:`scapo_eval.matching.uses`).
         piece_reward: Custom function that replaces Eq. 1. The function receives the result and each of its pieces as
             arguments.
         response_reward: Custom function whose value is added to the reward of every piece, and thus to every token with
             text. The function receives the result as its argument.
-        answer_only: If true, only the answer makes claims. Pieces of reasoning and tool text (``<think>``,
+        answer_only: If true, only claims in the answer count. Pieces of reasoning and tool text (``<think>``,
             ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
         template_discount: Share of the gain for new labels that a piece loses if its other words repeat an earlier
             piece of the response. The value ranges from 0 (the paper's choice) to 1.
         near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
-            ``relation`` and ``text`` (docs/claims.md). The value is a list or a string of comma-separated names.
+            ``relation`` and ``text`` (docs/claims.md). The value is a list of names or a string of comma-separated
+            names.
         scenes: Ground truth for claim kinds beyond presence, as files or :class:`~scapo_eval.truths.scenes.Scenes`, in
             the order of lookup.
         beta: Weight of Cover Rate in the reward of level ``cap``, which is an F-beta score of Cover Rate and 1 minus
@@ -227,11 +230,11 @@ class RewardConfig:
 
     @property
     def is_robust(self) -> bool:
-        """True if these settings include the robust settings of :meth:`robust`."""
+        """True if the configuration includes all settings of :meth:`robust`."""
         return all(getattr(self, name) == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
-        """Returns the segmentation rule and all non-default settings, for a signature."""
+        """Returns the segmentation rule and all non-default settings, for use in a signature."""
         settings: dict[str, object] = {}
         for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
             value = getattr(self, setting.name)
@@ -256,10 +259,12 @@ class Part(NamedTuple):
     """One piece of a response with its reward.
 
     Attributes:
-        start, end: Character span of the piece in the response.
+        start: Offset of the first character of the piece in the response.
+        end: Offset after the last character of the piece.
         reward: Reward of the piece, by default from Eq. 1.
-        new, rep, hal: Numbers of new supported labels, repeated supported labels and hallucinated labels. These numbers
-            include claims beyond presence if their kinds count.
+        new: Number of new supported labels. All three numbers include claims beyond presence if their kinds count.
+        rep: Number of repeated supported labels.
+        hal: Number of hallucinated labels.
     """
 
     start: int
@@ -278,16 +283,23 @@ class RewardColumns:
         image_ids: The n image ids in the form in which they were passed.
         responses: n texts. The text of a faulty row is empty.
         indptr: (n + 1,) int64 bounds of the responses in the part columns.
-        start, end: (parts,) int32 character spans.
-        reward: (parts,) float64 rewards.
-        new, rep, hal: (parts,) int64 counts of labels. A label with a probability of at least 1/2 counts as present.
-        generated, hallucinated, covered, unknown: (n,) int64 numbers of distinct labels per response: claimed with a
-            known cell, claimed but absent, claimed and present, and claimed with an unknown cell.
-        silent: (parts,) bool, true for pieces with neither gain nor penalty: pieces outside the answer
-            (``answer_only``) and, under the rule ``discourse``, pieces without a word.
-        claim_part, claim_label, claim_verdict: (claims,) part index, label index in ``labels``, and
-            :class:`~scapo_eval.base.verdicts.Verdict` (int8) of every label of every part. The verdict is ``REPEATED``
-            if the label is supported and an earlier part of the response names it.
+        start: (parts,) int32 start offset of each part in its response.
+        end: (parts,) int32 end offset of each part in its response.
+        reward: (parts,) float64 reward of each part.
+        new: (parts,) int64 number of new supported labels in each part. A label with a probability of at least 1/2
+            counts as present.
+        rep: (parts,) int64 number of repeated supported labels in each part.
+        hal: (parts,) int64 number of hallucinated labels in each part.
+        generated: (n,) int64 number of distinct claimed labels of each response whose state is known.
+        hallucinated: (n,) int64 number of distinct claimed labels of each response that are absent.
+        covered: (n,) int64 number of distinct claimed labels of each response that are present.
+        unknown: (n,) int64 number of distinct claimed labels of each response whose state is unknown.
+        silent: (parts,) bool mask of the parts that have neither gain nor penalty. These are parts outside the answer
+            (``answer_only``) and, with the rule ``discourse``, parts without a word.
+        claim_part: (claims,) part index of every claimed label of every part.
+        claim_label: (claims,) index in ``labels`` of every claimed label of every part.
+        claim_verdict: (claims,) :class:`~scapo_eval.base.verdicts.Verdict` (int8) of every claimed label of every part.
+            The verdict is ``REPEATED`` if the label is supported and an earlier part of the response names it.
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
         errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
@@ -326,7 +338,7 @@ class RewardColumns:
 
     @property
     def claims(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Two (claims,) arrays: the response index and the label index of each presence claim."""
+        """Two (claims,) arrays with the response index and the label index of each presence claim."""
         named = self.claim_label < len(self.labels)
         return np.searchsorted(self.indptr, self.claim_part[named], "right") - 1, self.claim_label[named].astype(
             np.int32
@@ -369,7 +381,7 @@ class RewardColumns:
 
     @property
     def n_errors(self) -> int:
-        """Number of faulty rows."""
+        """Number of faulty rows in the batch."""
         return len(self.errors)
 
     def results(self) -> list[RewardResult]:
@@ -388,7 +400,9 @@ class RewardColumns:
 
         Args:
             offsets: Character spans of the tokens of each response, as (T_i, 2) arrays or as columns.
-            eos, truncated: Choices that :meth:`RewardResult.token_advantages` describes.
+            eos: Credit for the end-of-sequence token; see :meth:`RewardResult.token_advantages`.
+            truncated: Treatment of the last piece of an unfinished response; see
+                :meth:`RewardResult.token_advantages`.
             finished: True for responses that ended by themselves, as one value or as one value per response.
         """
         flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
@@ -414,7 +428,7 @@ class RewardColumns:
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
 class RewardResult:
-    """The reward of one response: a view of one row of :class:`RewardColumns`.
+    """The reward of one response, which is a view of one row of :class:`RewardColumns`.
 
     Example:
         >>> import scapo_eval
@@ -446,7 +460,7 @@ class RewardResult:
 
     @property
     def parts(self) -> list[Part]:
-        """The pieces in order, which partition the response."""
+        """The pieces in order, which together form the entire response."""
         rows = self._pieces
         columns = (getattr(self.columns, name)[rows].tolist() for name in Part._fields)
         return [Part(*values) for values in zip(*columns, strict=True)]
@@ -512,11 +526,12 @@ class RewardResult:
         Args:
             offsets: (T, 2) character spans of the generated tokens in the response, as
                 :func:`scapo_eval.rewarding.tokens.token_offsets` returns them. Tokens that share a character have
-                overlapping spans. Special tokens have empty spans, at any position.
+                overlapping spans. Special tokens have empty spans, which may be at any position.
             eos: Credit for the end-of-sequence token, which is the first token without text after the last token with
-                text. ``zero`` assigns 0, ``last`` assigns the reward of the last piece, and ``own`` assigns ``-r_reg``.
-            truncated: Treatment of the last piece of an unfinished response. ``score`` assigns the reward of the piece,
-                and ``mask`` assigns 0.
+                text. The value ``zero`` assigns 0, ``last`` assigns the reward of the last piece, and ``own`` assigns
+                ``-r_reg``.
+            truncated: Treatment of the last piece of an unfinished response. The value ``score`` assigns the reward of
+                the piece, and ``mask`` assigns 0.
             finished: True if the response ended by itself. An unfinished response has no end-of-sequence token.
 
         Returns:
@@ -542,14 +557,14 @@ class RewardResult:
 class SubsentenceReward:
     """SCAPO's reward for responses to images.
 
-    The object is immutable, so it can be shared between threads and pickled, including the attributes of subclasses. If
-    a setting such as ``lam_g`` is a lambda, pickling requires cloudpickle, which Ray uses.
+    The object is immutable, so it can be shared between threads and pickled. The attributes of subclasses are included
+    in the pickle. If a setting such as ``lam_g`` is a lambda, pickling requires cloudpickle, which Ray uses.
 
     Args:
-        vocabulary: Labels that count as objects: a vocabulary, the name of a shipped vocabulary, or a file.
+        vocabulary: Labels that count as objects, given as a vocabulary, the name of a shipped vocabulary, or a file.
         oracle: Ground truth, given as a file, a PresenceOracle, or another form that :mod:`scapo_eval.truths.oracles`
             lists.
-        config: Settings of Eq. 1.
+        config: Settings of the reward (Eq. 1).
         on_error: Treatment of a faulty row, for example a row that has an image without ground truth or a response that
             is not a string. The value ``raise`` raises an error. The value ``zero`` assigns no reward to the row,
             counts the fault and logs a warning, so that a single faulty row does not end a run. If no row of a batch
@@ -607,7 +622,7 @@ class SubsentenceReward:
 
     @property
     def signature(self) -> Signature:
-        """The one-line signature that makes the rewards reproducible."""
+        """The signature in one line, which makes the rewards reproducible."""
         oracle, world = self.truth.identity
         preset = "robust" if self.config.is_robust else None
         settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
@@ -623,7 +638,7 @@ class SubsentenceReward:
         """Returns the rewards of n responses as columns.
 
         Args:
-            image_ids: n image ids in any spelling.
+            image_ids: The n image ids in any spelling.
             responses: n strings.
             whole: True if the rows form a complete batch. Only a part of a larger batch may contain no valid row.
 
@@ -652,7 +667,7 @@ class SubsentenceReward:
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
         """Returns the row of each image in the ground truth, the texts, and the errors of faulty rows.
 
-        A faulty row gets row 0 and an empty text.
+        For a faulty row, the row 0 and an empty text are returned.
         """
         index, errors = self.truth.index, dict[int, InputError]()
         rows, texts = list[Any](), list[str]()
@@ -757,7 +772,7 @@ class SubsentenceReward:
         owner: NDArray[np.int64],
         rows: NDArray[Any],
     ) -> _Claims:
-        """Returns the labels of each piece, without duplicates and in text order, with their verdicts.
+        """Returns the labels of each piece with their verdicts, without duplicates and in text order.
 
         Args:
             texts: n responses.
@@ -809,7 +824,7 @@ class SubsentenceReward:
         return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a (cells,) mask of the labels that are absent from their images."""
+        """Returns a (cells,) mask of the cells whose label is absent from the image."""
         state = self.truth.values(rows, label)
         absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
         return absent
@@ -830,7 +845,7 @@ class SubsentenceReward:
         rep: NDArray[np.int64],
         hal: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Computes the piece rewards of Eq. 1."""
+        """Computes the rewards of all pieces according to Eq. 1."""
         config = self.config
         gain = config.r_g * self._lam_g[new] + config.r_rep * self._lam_g[rep]
         penalty = config.r_h * self._lam_h[hal]
@@ -871,7 +886,7 @@ class SubsentenceReward:
     def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
         """Returns the rewards after the user's custom functions have been applied.
 
-        ``piece_reward`` replaces Eq. 1, and ``response_reward`` is added to the reward of every piece.
+        ``piece_reward`` replaces Eq. 1, and the value of ``response_reward`` is added to the reward of every piece.
         """
         piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
         rewards = list[float]()
@@ -923,10 +938,11 @@ class _Read(NamedTuple):
 
 
 class _Claims(NamedTuple):
-    """The labels of pieces, without duplicates.
+    """The labels that pieces claim, without duplicates.
 
     Attributes:
-        piece, label: (claims,) indices of the piece and the label of each claim, in text order.
+        piece: (claims,) index of the piece that contains each claim, in text order.
+        label: (claims,) index of the label of each claim.
         state: (claims,) state of each claim: 1 for present, 0 for absent and -1 for unknown.
         probability: (claims,) probability that the label is present (-1 if unknown), or None if all states are certain.
         first: (claims,) mask of the claims whose label no earlier piece of the response names.
@@ -990,8 +1006,8 @@ class _Claims(NamedTuple):
         return np.bincount(self.piece[chosen], minlength=n_pieces)
 
     def present_and_absent(self, n_pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns two (pieces,) arrays for response-level rewards: the expected numbers of present and of absent
-        labels.
+        """Returns two (pieces,) arrays for response-level rewards: the expected number of present labels and the
+        expected number of absent labels.
         """
         probability = self.known_probability
         known = probability >= 0
@@ -1077,7 +1093,7 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
 def _silent(
     answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
 ) -> NDArray[np.bool_]:
-    """Returns the (pieces,) mask of the pieces that have neither gain nor penalty.
+    """Returns a (pieces,) mask of the pieces that have neither gain nor penalty.
 
     Args:
         answers: The n responses, in which newlines replace all text outside the answer.
@@ -1100,7 +1116,9 @@ def _silent(
 
 
 def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
-    """Returns one piece per valid response. Empty responses are included, because they get a response-level reward."""
+    """Returns one piece for each valid response. Empty responses are included, because they get a response-level
+    reward.
+    """
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
     indptr[np.array(rows, dtype=np.int64) + 1] = 1

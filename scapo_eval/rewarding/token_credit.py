@@ -38,9 +38,9 @@ class TextCredit:
     """The concatenated texts of a batch and the reward of every character.
 
     Attributes:
-        bounds: (n + 1,) position of each text's first character.
+        bounds: (n + 1,) positions of the first characters of the texts.
         is_space: (characters,) mask of the white-space characters.
-        reward: (characters,) float32 reward of the piece that contains the character.
+        reward: (characters,) float32 reward of the piece that contains each character.
         has_pieces: (n,) mask of the texts that have pieces.
         last_begin: (n,) position of the first character of each text's last piece.
         last_reward: (n,) float64 array with the reward of each text's last piece.
@@ -73,7 +73,7 @@ class TextCredit:
 
         Args:
             texts: n texts.
-            pieces: Pieces that partition each text.
+            pieces: Pieces that together form each text.
             reward: (pieces,) rewards.
             r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
             faulty: Indices of rows that get no credit.
@@ -199,7 +199,8 @@ def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, 
     """Rejects spans that decrease or exceed their text. Empty spans are accepted anywhere in the text.
 
     Args:
-        start, end: (T,) offsets of all tokens.
+        start: (T,) start offset of each token.
+        end: (T,) end offset of each token.
         written: Indices of the tokens with text.
         limit: Length in characters of each token's text, as a (T,) array or one number for all tokens.
         row: Response index of each token, as a (T,) array or one number for all tokens.

@@ -1,9 +1,10 @@
-"""Character spans of generated tokens, computed from the token ids alone.
+"""Character spans of generated tokens, which are computed from the token ids alone.
 
-A policy may sample any ids, and encoding the decoded text again often yields other ids. Therefore, this module looks up
-the bytes of every token in a table that is built once per tokenizer. The bytes of the tokens are concatenated and
-converted to character positions. A token's span covers every character that contains one of the token's bytes. A token
-that contains only a part of a character gets the span of the whole character, and a special token gets an empty span.
+A policy may sample any sequence of ids, and encoding the decoded text again often yields other ids. Therefore, this
+module looks up the bytes of every token in a table that is built once per tokenizer. The bytes of the tokens are
+concatenated and converted to character positions. A token's span covers every character that contains one of the
+token's bytes. A token that contains only a part of a character gets the span of the whole character, and a special
+token gets an empty span.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
     must be computed on this text, because the spans refer to it.
 
     Args:
-        tokenizer: A fast Hugging Face tokenizer, a processor that contains one, or a ``tokenizers.Tokenizer``.
-            Byte-level, SentencePiece (with or without byte fallback) and WordPiece tokenizers are supported. The byte
-            table is cached until the tokenizer is deleted.
-        ids: T generated token ids, including special tokens and padding. Unknown ids are decoded to nothing, as in
+        tokenizer: A fast Hugging Face tokenizer, a processor that contains such a tokenizer, or a
+            ``tokenizers.Tokenizer``. Byte-level, SentencePiece (with or without byte fallback) and WordPiece tokenizers
+            are supported. The byte table is cached until the tokenizer is deleted.
+        ids: The T generated token ids, including special tokens and padding. Unknown ids are decoded to nothing, as in
             ``tokenizer.decode``.
 
     Returns:
@@ -77,7 +78,7 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
 
     Args:
         tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
-        sequences: n sequences of token ids (lists, arrays or tensors).
+        sequences: The n sequences of token ids, as lists, arrays or tensors.
 
     Returns:
         The n texts, and the spans of all tokens as columns. The rows ``indptr[i]:indptr[i + 1]`` belong to sequence
@@ -121,7 +122,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
     """Converts the token ids of response ``k`` (a list, an array or a tensor) to an array.
 
     Raises:
-        InputError: If the ids are not a flat list of integers.
+        InputError: If the token ids are not a flat list of integers.
     """
     array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if array.size == 0:
@@ -138,9 +139,10 @@ class _TokenTable:
 
     Attributes:
         data: Concatenated bytes of all tokens.
-        starts, lengths: (rows,) int64 position and length of each row in ``data``. Row ``k`` contains the token with id
-            ``k``. The rows of special tokens and row ``n_ids``, which is used for ids beyond the vocabulary, are empty.
-            The rows that ``first`` refers to come after row ``n_ids``.
+        starts: (rows,) int64 position of each row in ``data``. Row ``k`` contains the token with id ``k``. The rows of
+            special tokens and row ``n_ids``, which is used for ids beyond the vocabulary, are empty. The rows that
+            ``first`` refers to come after row ``n_ids``.
+        lengths: (rows,) int64 length of each row in bytes.
         n_ids: Number of ids in the vocabulary.
         first: Mapping from ids to rows for tokens that are decoded differently at the beginning of a text (without
             leading space).

@@ -180,7 +180,8 @@ class TableOracle:
     """An oracle that looks up values of images and labels in memory.
 
     Attributes:
-        images, labels: Mappings from canonical image ids to rows, and from labels to columns.
+        images: Mapping from canonical image ids to rows of the table.
+        labels: Mapping from labels to columns of the table.
         table: (images, labels) float64 array of values, with -1 for unknown values.
         source: Name of the source, for error messages.
     """

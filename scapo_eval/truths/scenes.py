@@ -67,7 +67,8 @@ class SceneGraph(NamedTuple):
     """The scene graph of one image.
 
     Attributes:
-        width, height: Size of the image in pixels, or 0 if unknown.
+        width: Width of the image in pixels, or 0 if unknown.
+        height: Height of the image in pixels, or 0 if unknown.
         things: Objects in the image.
         relations: Triples of subject index, predicate and object index.
         counts: Mapping from labels to the exact number of objects.

@@ -34,8 +34,9 @@ class TruthColumns:
         world: Meaning of labels that the source does not list.
         image_ids: Canonical image ids in source order.
         labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
-        indptr, label_ids: Present labels in CSR form. The labels of image ``i`` are ``label_ids[indptr[i]:indptr[i +
-            1]]``, which are sorted.
+        indptr: (images + 1,) bounds of the images in ``label_ids``, which contains the present labels in CSR form.
+        label_ids: (present cells,) present labels. The labels of image ``i`` are the elements from ``indptr[i]`` to
+            ``indptr[i + 1]``, in sorted order.
         unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
         vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
             specified.
