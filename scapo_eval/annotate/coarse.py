@@ -77,7 +77,7 @@ def coarse(
     only_first: bool = False,
     rows: NDArray[np.bool_] | None = None,
 ) -> PassOutcome:
-    """Asks about every cell without a verdict; see :func:`~scapo_eval.annotate.passes.run_pass`.
+    """Asks the judge about every cell that has no verdict; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
     Args:
         store: Run that is open for writing.

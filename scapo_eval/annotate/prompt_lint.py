@@ -5,8 +5,8 @@ For example, the word "stool" in a caption is a claim of ``chair``. If a prompt 
 marks ``chair`` as absent although such claims are true. The checks report the following kinds of findings:
 
 - ``excluded``: the prompt lists an alias of the label among the objects that do not count.
-- ``both``: the prompt lists an alias both among the objects that count and among those that do not. Such a prompt is
-  often correct ("stools used as tables"), so a person should read the sentence.
+- ``both``: the prompt lists an alias both among the objects that count and among those that do not. A prompt with this
+  finding is often correct ("stools used as tables"), so a person should read the sentence.
 - ``subtype``: the prompt excludes subtypes and never lists the alias among the objects that count.
 - ``unnamed``: a label-specific or joint prompt never mentions the alias.
 """

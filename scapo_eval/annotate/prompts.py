@@ -197,7 +197,8 @@ class LabelPrompt:
         labels: Labels in the question, in the order of the verdicts.
         system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
-        choices: The words yes and no if the prompt asks for one of these words. Otherwise, the tuple is empty.
+        choices: The words yes and no if the prompt asks for one of these words. The tuple is empty if the prompt asks
+            for JSON.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Second questions about selected cells, which use label-specific prompts, or joint prompts for labels that judges
 confuse.
 
-Only the cells of given labels, or given cells, are asked about again. Verdicts by people are never changed. Every
-earlier verdict remains in the history with its reason.
+The judge is asked again only about the cells of given labels, or about given cells. Verdicts by people are never
+changed. Every earlier verdict remains in the history with its reason.
 """
 
 from __future__ import annotations

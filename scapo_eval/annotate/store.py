@@ -313,7 +313,7 @@ class Store:
         return self._latest
 
     def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
-        """Returns all verdicts on a cell with their provenances, oldest first."""
+        """Returns all verdicts on a cell with the provenance of each verdict, oldest first."""
         verdicts = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
@@ -462,8 +462,8 @@ class Store:
                     other.unlink()
 
     def _read_log(self) -> NDArray[np.void]:
-        """Reads the archive and returns the log that follows it. Reads both files again if a writer merges the log in
-        the meantime.
+        """Reads the archive and returns the log that follows it. Reads the archive and the log again if a writer merges
+        the log in the meantime.
         """
         archive = self.folder / "verdicts.npz"
         for _ in range(100):
@@ -492,9 +492,9 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Returns the error for files that contradict each other.
+        """Returns the error for files of a run that contradict each other.
 
-        The error lists all these files, because any of them may be damaged.
+        The error lists all files that are involved, because any of them may be damaged.
         """
         names = "verdicts.*, probabilities.log, sources.jsonl, images.jsonl or vocabulary.json"
         return InputError(f"damaged: {reason} ({names})", path=str(self.folder))
@@ -579,7 +579,7 @@ def _lock(folder: Path) -> int:
     """Locks out other writers while the returned descriptor is open.
 
     Raises:
-        InputError: If another process is writing.
+        InputError: If another process is writing to the run.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)

@@ -50,7 +50,7 @@ class Sampling:
         top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
         seed: Seed of the random numbers. If None, the engine chooses the seed.
-        stop: Texts that end a completion and are not part of it.
+        stop: Texts that end a completion. The completion does not contain them.
         min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
         repetition_penalty: Divisor of positive logits and factor of negative logits for tokens that occur in the prompt
             or the completion, or 1 for no penalty.
@@ -158,8 +158,8 @@ class Completion:
     """The answer of a model to a request, or the error that prevented it.
 
     Attributes:
-        text: Text of the completion without surrounding white space, because engines differ in this white space. The
-            text is empty if there is an error.
+        text: Text of the completion. White space around the text is removed, because it differs between engines. The
+            text is empty if the completion contains an error.
         finish: Reason for the end of the completion: ``stop``, ``length`` (truncated at ``max_tokens``) or another
             value from the server. None if unknown.
         prompt_tokens: Number of tokens in the prompt and its images, or None if unknown.
@@ -243,8 +243,8 @@ class Engine(Protocol):
     """Interface of the engines, which run a model on requests.
 
     Attributes:
-        identity: All known facts that affect the completions, such as model, weights and processor settings. These
-            facts are part of the key of every request.
+        identity: All known facts that affect the completions, such as model, weights and processor settings. The
+            identity is part of the key of every request.
         card: Additional facts for the run card, such as versions, devices and addresses. After :meth:`run`, the card
             also contains the effective ``sampling`` settings under the engine's names.
     """

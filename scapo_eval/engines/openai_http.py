@@ -1,8 +1,8 @@
 """Engine for any OpenAI-compatible server, such as vLLM, SGLang, ``transformers serve`` and hosted services.
 
 The engine uses aiohttp, which needs 0.17 ms of processor time per request, whereas the openai client needs 1.7 to 4.2
-ms. Each completion is a separate request, so that it can be retried and resumed. The field ``n`` is not used, because
-servers ignore it.
+ms. Each completion is a separate request, so that it can be retried and resumed. The field ``n`` of the request is not
+used, because servers ignore it.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class OpenAIEngine:
         attempts: Number of attempts after which a request is considered failed.
         backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
             ``backoff * 2**k`` seconds.
-        wait_server: Seconds to wait for a server that refuses connections. This time does not count as an attempt. If
-            None, the server must be available at the start, and the waiting time after the first answer is
+        wait_server: Seconds to wait for a server that refuses connections. The time spent waiting does not count as an
+            attempt. If None, the server must be available at the start, and the waiting time after the first answer is
             :data:`PATIENCE`.
         extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
         warn: Callback for a warning if the server rejects a sampling setting, which is then omitted.

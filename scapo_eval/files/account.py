@@ -32,7 +32,7 @@ class IdAgreement:
 
     Attributes:
         confirmed: Share of the claims in a sample of captions that are true of the image.
-        chance: The same share after the captions have been shuffled among the images.
+        chance: Share of these claims that are true of the image after the captions have been shuffled among the images.
         z: Difference of the two shares in standard deviations under chance, or 0 if all captions make the same claims.
     """
 
@@ -63,10 +63,10 @@ class Account:
         captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records that are not
             captions.
         crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the value identifies an unchanged
-            file. The value is None for several files, for input in memory, and if only a part of the file was read
+            file. The CRC-32 is None for several files, for input in memory, and if only a part of the file was read
             (columns of parquet).
-        agreement: Agreement of the captions with their images. The value is None if there are fewer than 20 captions
-            with a claim, if the metric has no labels, or if all images have the same claimed labels.
+        agreement: Agreement of the captions with their images. The agreement is None if there are fewer than 20
+            captions with a claim, if the metric has no labels, or if all images have the same claimed labels.
         contradicting: Number of records whose own ``objects`` include an object that is absent from the ground truth.
     """
 
@@ -138,7 +138,7 @@ class RecordCount:
     prints: frozenset[int] | set[int] = frozenset()
 
     def of(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-        """Yields the given rows and counts them."""
+        """Counts the given rows while yielding them."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
         for number, record in rows:

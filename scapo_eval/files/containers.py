@@ -52,7 +52,7 @@ class Rows:
 
     Attributes:
         path: Name of the source, for error messages.
-        container: Type of the file's container.
+        container: Type of the container, such as ``JSON lines`` or ``parquet``.
         first: First record. For a JSON object, this is the object itself.
         rest: All records in order, including the first.
     """
@@ -67,7 +67,9 @@ class Rows:
 
 
 def warn_user(message: str) -> None:
-    """Issues a Python warning, which a program may catch or suppress. This function is the default for ``warn``."""
+    """Issues a Python warning, which a program may catch or suppress. This function is the default for the callback
+    ``warn``.
+    """
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
@@ -187,8 +189,8 @@ def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | 
     """Returns the offset of a line that is inside a multi-line row but resembles a separate record, or None if there is
     no such line.
 
-    Such a line has at least as many cells as the header. The first cell of such a line has the same pattern of digits
-    and letters as the first cell of the row.
+    A line that resembles a separate record has at least as many cells as the header. The first cell of such a line has
+    the same pattern of digits and letters as the first cell of the row.
     """
 
     def spelling(cell: str) -> str:

@@ -53,7 +53,9 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """Returns ``yes`` or ``no`` for any spelling of these answers. Returns None for any other value."""
+    """Returns ``yes`` or ``no`` for any spelling of these answers. Returns None for any value that is neither yes nor
+    no.
+    """
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 

@@ -51,7 +51,7 @@ def decoding(what: str, path: Readable) -> Iterator[None]:
 
 
 def read_regular(path: str | Path, most: int | None = None) -> bytes:
-    """Returns the content of a regular file that another file refers to. Devices and pipes are rejected, because they
+    """Returns the content of a regular file to which another file refers. Devices and pipes are rejected, because they
     may never end.
 
     Args:

@@ -17,7 +17,7 @@ class Frame(Protocol):
 
     @property
     def iloc(self) -> Any:
-        """Indexer that accesses rows by their position."""
+        """Indexer that accesses rows by their positions."""
 
     def to_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the rows as a list of mappings if called with ``orient="records"``."""
@@ -67,7 +67,7 @@ def readable(given: Given) -> Readable:
         given: A path, an iterable of mappings, a pandas DataFrame, or a Hugging Face Dataset.
 
     Raises:
-        InputError: If the input has another form.
+        InputError: If the input does not have one of these forms.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given

@@ -122,7 +122,7 @@ class Source:
     @property
     def head(self) -> bytes:
         """The first bytes of the input, decompressed and without a byte-order mark. These bytes suffice to recognize
-        the format.
+        the format of the input.
         """
         if self._head is None:
             with self.stream() as stream:
@@ -154,7 +154,7 @@ class Source:
         return self._opened().taken
 
     def keep(self) -> None:
-        """Keeps all data from a pipe, so that it can be read again. This method must be called before reading.
+        """Keeps all data from a pipe, so that it can be read again. This method must be called before any data is read.
 
         Raises:
             InputError: If data that was not kept has already been read.
@@ -166,7 +166,7 @@ class Source:
     def hash(self) -> None:
         """Enables hashing of the bytes that are read, before decompression.
 
-        This method must be called before reading.
+        This method must be called before any data is read.
         """
         self._hash = True
         if self._bytes is not None and self._bytes.digest is None:

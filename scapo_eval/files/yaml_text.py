@@ -1,7 +1,7 @@
 """A safe subset of YAML for vocabularies: lists, mappings and scalars.
 
 Values are built from parser events without the constructors of a YAML library. Tags, anchors, duplicate keys and deep
-nesting are rejected. Aliases are also rejected, because they could expand beyond the available memory.
+nesting are rejected. Aliases are also rejected, because they could expand to more data than fits into memory.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class _Node:
 def _scalar(event: Any, resolver: Any) -> Any:
     """Returns the value of a YAML scalar.
 
-    Quoted scalars are always texts. All other scalars follow YAML 1.1, except that dates remain texts.
+    Quoted scalars are always texts. All scalars without quotation marks follow YAML 1.1, except that dates remain
+    texts.
     """
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin

@@ -171,9 +171,9 @@ def answer(
         asked: Questions to answer.
         session: Session with an engine and the journal of its completions.
         output: Path of the JSON Lines file with records ``{"id", "response", ...}``, in the order of ``asked``.
-        descriptions: Mapping from image ids to descriptions that precede the questions on these images. If None,
-            questions are sent without descriptions. If the mapping lacks an image, the questions about this image fail,
-            because a question is never silently sent without its description.
+        descriptions: Mapping from image ids to descriptions that precede the questions on these images. If
+            ``descriptions`` is None, questions are sent without descriptions. If the mapping lacks an image, the
+            questions about this image fail, because a question is never silently sent without its description.
         sampling: Sampling settings. If None, the default sampling settings are used.
         model: Name of the model, which is written to the rows of the output.
 

@@ -1,8 +1,8 @@
 """Judges for MMHal-Bench ratings and for FaithScore's atomic facts, which can be run through any engine.
 
-The output of these judges is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. If a verdict is
-unreadable, it is requested again. If all tries are unreadable, the verdict is counted as unreadable and is never
-replaced by a guess or by 0.
+The output of these judges is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. An unreadable verdict is
+requested again. If all tries are unreadable, the verdict is counted as unreadable and is never replaced by a guess or
+by 0.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def ask_until_read(
 
 
 def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[tuple[float | None, Completion]]:
-    """Makes requests with the choices yes and no. Each request is made once, because repeating it would return the same
-    probabilities.
+    """Makes requests with the choices yes and no. Each request is made once, because repeating a request would return
+    the same probabilities.
 
     Returns:
         P(yes) for each request, or None if there is no completion or if the model gives too little probability to the

@@ -114,8 +114,8 @@ def judge_claims(
         session: Session of the judge.
         folder: Folder that contains the image files.
         output: Path of the JSON Lines file with the scene graph. An image with a failed request is written to the file
-            of failures. If the command is repeated, it makes only the missing requests. An unreadable answer is stored
-            as null.
+            of failures. If the command is repeated, it makes only the requests that are still missing. An unreadable
+            answer is stored as null.
         judge: Name of the judge.
         task: Complete prompt with the placeholder ``{question}``.
         sampling: Sampling settings of the judge, or None for the defaults.

@@ -103,7 +103,7 @@ EVIDENCE: Mapping[Against, str] = {
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompts:
-    """The four prompts with their ``{placeholders}``."""
+    """The four prompts of the judge, with their ``{placeholders}``."""
 
     decompose: str = DECOMPOSE
     verify: str = VERIFY
@@ -207,9 +207,7 @@ def read_matches(text: str, number: int, n_references: int) -> list[int | None] 
 
 
 def read_answers(text: str, number: int) -> list[str] | None:
-    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim. The result is None if the answer
-    is unreadable.
-    """
+    """Returns ``yes``, ``no`` or ``unsaid`` for each reference claim, or None if the answer is unreadable."""
     return read_lines(text, number, lambda word: word in ("yes", "no", "unsaid"))
 
 

@@ -57,8 +57,8 @@ NO_QUESTION = "Describe this image."
 
 
 def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that requests the objects in a description. It consists of the task, a worked example,
-    and the case.
+    """Returns the conversation that requests the objects in a description. The conversation consists of the task, a
+    worked example, and the case.
 
     Args:
         case: Texts for the placeholders ``question`` and ``answer``.

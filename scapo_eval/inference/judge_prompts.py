@@ -113,7 +113,8 @@ VERIFY = "Statement: {fact}\nIs this statement true of the image? Answer with ye
 
 
 def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that requests a rating. It consists of the task, worked examples, and the case.
+    """Returns the conversation that requests a rating. The conversation consists of the task, worked examples, and the
+    case.
 
     Args:
         case: Texts for the placeholders ``image_content``, ``question``, ``gt_answer`` and ``response``.

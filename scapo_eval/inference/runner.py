@@ -36,7 +36,7 @@ class RequestCounts:
         reused: Number of requests that were answered from the journal or by an equal request.
         failed: Number of items without a completion.
         unread: Number of items with an unreadable verdict after all tries.
-        empty: Number of empty completions. Empty completions are kept, because they are the model's answer.
+        empty: Number of empty completions. Empty completions are not discarded, because they are the model's answer.
         cut: Number of completions that were truncated at the token limit.
         prompt_tokens: Total number of prompt tokens in the completions for which the engine counts tokens.
         completion_tokens: Total number of completion tokens in the completions for which the engine counts tokens.
@@ -68,7 +68,7 @@ class RequestCounts:
 
     @property
     def flawed(self) -> int:
-        """Number of failed, empty or unreadable items. If this number is above 0, the exit code is 4."""
+        """Number of failed, empty or unreadable items. If the number of such items is above 0, the exit code is 4."""
         return self.failed + self.empty + self.unread
 
     def add(self, completion: Completion) -> None:
@@ -133,7 +133,9 @@ class Session:
         self._identity = dump_json(dict(self.engine.identity))
 
     def key(self, request: Request) -> str:
-        """Returns the journal key of a request. If an image is unreadable, its path is used instead of its content."""
+        """Returns the journal key of a request. If an image is unreadable, the key is computed from the path of the
+        image instead of its content.
+        """
         return request.key(self._identity, self._fingerprint_or_name)
 
     def ask(self, requests: Iterable[Request]) -> None:

@@ -169,7 +169,7 @@ class Share(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge.
+    """The result of a merge of shards.
 
     Attributes:
         shards: Number of shards.

@@ -5,7 +5,8 @@ function word, an adverb, a participle, a verb in -s, or the noun that the singu
 amounts ("bicycle wheel", "pizza slice") presuppose the whole object, so a word before such a noun is not a modifier
 (docs/specification.md#uses).
 
-The rules are deterministic and consist of English word lists. They use no model and do not depend on any benchmark.
+The rules are deterministic and consist of English word lists. The rules use no model and do not depend on any
+benchmark.
 """
 
 from __future__ import annotations
@@ -266,6 +267,6 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def may_modify(surface: str) -> bool:
-    """Returns True if the form of a noun can modify another noun in English, which is roughly true of the singular."""
+    """Returns True if a noun has a form that can modify another noun in English, which is usually the singular."""
     last = re.split(r"[\s\-\u2010\u2011]", surface.lower())[-1]
     return last not in _NUMBER_OF and (not last.endswith("s") or last.endswith(("ss", "us", "tennis")))

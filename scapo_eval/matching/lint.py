@@ -156,8 +156,8 @@ class TemplateUse:
     Attributes:
         rule: Ignore rule that contains the template.
         template: Template in the form in which it is written.
-        matched: Mapping from matched texts in lower case to their numbers of matches. The mapping is empty if the
-            template matches no text.
+        matched: Mapping from matched texts, in lower case, to the number of matches of each text. The mapping is empty
+            if the template matches no text.
     """
 
     rule: IgnoreRule

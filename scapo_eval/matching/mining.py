@@ -1,10 +1,10 @@
 """Candidate words for a vocabulary: frequent words in rollouts that the vocabulary lacks, and drafts of labels.
 
-The paper builds its vocabulary from rollouts (section 3.1). It extracts entity mentions, normalizes and clusters them,
-and curates the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is the
-text between a determiner, number or preposition and the next function word. The head of the phrase is its last word.
-This rule finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can be used instead of this
-rule.
+The paper builds its vocabulary from rollouts (section 3.1). The authors extract entity mentions, normalize and cluster
+them, and curate the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is
+the text between a determiner, number or preposition and the next function word. The head of the phrase is its last
+word. The rule for noun phrases finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can
+be used instead of this rule.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CandidatePhrase:
     Attributes:
         phrase: Singular form of the phrase, in lower case.
         captions: Number of captions that contain the phrase.
-        forms: Mapping from surface forms to their numbers of occurrences.
+        forms: Mapping from surface forms to the number of occurrences of each form.
         examples: Some contexts of the phrase, for the person who curates the vocabulary.
     """
 

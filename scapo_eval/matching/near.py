@@ -9,8 +9,8 @@ alias in the following three cases:
   to a name if it differs in one letter, or contains all letters in another order. In addition, the first and last
   letters must agree, and the word must not be an inflection of a known word.
 
-Known words are never near misses. These are the words of the vocabulary, function words, common nouns and verbs of
-descriptions, and English words that resemble a common label.
+Known words are never near misses. Known words are the words of the vocabulary, function words, common nouns and verbs
+of descriptions, and English words that resemble a common label.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class LabelInfo:
     Attributes:
         definition: Description of the objects that count as the label, for judges and annotators.
         group: Coarse class of the label (``person``, ``vehicle``, ``scene region``...).
-        coco: COCO-80 categories that the label belongs to. The tuple is empty if there are none.
+        coco: COCO-80 categories that the label belongs to. The tuple is empty if the label belongs to no COCO-80
+            category.
     """
 
     definition: str = ""
@@ -74,9 +75,9 @@ class Vocabulary:
             hat). Compounds are not considered aliases.
         heads: Aliases that are modifiers if they describe the color of the next noun ("an orange shirt", but not "an
             orange").
-        kin: Aliases that are modifiers if they refer to an animal, such as "the mother" of elephants. Such an alias
-            refers to an animal if the caption names a label in ``kin_of`` and no other word in the caption names a
-            person.
+        kin: Aliases that are modifiers if they refer to an animal, such as "the mother" of elephants. An alias in
+            ``kin`` refers to an animal if the caption names a label in ``kin_of`` and no other word in the caption
+            names a person.
         kin_of: Labels of the animals that the aliases in ``kin`` can refer to.
         senses: Aliases that are modifiers if other words of the caption indicate another meaning.
         rules: Rules that define the ignore phrases, for reviewers.

@@ -131,7 +131,7 @@ def totals(columns: RewardColumns) -> list[float | None]:
 def text_of_completion(completion: Any) -> object:
     """Returns the text of a completion, which is a string or a list of messages.
 
-    All other values are returned unchanged.
+    Values that are neither strings nor lists are returned unchanged.
     """
     if not isinstance(completion, list):
         return completion

@@ -119,7 +119,7 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
     """Returns the claims per response (``claims_KIND``) and the hallucination rate (``hal_rate_KIND``) of each kind.
 
     Args:
-        sums: Sums from :func:`kind_sums`, and the number of ``responses``. The value of a ratio with denominator 0 is
+        sums: Sums from :func:`kind_sums`, and the number of ``responses``. A ratio whose denominator is 0 has the value
             0.
     """
     kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
@@ -130,8 +130,8 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
-    """Returns ratios that show changes in the style of responses during training. The value of a ratio with denominator
-    0 is 0.
+    """Returns ratios that show changes in the style of responses during training. A ratio whose denominator is 0 has
+    the value 0.
 
     Args:
         sums: Sums from :func:`behavior_sums`.

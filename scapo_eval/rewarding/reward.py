@@ -97,26 +97,26 @@ class RewardConfig:
             and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without claims
             gets the reward 1, which is the shortcut that the paper warns against.
         additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
-            reward of such a piece is only its penalty.
+            reward of a piece with hallucinations is only its penalty.
         claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
             hedged mentions (:mod:`scapo_eval.matching.uses`).
-        piece_reward: Custom function that replaces Eq. 1. The function receives the result and each of its pieces as
-            arguments.
+        piece_reward: Custom function that replaces Eq. 1. The function ``piece_reward`` receives the result and each of
+            its pieces as arguments.
         response_reward: Custom function whose value is added to the reward of every piece, and thus to every token with
-            text. The function receives the result as its argument.
+            text. The function ``response_reward`` receives the result as its argument.
         answer_only: If true, only claims in the answer count. Pieces of reasoning and tool text (``<think>``,
             ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
         template_discount: Share of the gain for new labels that a piece loses if its other words repeat an earlier
-            piece of the response. The value ranges from 0 (the paper's choice) to 1.
+            piece of the response. The share ranges from 0 (the paper's choice) to 1.
         near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
-            ``relation`` and ``text`` (docs/claims.md). The value is a list of names or a string of comma-separated
-            names.
+            ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
+            comma-separated names.
         scenes: Ground truth for claim kinds beyond presence, as files or :class:`~scapo_eval.truths.scenes.Scenes`, in
             the order of lookup.
         beta: Weight of Cover Rate in the reward of level ``cap``, which is an F-beta score of Cover Rate and 1 minus
-            the hallucination rate. The value 1 gives the paper's Cap score. If ``beta`` is below 1, hallucinations have
-            a larger effect; if it is above 1, coverage has a larger effect.
+            the hallucination rate. If ``beta`` is 1, the reward is the paper's Cap score. If ``beta`` is below 1,
+            hallucinations have a larger effect; if it is above 1, coverage has a larger effect.
 
     Raises:
         InputError: If a coefficient is negative, if a name is unknown, if a function is not callable, or if kinds and
@@ -221,7 +221,7 @@ class RewardConfig:
         reasoning.
 
         Args:
-            settings: Further fields of the configuration. These fields override the settings above.
+            settings: Further fields of the configuration. These fields override the settings for robustness.
         """
         return cls(**{**_ROBUST, **settings})
 
@@ -262,7 +262,8 @@ class Part(NamedTuple):
         start: Offset of the first character of the piece in the response.
         end: Offset after the last character of the piece.
         reward: Reward of the piece, by default from Eq. 1.
-        new: Number of new supported labels. All three numbers include claims beyond presence if their kinds count.
+        new: Number of new supported labels. The numbers ``new``, ``rep`` and ``hal`` include claims beyond presence if
+            the kinds of these claims count.
         rep: Number of repeated supported labels.
         hal: Number of hallucinated labels.
     """
@@ -294,8 +295,8 @@ class RewardColumns:
         hallucinated: (n,) int64 number of distinct claimed labels of each response that are absent.
         covered: (n,) int64 number of distinct claimed labels of each response that are present.
         unknown: (n,) int64 number of distinct claimed labels of each response whose state is unknown.
-        silent: (parts,) bool mask of the parts that have neither gain nor penalty. These are parts outside the answer
-            (``answer_only``) and, with the rule ``discourse``, parts without a word.
+        silent: (parts,) bool mask of the parts that have neither gain nor penalty. Such parts are outside the answer
+            (``answer_only``) or, with the rule ``discourse``, contain no word.
         claim_part: (claims,) part index of every claimed label of every part.
         claim_label: (claims,) index in ``labels`` of every claimed label of every part.
         claim_verdict: (claims,) :class:`~scapo_eval.base.verdicts.Verdict` (int8) of every claimed label of every part.
@@ -303,7 +304,8 @@ class RewardColumns:
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
         errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
-        kinds: Claim kinds that Eq. 1 counts. If kinds beyond presence count, the counts include their claims.
+        kinds: Claim kinds that Eq. 1 counts. If kinds beyond presence count, all counts include the claims of these
+            kinds.
         units: Distinct claims beyond presence. In ``claim_label``, the value ``len(labels) + k`` refers to
             ``units[k]``.
     """
@@ -385,7 +387,7 @@ class RewardColumns:
         return len(self.errors)
 
     def results(self) -> list[RewardResult]:
-        """Returns one readable result per response. All results are views of these columns."""
+        """Returns one readable result per response. All results are views of the columns in this object."""
         return list(map(RewardResult, repeat(self), range(len(self))))
 
     def token_advantages(
@@ -528,10 +530,10 @@ class RewardResult:
                 :func:`scapo_eval.rewarding.tokens.token_offsets` returns them. Tokens that share a character have
                 overlapping spans. Special tokens have empty spans, which may be at any position.
             eos: Credit for the end-of-sequence token, which is the first token without text after the last token with
-                text. The value ``zero`` assigns 0, ``last`` assigns the reward of the last piece, and ``own`` assigns
+                text. With ``zero``, the token gets 0; with ``last``, the reward of the last piece; with ``own``,
                 ``-r_reg``.
-            truncated: Treatment of the last piece of an unfinished response. The value ``score`` assigns the reward of
-                the piece, and ``mask`` assigns 0.
+            truncated: Treatment of the last piece of an unfinished response. With ``score``, the last piece of the
+                response keeps its reward; with ``mask``, its tokens get 0.
             finished: True if the response ended by itself. An unfinished response has no end-of-sequence token.
 
         Returns:
@@ -566,10 +568,10 @@ class SubsentenceReward:
             lists.
         config: Settings of the reward (Eq. 1).
         on_error: Treatment of a faulty row, for example a row that has an image without ground truth or a response that
-            is not a string. The value ``raise`` raises an error. The value ``zero`` assigns no reward to the row,
-            counts the fault and logs a warning, so that a single faulty row does not end a run. If no row of a batch
-            with several images is valid, an error is always raised, because the ground truth belongs to another data
-            set.
+            is not a string. If ``on_error`` is ``raise``, an error is raised. If ``on_error`` is ``zero``, the row gets
+            no reward, the fault is counted and a warning is logged, so that a single faulty row does not end a run. If
+            no row of a batch with several images is valid, an error is always raised, because the ground truth belongs
+            to another data set.
         any_fingerprint: True to accept a presence matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -805,8 +807,9 @@ class SubsentenceReward:
         """Returns three (mentions,) arrays with the text index, start offset and label id of the counted mentions.
 
         All mentions that the reading includes are counted. A question or quotation that names an absent label is also
-        counted if the label appears nowhere else in the answer. Otherwise, hallucinations in quotation marks would not
-        be penalized. With ``near_misses``, misspelled names of absent labels are counted, too.
+        counted if the label appears nowhere else in the answer. If such questions and quotations were not counted,
+        hallucinations in quotation marks would not be penalized. With ``near_misses``, misspelled names of absent
+        labels are counted, too.
         """
         mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
         caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)

@@ -1,9 +1,9 @@
 """Credit for stopping, which compares the values of continuing and ending at every boundary between pieces.
 
-Equation 1 rewards a piece for its content. It does not credit a piece with the value of later pieces, and the reward of
-the end-of-sequence token is always 0. The credit of the boundary before piece k is the return after this boundary minus
-a baseline. The baseline is the mean return after k pieces in the other responses to the prompt. The method is derived
-in ``docs/lab/stopping.md``.
+Equation 1 rewards a piece for its content. The equation does not credit a piece with the value of later pieces, and the
+reward of the end-of-sequence token is always 0. The credit of the boundary before piece k is the return after this
+boundary minus a baseline. The baseline is the mean return after k pieces in the other responses to the prompt. The
+method is derived in ``docs/lab/stopping.md``.
 """
 
 from __future__ import annotations

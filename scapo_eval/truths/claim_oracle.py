@@ -170,10 +170,10 @@ class ClaimOracle:
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
     """Returns a presence oracle that is computed from scene graphs. If several sources contain an image, the first of
-    them is used.
+    these sources is used.
 
     A label is present if the source lists an object of the label or a count above 0. A label is absent if the source
-    annotates all objects of the label and lists none. All other labels are unknown.
+    annotates all objects of the label and lists none. All labels that are neither present nor absent are unknown.
 
     Args:
         scenes: One or more sources of scene graphs.

@@ -122,7 +122,7 @@ class PresenceOracle(TruthColumns):
             source: Name of the source, for error messages.
 
         Raises:
-            InputError: If the table has other columns.
+            InputError: If the table does not have the required columns.
             InputErrors: If the input is invalid. The error lists all faults with their row numbers, counted from 1.
         """
         return cls.of_columns(read_frame(frame, source))
@@ -151,7 +151,8 @@ class PresenceOracle(TruthColumns):
                 cell has a probability.
 
         Raises:
-            InputError: If the shapes do not match, if a cell has another value, or if an image or label appears twice.
+            InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears
+                twice.
         """
         columns = columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source)
         return cls.of_columns(with_probabilities(columns, probabilities))
@@ -167,8 +168,8 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _exceptions(self) -> frozenset[tuple[int, int]]:
-        """The non-present cells whose state differs from the default. These are unknown cells, or verified absent cells
-        if the default is unknown.
+        """The non-present cells whose state differs from the default. These are unknown cells. If the default is
+        unknown, they are verified absent cells.
         """
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
@@ -350,8 +351,8 @@ class PresenceOracle(TruthColumns):
         )
 
     def decided(self, absent_below: float, present_from: float) -> PresenceOracle:
-        """Returns a copy of the oracle with other thresholds for the cells that have a probability. All other cells
-        keep their states.
+        """Returns a copy of the oracle with other thresholds for the cells that have a probability. All cells without a
+        probability keep their states.
 
         Args:
             absent_below: Probability below which a label is absent.
@@ -477,8 +478,8 @@ class Truth:
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) rows that n captions are compared with. These are the rows of their images, unless a
-        subclass makes them depend on the caption.
+        """Returns the (n,) rows that n captions are compared with. By default, these are the rows of the captions'
+        images, but a subclass may choose rows that depend on the captions.
 
         Args:
             image_ids: Canonical id of each caption's image.
@@ -591,7 +592,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:
-    """Returns the (n,) ranks of names in sorted order."""
+    """Returns the (n,) ranks that the names have in sorted order."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return ranks

@@ -196,8 +196,8 @@ class TableOracle:
         """Builds the table from a mapping ``{image id: {label: value}}``.
 
         Raises:
-            InputError: If the mapping has another form, if a value is outside [0, 1], or if an image id appears in two
-                spellings.
+            InputError: If the mapping does not have this form, if a value is outside [0, 1], or if an image id appears
+                in two spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
         for image, row in values.items():
@@ -335,7 +335,9 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. Otherwise, returns a table oracle."""
+    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. If some values are different, a table
+    oracle is returned.
+    """
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:
         values = np.asarray(frame.to_numpy(), dtype=np.float64)

@@ -2,9 +2,9 @@
 
 A label that a reference names is present, and its weight is the share of the references that name it. An object that
 everybody mentions is more important than an object that one of five people mentions. A label that no reference names is
-unknown rather than absent, because people omit most of an image's content. Such a label is absent only in three cases:
-a reference denies the object ("an empty street, no cars"), another ground truth marks the label as absent, or
-``unnamed="absent"`` treats the references as complete.
+unknown rather than absent, because people omit most of an image's content. A label that no reference names is absent
+only in three cases: a reference denies the object ("an empty street, no cars"), another ground truth marks the label as
+absent, or ``unnamed="absent"`` treats the references as complete.
 """
 
 from __future__ import annotations
@@ -336,8 +336,8 @@ def reference_truth(
     Args:
         references: Reference captions of the images.
         vocabulary: Labels to find in the references.
-        oracle: Another ground truth. Labels that this ground truth marks as absent remain absent unless a reference
-            names them. Images that only one of the two sources contains are dropped.
+        oracle: Second ground truth, which is joined with the references. Labels that this ground truth marks as absent
+            remain absent unless a reference names them. Images that only one of the two sources contains are dropped.
         claims: Reading that determines which mentions in references count.
         unnamed: State of labels that neither a reference nor the other ground truth determines.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
@@ -396,7 +396,7 @@ def given_weights(
         weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or a
             JSON object ``{id: {label: number}}``. For COCO, the weight of a label is the share of the image area that
             its objects cover, at most 1.
-        oracle: Ground truth. A present label without a weight has weight 0.
+        oracle: Ground truth. The weight of a present label is 0 if the file contains no weight for it.
         vocabulary: Vocabulary with the labels to weight.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
@@ -481,7 +481,7 @@ class Beside:
         ground truth is returned unchanged.
 
         Args:
-            oracle: Ground truth, or None if there is none.
+            oracle: Ground truth to combine with the references or weights, or None.
             vocabulary: Vocabulary with the labels that count.
             claims: Reading that determines which mentions in references count.
             any_fingerprint: True to accept a matrix that was made for another vocabulary.

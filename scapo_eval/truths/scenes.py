@@ -191,7 +191,7 @@ class _Reader:
     def label(self, name: object) -> str | None:
         """Returns the label that an object name refers to.
 
-        Returns None if the vocabulary lacks the name. Such names are counted.
+        Returns None if the vocabulary lacks the name. Names that the vocabulary lacks are counted.
         """
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a thing must be a string, found {short_repr(name)}")

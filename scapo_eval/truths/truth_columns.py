@@ -40,9 +40,9 @@ class TruthColumns:
         unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
         vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
             specified.
-        absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. In
-            this case, all other non-present cells are unknown, and ``unknown`` is empty. If the value is None, all
-            other cells are absent.
+        absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. If
+            ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If the value is
+            None, all other cells are absent.
         names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If the
             value is None, labels are joined by equality.
         cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
@@ -227,8 +227,8 @@ def columns_of_cells(
         labels: Label axis.
         present: Flat positions ``row * len(labels) + column`` of the present cells, in any order, possibly with
             repetitions.
-        absent: Flat positions of the verified absent cells, for the label set ``partial``. A cell in both lists is
-            treated as present.
+        absent: Flat positions of the verified absent cells, for the label set ``partial``. A cell in both ``present``
+            and ``absent`` is treated as present.
         names: Names of each label; see :class:`TruthColumns`.
 
     Raises:

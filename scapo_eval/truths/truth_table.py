@@ -97,7 +97,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
         source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table has other columns. The message lists the columns that were found.
+        InputError: If the table does not have the required columns. The message lists the columns that were found.
         InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     rows = table_rows(data, source)
@@ -155,7 +155,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
         source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table has other columns. The message lists the columns that were found.
+        InputError: If the table does not have the required columns. The message lists the columns that were found.
         InputErrors: If the input is invalid. The error lists all faults with their row numbers.
     """
     names = list(

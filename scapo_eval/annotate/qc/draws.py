@@ -4,8 +4,8 @@ present to bound the false positives.
 A round combines three draws. The draws may overlap, but the person is asked about every pair only once.
 
 - *random*: the same number of uniformly drawn pairs for each label, as in the paper (section 3.3).
-- *present*: pairs drawn uniformly from all cells that the judge calls present, over all labels of the round. Such cells
-  are rare, so the random pairs alone contain little evidence about false positives.
+- *present*: pairs drawn uniformly from all cells that the judge calls present, over all labels of the round. Present
+  cells are rare, so the random pairs alone contain little evidence about false positives.
 - *added*: further present pairs of labels for which the first two draws yielded too few present pairs. For a rare
   label, 30 random pairs contain hardly any present pair.
 """

@@ -88,7 +88,7 @@ class Draw:
 
 
 class Round:
-    """The file of a round and the state that its lines define.
+    """The file of a round, and the state of the round as defined by the lines of the file.
 
     Args:
         path: Path of the round's file.
@@ -426,7 +426,7 @@ def read_seconds(store: Store) -> list[Round]:
 
 
 def open_round(store: Store, *, write: bool = False, second: bool = False) -> Round:
-    """Returns the open round, or the open share that a second person answers.
+    """Returns the open round, or the open share of pairs that a second person answers.
 
     Raises:
         ScapoError: If no round is open.
@@ -578,8 +578,8 @@ def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
     """Decompresses data of exactly ``size`` bytes.
 
     Raises:
-        ValueError: If the decompressed data has another size. Data that is larger than expected is not decompressed
-            completely.
+        ValueError: If the size of the decompressed data is not ``size``. Data that is larger than expected is not
+            decompressed completely.
     """
     data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
     if len(data) != size:

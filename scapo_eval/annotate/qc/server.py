@@ -66,7 +66,7 @@ class Refused(ScapoError):
 def picture(path: str) -> tuple[bytes, str]:
     """Returns an image in a format that browsers display, with its MIME type.
 
-    The result is the content of the file, or a PNG if browsers cannot display the format.
+    The result is the content of the image file, or a PNG if browsers cannot display the format of the file.
 
     Raises:
         ImageFault: If the file is not found or is not a readable image.

@@ -42,7 +42,7 @@ SIDES = {"present": PRESENT, "absent": ABSENT}
 
 @dataclass(frozen=True)
 class _Sample:
-    """The results of a draw as (images, labels) masks, from which all estimates are computed.
+    """The results of a draw as (images, labels) masks, which are the basis of all estimates.
 
     Attributes:
         judged: Verdicts at the time of the draw (1, 0 or -1; not a mask).
@@ -150,8 +150,8 @@ class PeopleAgreement:
         both: Number of pairs that both people answered with yes or no.
         agree: Number of pairs with equal answers.
         kappa: Cohen's kappa (1960), or None if both people gave the same answer to all pairs.
-        disputed: Pairs that one person answered with yes and the other with no. The list is empty until the second
-            person's share is closed.
+        disputed: Pairs that one person answered with yes and the other with no. The list ``disputed`` is empty until
+            the second person's share is closed.
     """
 
     round: int
