@@ -154,6 +154,6 @@ def _folded(text: str) -> str:
 
 
 def _same(a: str, b: str) -> bool:
-    """Returns True if two names are equal or one is the plural of the other."""
+    """Returns True if two names are equal, or if one is the plural of the other."""
     a, b = _folded(a), _folded(b)
     return a == b or is_plural(a, {b}) or is_plural(b, {a})

@@ -98,15 +98,15 @@ def _general(name: str, labels: Sequence[str], published: bool) -> Template:
 
 
 def all_cells(store: Store, prompts: Sequence[LabelPrompt]) -> NDArray[np.bool_]:
-    """Returns an (images, labels) mask that is true in the columns of the prompts' labels."""
+    """Returns an (images, labels) mask that is true for the labels of the prompts."""
     cells = np.zeros(store.matrix.shape, dtype=bool)
     cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
     return cells
 
 
 def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
-    """Returns an (images, labels) mask of the cells in a JSON Lines file of ``image_id`` and ``label``, as ``mine``
-    writes.
+    """Returns an (images, labels) mask of the cells listed in a JSON Lines file of ``image_id`` and ``label``, such as
+    the output of ``mine``.
 
     Raises:
         InputError: If an image or label is not part of the run.
@@ -131,12 +131,12 @@ def refine(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Asks about the cells of a refinement, except cells that the same refinement has already settled.
+    """Asks about the cells of a refinement, except cells that an earlier call of this refinement has already decided.
 
     Args:
-        store: Run, open for writing.
-        session: Session with the judge.
-        refinement: Cells and prompts.
+        store: Run that is open for writing.
+        session: Session of the judge.
+        refinement: Cells to ask about, and the prompts for them.
         sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.
         only_first: True to stop after the first few calls, from which cost and time are forecast.
@@ -160,8 +160,8 @@ def refine(
 def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np.bool_]:
     """Returns an (images, prompts) mask of the calls that a refinement still requires.
 
-    A call is required if one of its cells belongs to the refinement and is still undecided. A cell is decided by a
-    person, or by an equal call (same prompt, judge, round and reason).
+    A call is required if one of its cells belongs to the refinement and is still undecided. A cell is considered
+    decided if a person or an equal call (same prompt, judge, round and reason) has decided it.
     """
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])[store.provenance_ids]
     needed = []

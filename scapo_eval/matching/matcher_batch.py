@@ -40,8 +40,8 @@ class _ToAscii:
     A letter, digit or mark is replaced by ``_``, which does not split the word and matches no alias. A space,
     apostrophe, hyphen or quotation mark is replaced by its ASCII form, and other punctuation by a character that
     separates words. There is no replacement for characters that could match an ASCII alias (the long s, ligatures),
-    characters that occur in aliases, and letters of scripts without spaces. Texts with such characters are searched
-    word by word.
+    characters that occur in aliases, and letters of scripts without spaces. Texts that contain characters without a
+    replacement are searched word by word.
 
     Args:
         trie: Trie of the aliases to find.

@@ -57,7 +57,7 @@ class ClaimOracle:
 
     Attributes:
         vocabulary: Vocabulary of the labels in claims.
-        presence: Presence oracle, which decides presence claims first.
+        presence: Presence oracle, which is the first source for presence claims.
         scenes: Sources for all other claims, in the order of lookup.
 
     Example:
@@ -375,7 +375,9 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns the number of objects of a label, and states if all of them are annotated, as readable text."""
+    """Returns the number of objects of a label as readable text, which also states if all of the objects
+    are annotated.
+    """
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:

@@ -62,7 +62,8 @@ AnyOracle: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TruthOnDemand(Truth):
-    """An oracle that is queried cell by cell, aligned with a vocabulary. The matrix of this ground truth is empty.
+    """A ground truth, aligned with a vocabulary, that queries an oracle cell by cell. The matrix of this ground truth
+    is empty.
 
     Attributes:
         cells: Oracle that is queried for the states of cells.

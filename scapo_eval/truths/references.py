@@ -75,7 +75,7 @@ class References:
         The image id may have the key ``image_id``, ``image``, ``image_name`` or ``id``.
 
         Raises:
-            InputError: If the file has none of these formats.
+            InputError: If the format of the file is unsupported.
             InputErrors: If the input is invalid. The error lists all faults with their line numbers.
         """
         name = display_name(path)
@@ -513,7 +513,7 @@ def read_weights(path: Readable) -> dict[str, dict[str, float]]:
     The docstring of :func:`given_weights` describes the formats.
 
     Raises:
-        InputError: If the file has none of these formats.
+        InputError: If the format of the file is unsupported.
         InputErrors: If the input is invalid. The error lists all faults with their line numbers.
     """
     name = display_name(path)

@@ -122,7 +122,7 @@ def columns_of_matrix(
         world: Label set of the ground truth before it was written as a matrix.
 
     Raises:
-        InputError: If the shapes do not match, if a cell has another value, or if an image or label appears twice.
+        InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears twice.
     """
     names = tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):

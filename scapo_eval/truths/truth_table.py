@@ -53,7 +53,7 @@ class _Cells:
         self._cells = {state: (array("q"), array("q")) for state in (1, 0, -1)}
 
     def row(self, image_id: object) -> int:
-        """Returns the row of an image.
+        """Returns the matrix row of an image.
 
         Raises:
             ValueError: If the id is invalid, or if the file also contains the id in another spelling.
@@ -73,18 +73,18 @@ class _Cells:
         return row
 
     def add(self, row: int, label: str, state: int) -> None:
-        """Adds one cell with the state 1, 0 or -1."""
+        """Adds a cell with the state 1, 0 or -1."""
         rows, labels = self._cells[state]
         rows.append(row)
         labels.append(self.labels.setdefault(label, len(self.labels)))
 
     @property
     def n_given(self) -> int:
-        """Number of added cells, including repeated cells."""
+        """Number of cells that were added, including repeated cells."""
         return sum(len(rows) for rows, _ in self._cells.values())
 
     def keys(self, state: int) -> Any:
-        """Returns the distinct flat positions of the cells with a state."""
+        """Returns the distinct flat positions of the cells that have a given state."""
         rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
         return sorted_unique(rows * len(self.labels) + labels)
 
@@ -249,8 +249,9 @@ def read_open_images(
 ) -> TruthColumns:
     """Reads Open Images annotations. Only labels that people have verified are treated as known.
 
-    Confidence 1 means present, 0 means absent, and an unlisted class is unknown. Labels that only a model assigned are
-    unknown, and so are labels for which two rows disagree. A box marks its class as present.
+    A confidence of 1 means present, a confidence of 0 means absent, and a class that is not listed is unknown. Labels
+    that were assigned only by a model are unknown, and so are labels for which two rows disagree. A box marks its class
+    as present.
 
     Args:
         paths: Files of image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), which are combined.
@@ -305,7 +306,7 @@ def read_open_images(
 
 
 def _class_names(path: str | Path) -> Mapping[str, str]:
-    """Reads Open Images' class descriptions as a mapping from code to name."""
+    """Reads Open Images' class descriptions as a mapping from codes to names."""
     name = display_name(path)
     header = b"code,name\n"  # older files have no header, newer ones LabelName,DisplayName
     names: dict[str, str] = {}

@@ -28,15 +28,16 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome(data: bytes) -> bool:
-    """Returns True if JSON data is a Visual Genome objects file: an array of images with named objects."""
+    """Returns True if JSON data is a Visual Genome objects file, which is an array of images with named objects."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and b'"objects"' in head and re.search(rb'"names"\s*:', head) is not None
 
 
 def read_visual_genome(data: bytes, source: str) -> TruthColumns:
-    """Reads Visual Genome's ``objects.json``. Unlisted objects count as absent, and names are free words.
+    """Reads Visual Genome's ``objects.json``. Objects that are not listed count as absent, and the names of objects are
+    free words.
 
-    Images are identified by Visual Genome's own ``image_id``, the only id in the file. Visual Genome's
+    Images are identified by Visual Genome's own ``image_id``, which is the only id in the file. Visual Genome's
     ``image_data.json`` lists the corresponding COCO images (``coco_id``).
 
     Args:

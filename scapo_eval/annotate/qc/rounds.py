@@ -417,7 +417,7 @@ def read_rounds(store: Store) -> list[Round]:
 
 
 def read_seconds(store: Store) -> list[Round]:
-    """Returns the shares that second people answer, in the order of the rounds.
+    """Returns the shares of rounds that were drawn for a second person, in the order of the rounds.
 
     Raises:
         InputError: If a file is damaged.
