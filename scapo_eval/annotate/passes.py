@@ -99,7 +99,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class PassOutcome:
-    """Result of a pass.
+    """The result of an annotation pass.
 
     Attributes:
         calls: Number of calls that were made.

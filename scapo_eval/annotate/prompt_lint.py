@@ -2,7 +2,8 @@
 the label.
 
 For example, the word "stool" in a caption is a claim of ``chair``. If a prompt excludes subtypes or stools, the matrix
-marks ``chair`` as absent although such claims are true. The checks report the following kinds of findings:
+marks ``chair`` as absent although claims that refer to stools are true. The checks report the following kinds of
+findings:
 
 - ``excluded``: the prompt lists an alias of the label among the objects that do not count.
 - ``both``: the prompt lists an alias both among the objects that count and among those that do not. A prompt with this
@@ -37,7 +38,7 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label that may not be counted under a prompt.
+    """Aliases of a label whose objects a judge may fail to count if it follows a prompt.
 
     Attributes:
         kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``; see the docstring of this module.

@@ -2,9 +2,9 @@
 none at all.
 
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
-contains the prompts that the paper prints, verbatim. A user's file can replace any template. The file may contain the
-sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``,
-``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
+contains the prompts that the paper prints, verbatim. A user's file can replace any template. A template file may
+contain the sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``,
+``{aliases}``, ``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
 
     The answer must be a single JSON object with exactly one verdict for every label. A code fence around the object and
     a preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
-    Alternatively, this object or its bare value is stored under the name of the label. A verdict may be accompanied by
+    Alternatively, the verdict or its bare value is stored under the name of the label. A verdict may be accompanied by
     the key ``evidence``. An answer yields no verdict if it is a refusal, contains other text, contains both keys, or
     has additional or missing labels.
 
@@ -270,7 +270,7 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
         labels: Labels in the question.
 
     Returns:
-        1 (present) or 0 (absent) for each label, or None if the answer has any other form.
+        1 (present) or 0 (absent) for each label, or None if the answer is invalid.
     """
     match = _WRAPPED.match(text)
     body = (match["fenced"] or match["plain"] or "") if match else ""

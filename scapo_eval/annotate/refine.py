@@ -59,8 +59,8 @@ def prompts_for(
         groups: Mapping from groups of labels to ask about together to files with custom prompts, or to None for the
             general joint template.
         published: True to replace the general templates by the paper's prompts.
-        one_word: True to ask for only the word yes or no and to store its probability. If true, joint prompts are
-            refused.
+        one_word: True to ask for only the word yes or no and to store its probability. If ``one_word`` is true, joint
+            prompts are refused.
 
     Raises:
         InputError: If a label is unknown or occurs in two prompts, if a prompt file is empty, or if the paper prints no

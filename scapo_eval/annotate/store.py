@@ -211,8 +211,8 @@ class Store:
 
     @property
     def excluded(self) -> Mapping[str, str]:
-        """Mapping from image ids to the reason why the image cannot be loaded. The cells of these images are unknown,
-        and the final matrix omits the images.
+        """Mapping from image ids to the reason why the image cannot be loaded. The cells of images that cannot be
+        loaded are unknown, and the final matrix omits these images.
         """
         return MappingProxyType(self._excluded)
 
@@ -404,8 +404,8 @@ class Store:
     def compact(self) -> None:
         """Merges the log of verdicts into the archive. All versions of every cell are kept.
 
-        The archive names the log that follows it. Therefore, if the process is killed between the two steps, verdicts
-        are neither lost nor duplicated.
+        The archive names the log that follows it. Therefore, if the process is killed during the merge, verdicts are
+        neither lost nor duplicated.
         """
         self._must_write()
         versions = np.concatenate([*self._versions, np.empty(0, _RECORD)])

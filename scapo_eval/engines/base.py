@@ -42,15 +42,16 @@ class Sampling:
     """Sampling settings, which determine how the next token is chosen.
 
     Every engine sets all of these settings explicitly, so that no default of a server or a checkpoint
-    (``generation_config.json``) has a hidden effect. A value of None selects these defaults.
+    (``generation_config.json``) has a hidden effect. If a setting is None, the default of the server or the checkpoint
+    is used.
 
     Attributes:
         temperature: Sampling temperature, where 0 always selects the most probable token (greedy decoding).
         top_p: Share of the probability mass to sample from, or 1 to sample from all tokens.
         top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
-        seed: Seed of the random numbers. If None, the engine chooses the seed.
-        stop: Texts that end a completion. The completion does not contain them.
+        seed: Seed of the random numbers. If ``seed`` is None, the engine chooses the seed.
+        stop: Texts that end a completion. The completion does not contain these texts.
         min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
         repetition_penalty: Divisor of positive logits and factor of negative logits for tokens that occur in the prompt
             or the completion, or 1 for no penalty.

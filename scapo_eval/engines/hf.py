@@ -340,7 +340,8 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
         model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
         takes_images: True for a model that accepts images, False to load only its tokenizer.
-        options: Settings of the image processor, such as ``max_pixels``. If None, the processor's own values are used.
+        options: Settings of the image processor, such as ``max_pixels``. If ``options`` is None, the processor's own
+            values are used.
     """
     import transformers
 

@@ -86,8 +86,8 @@ class OpenAIEngine:
         backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
             ``backoff * 2**k`` seconds.
         wait_server: Seconds to wait for a server that refuses connections. The time spent waiting does not count as an
-            attempt. If None, the server must be available at the start, and the waiting time after the first answer is
-            :data:`PATIENCE`.
+            attempt. If ``wait_server`` is None, the server must be available at the start, and the waiting time after
+            the first answer is :data:`PATIENCE`.
         extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
         warn: Callback for a warning if the server rejects a sampling setting, which is then omitted.
 

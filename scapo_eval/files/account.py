@@ -52,17 +52,18 @@ class Account:
 
     Attributes:
         bytes: Number of bytes read from disk or a pipe, before decompression, or 0 for input in memory.
-        lines: Number of lines that were read. For tables and arrays, this is the number of rows or elements.
+        lines: Number of lines that were read. For tables and arrays, ``lines`` is the number of rows or elements.
         records: Number of records that were read, including records that were omitted later.
         skipped: Number of faulty records that were omitted.
         duplicates: Number of records with the same image and text as an earlier record.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). If a record lacks this
-            field, it counts as truncated if its last sentence is unfinished although an earlier sentence is complete.
+        cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). If a record does not
+            contain ``meta.finish``, it counts as truncated if its last sentence is unfinished although an earlier
+            sentence is complete.
         unmatched_ids: Number of records that were omitted because the ground truth lacks their image.
         captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records that are not
             captions.
-        crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the value identifies an unchanged
+        crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the CRC-32 identifies an unchanged
             file. The CRC-32 is None for several files, for input in memory, and if only a part of the file was read
             (columns of parquet).
         agreement: Agreement of the captions with their images. The agreement is None if there are fewer than 20

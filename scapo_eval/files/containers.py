@@ -53,7 +53,7 @@ class Rows:
     Attributes:
         path: Name of the source, for error messages.
         container: Type of the container, such as ``JSON lines`` or ``parquet``.
-        first: First record. For a JSON object, this is the object itself.
+        first: First record. For a JSON object, ``first`` is the object itself.
         rest: All records in order, including the first.
     """
 
@@ -79,7 +79,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
     Args:
         path: Any input that a :class:`~scapo_eval.files.source.Source` accepts, or records in memory. Files may be
             compressed as ``.gz`` or ``.zst``.
-        on_error: Callback for each unreadable record. If no callback is given, all faults are raised together at the
+        on_error: Callback for each unreadable record. If ``on_error`` is None, all faults are raised together at the
             end.
         warn: Callback for readable but damaged data, such as truncated workbook cells.
 

@@ -53,9 +53,7 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """Returns ``yes`` or ``no`` for any spelling of these answers. Returns None for any value that is neither yes nor
-    no.
-    """
+    """Returns ``yes`` or ``no`` for any spelling of yes or no, and None for any other value."""
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 
@@ -92,7 +90,7 @@ def image_id_in(*records: Record, fallback: str | None = None) -> str:
     """Returns the canonical image id of a record.
 
     Raises:
-        ValueError: If the records contain no image id.
+        ValueError: If the record contains no image id.
     """
     image = find_image(*records) or fallback
     if image is None:

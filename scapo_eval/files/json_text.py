@@ -135,7 +135,8 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         name: Display name of the source.
         data: Parsed bytes.
         error: Exception from :func:`parse_json`.
-        numbers: Number in the file of each line of ``data``. If no numbers are given, ``data`` is the whole file.
+        numbers: Line number in the file for each line of ``data``. If ``numbers`` is omitted, ``data`` is the whole
+            file.
     """
     bad = not_utf8(data)
     if bad is not None:
@@ -159,7 +160,7 @@ def iter_records(
 
     Args:
         path: File, ``-`` for standard input, or records in memory.
-        on_error: Callback for each fault. Reading continues after the callback. If no callback is given, the first 20
+        on_error: Callback for each fault. Reading continues after the callback. If ``on_error`` is None, the first 20
             faults are raised together at the end of the file.
 
     Raises:

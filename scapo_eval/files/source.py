@@ -75,7 +75,7 @@ class Identity:
 class Source:
     """An input that is opened on first use.
 
-    A regular file can be read from its beginning any number of times, also by several readers at once. For a pipe, only
+    A regular file can be read from its beginning any number of times, even by several readers at once. For a pipe, only
     the beginning is kept for later readers, unless :meth:`keep` is called before reading.
 
     Args:
@@ -114,7 +114,7 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Closes the input. Further access opens the input again."""
+        """Closes the input. If the input is accessed after it was closed, it is opened again."""
         opened, self._bytes = self._bytes, None
         if opened is not None:
             opened.close()
@@ -154,7 +154,7 @@ class Source:
         return self._opened().taken
 
     def keep(self) -> None:
-        """Keeps all data from a pipe, so that it can be read again. This method must be called before any data is read.
+        """Keeps all data from a pipe, so that it can be read again. The method must be called before any data is read.
 
         Raises:
             InputError: If data that was not kept has already been read.
@@ -715,7 +715,7 @@ def _line(error: BaseException) -> str:
 
 
 def os_reason(error: BaseException) -> str:
-    """Returns the reason for an error of the operating system, in the wording of messages."""
+    """Returns the reason for an error of the operating system, worded for messages."""
     if isinstance(error, FileNotFoundError):
         return "file not found"
     if isinstance(error, IsADirectoryError):

@@ -94,7 +94,7 @@ class _Node:
         self._has_key = False
 
     def add(self, value: Any, event: Any, name: str) -> None:
-        """Adds an element to a list. For a mapping, adds a key and a value alternately.
+        """Adds an element to a list. For a mapping, the elements are alternately keys and values.
 
         Raises:
             InputError: If a key is invalid or appears twice.

@@ -49,8 +49,8 @@ class AskedQuestion:
 
     @property
     def image_id(self) -> str:
-        """Canonical id of the image, which is used to look up its description. The id ``ccs-7`` differs from COCO's
-        image 7.
+        """Canonical id of the image, which is used to look up its description. For example, the image ``ccs-7`` is not
+        COCO's image 7.
         """
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
@@ -131,8 +131,8 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wants_description(asked: AskedQuestion) -> bool:
-    """Returns True if a description may precede the prompt: if the question has an image and does not itself request a
-    description.
+    """Returns True if a description may precede the prompt, that is, if the question has an image and does not itself
+    request a description.
     """
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
@@ -172,9 +172,9 @@ def answer(
         session: Session with an engine and the journal of its completions.
         output: Path of the JSON Lines file with records ``{"id", "response", ...}``, in the order of ``asked``.
         descriptions: Mapping from image ids to descriptions that precede the questions on these images. If
-            ``descriptions`` is None, questions are sent without descriptions. If the mapping lacks an image, the
+            ``descriptions`` is None, questions are sent without descriptions. If ``descriptions`` lacks an image, the
             questions about this image fail, because a question is never silently sent without its description.
-        sampling: Sampling settings. If None, the default sampling settings are used.
+        sampling: Sampling settings. If ``sampling`` is None, the default sampling settings are used.
         model: Name of the model, which is written to the rows of the output.
 
     Returns:

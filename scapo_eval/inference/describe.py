@@ -31,7 +31,7 @@ def describe(
         session: Session with an engine and the journal of its completions.
         output: Path of the JSON Lines file with the captions, in the order of ``images``.
         prompt: Prompt to send with each image.
-        sampling: Sampling settings. If None, the default sampling settings are used.
+        sampling: Sampling settings. If ``sampling`` is None, the defaults are used.
         samples: Number of descriptions per image, each with its own seed.
         model: Name of the model, which is written to the rows of the output.
 

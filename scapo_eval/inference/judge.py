@@ -313,8 +313,8 @@ def judge_faithscore(
         verified_by: Name of the verifier.
         sampling: Sampling settings of both models, or None for the defaults.
         setting: Name of the generation setting, which is used for answers whose records do not contain it.
-        present_from: Threshold for the verifier's P(yes), from which a fact is true. If given, the probabilities are
-            read (one token per fact) and stored in ``probabilities``.
+        present_from: Threshold for the verifier's P(yes), from which a fact is true. If ``present_from`` is given, the
+            probabilities are read (one token per fact) and stored in ``probabilities``.
 
     Returns:
         The counts of the requests in this session.

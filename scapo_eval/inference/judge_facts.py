@@ -116,7 +116,7 @@ class JudgePrompts:
         prompts are used for missing files.
 
         Args:
-            folder: Folder that contains these files.
+            folder: Folder that contains the prompt files.
 
         Raises:
             InputError: If the folder contains none of the files, or if a prompt lacks a required placeholder.
@@ -296,10 +296,10 @@ def judge_facts(
         against: Evidence against which the claims are verified. With ``both``, the image alone is the evidence if there
             are no reference claims for it.
         folder: Folder that contains the image files.
-        references: Mapping from canonical image ids to reference claims. If None, matches and answers are not
-            requested.
+        references: Mapping from canonical image ids to reference claims. If ``references`` is None, matches and answers
+            are not requested.
         prompts: Prompts of the judge, or None for the default prompts.
-        sampling: Sampling settings of both models. If None, the default sampling settings are used.
+        sampling: Sampling settings of both models. If ``sampling`` is None, the defaults are used.
         source: File of the descriptions, for error messages.
 
     Returns:

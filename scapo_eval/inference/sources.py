@@ -104,7 +104,7 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
         limit: Maximum number of images, or None for no limit.
 
     Raises:
-        InputError: If a source is not found, if it has another type, or if it names no image.
+        InputError: If a source is not found, if it has an unsupported type, or if it names no image.
         InputErrors: If two images have the same id.
     """
     images: list[ImageFile] = []

@@ -74,7 +74,7 @@ def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the aliases that the matcher does not find even in the alias's own text."""
+    """Yields the aliases that the matcher does not find in a text that consists only of the alias."""
     matcher = AliasMatcher(vocabulary)
     for alias, label in vocabulary.aliases.items():
         mentions = matcher.find(alias)

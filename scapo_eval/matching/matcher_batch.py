@@ -106,9 +106,9 @@ class Found(NamedTuple):
         watched: Watched words in the batch, inside or outside mentions.
         look: (mentions,) bool mask, which is false for mentions that no noun can follow and that are not in capitals.
             All values are true if ``look`` was not requested.
-        quoting: Indices of captions. The list includes all captions with a mention between two nearby quotation marks,
-            and possibly others. The list is empty if ``look`` was not requested.
-        asking: Indices of captions. The list includes all captions with a question mark, and possibly others.
+        quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
+            empty if ``look`` was not requested.
+        asking: Indices of the captions that may contain a question mark.
     """
 
     mentions: MentionColumns

@@ -259,8 +259,8 @@ class Vocabulary:
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """Returns the content of a vocabulary file as plain values. If these are written as JSON or YAML, :meth:`load`
-        can read the file.
+        """Returns the content of a vocabulary file as plain values. If these values are written as JSON or YAML,
+        :meth:`load` can read the file.
         """
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
         for alias, label in self.aliases.items():
@@ -595,8 +595,8 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
     """Yields the compounds of rules with ``names``, each with the label that the compound names, or None if it names no
     label.
 
-    The label is the label of the longest alias at the end of the compound that names the object. Compounds that are
-    also aliases are omitted.
+    A compound names the label of the longest alias that its last (or first) words form. Compounds that are also aliases
+    are omitted.
     """
     for rule in rules:
         for phrase in rule.phrases if rule.names else ():

@@ -138,7 +138,7 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
 
     Returns:
         - ``words``: mean number of words per response.
-        - ``words_per_piece`` and ``labels_per_piece``: means over the pieces.
+        - ``words_per_piece`` and ``labels_per_piece``: mean numbers of words and of claimed labels per piece.
         - ``repeated_share``: share of the claimed labels that repeat an earlier piece.
         - ``without_label_share`` and ``silent_share``: shares of the pieces without a label, and of the silent pieces.
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:

@@ -116,7 +116,7 @@ class RewardConfig:
             the order of lookup.
         beta: Weight of Cover Rate in the reward of level ``cap``, which is an F-beta score of Cover Rate and 1 minus
             the hallucination rate. If ``beta`` is 1, the reward is the paper's Cap score. If ``beta`` is below 1,
-            hallucinations have a larger effect; if it is above 1, coverage has a larger effect.
+            hallucinations have a larger effect; if ``beta`` is above 1, coverage has a larger effect.
 
     Raises:
         InputError: If a coefficient is negative, if a name is unknown, if a function is not callable, or if kinds and
@@ -295,12 +295,13 @@ class RewardColumns:
         hallucinated: (n,) int64 number of distinct claimed labels of each response that are absent.
         covered: (n,) int64 number of distinct claimed labels of each response that are present.
         unknown: (n,) int64 number of distinct claimed labels of each response whose state is unknown.
-        silent: (parts,) bool mask of the parts that have neither gain nor penalty. Such parts are outside the answer
+        silent: (parts,) bool mask of the parts that have neither gain nor penalty. Silent parts are outside the answer
             (``answer_only``) or, with the rule ``discourse``, contain no word.
         claim_part: (claims,) part index of every claimed label of every part.
         claim_label: (claims,) index in ``labels`` of every claimed label of every part.
-        claim_verdict: (claims,) :class:`~scapo_eval.base.verdicts.Verdict` (int8) of every claimed label of every part.
-            The verdict is ``REPEATED`` if the label is supported and an earlier part of the response names it.
+        claim_verdict: (claims,) int8 code of the verdict on every claimed label of every part; see
+            :class:`~scapo_eval.base.verdicts.Verdict`. The verdict is ``REPEATED`` if the label is supported and an
+            earlier part of the response names it.
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
         errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
@@ -960,7 +961,8 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """Returns these claims together with the claims beyond presence, without duplicates within a piece.
+        """Returns the claims of this object together with the claims beyond presence, without duplicates within a
+        piece.
 
         Claims beyond presence have indices that follow those of the labels.
         """

@@ -204,7 +204,7 @@ def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, 
         written: Indices of the tokens with text.
         limit: Length in characters of each token's text, as a (T,) array or one number for all tokens.
         row: Response index of each token, as a (T,) array or one number for all tokens.
-        indptr: Bounds of the responses in the tokens.
+        indptr: Bounds of the responses in the array of tokens.
     """
     bad = (start < 0) | (end < start) | (end > limit)
     first, last = start[written], end[written]

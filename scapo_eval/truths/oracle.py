@@ -73,7 +73,7 @@ class PresenceOracle(TruthColumns):
 
         Raises:
             InputError: If the format is unsupported.
-            InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+            InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
         """
         return cls.of_columns(read_truth(path))
 
@@ -123,7 +123,8 @@ class PresenceOracle(TruthColumns):
 
         Raises:
             InputError: If the table does not have the required columns.
-            InputErrors: If the input is invalid. The error lists all faults with their row numbers, counted from 1.
+            InputErrors: If the input contains invalid data. The error lists all faults with their row numbers, counted
+                from 1.
         """
         return cls.of_columns(read_frame(frame, source))
 
@@ -168,8 +169,8 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _exceptions(self) -> frozenset[tuple[int, int]]:
-        """The non-present cells whose state differs from the default. These are unknown cells. If the default is
-        unknown, they are verified absent cells.
+        """The non-present cells whose state differs from the default. If the default is unknown, these are the verified
+        absent cells. Otherwise, these are the unknown cells.
         """
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 

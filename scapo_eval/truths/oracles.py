@@ -9,7 +9,7 @@ advance), or one of the following:
   :meth:`PresenceOracle.from_frame`);
 - :class:`JudgedOracle`: a judge that is asked once about each cell, with a log of its answers.
 
-The value 1 means present, 0 means absent, and a value between them is the probability of presence, which yields
+The value 1 means present, 0 means absent, and a value between 0 and 1 is the probability of presence, which yields
 expected rewards. The values -1, NaN and None mean that the state is unknown.
 """
 
@@ -139,7 +139,7 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
 
     Args:
         oracle: A file, or one of the forms that the docstring of this module lists. If a mapping contains lists,
-            unlisted labels are absent. If a mapping contains values, or for a DataFrame, labels without a value are
+            unlisted labels are absent. If a mapping contains values, and for a DataFrame, labels without a value are
             unknown.
         vocabulary: Vocabulary whose labels form the label axis.
         any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
@@ -197,7 +197,7 @@ class TableOracle:
         """Builds the table from a mapping ``{image id: {label: value}}``.
 
         Raises:
-            InputError: If the mapping does not have this form, if a value is outside [0, 1], or if an image id appears
+            InputError: If the mapping has an unsupported form, if a value is outside [0, 1], or if an image id appears
                 in two spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
@@ -336,8 +336,8 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. If some values are different, a table
-    oracle is returned.
+    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. If the DataFrame contains other values, a
+    table oracle is returned.
     """
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:

@@ -76,7 +76,7 @@ class References:
 
         Raises:
             InputError: If the format of the file is unsupported.
-            InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+            InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
         """
         name = display_name(path)
         if isinstance(path, Records):
@@ -337,7 +337,8 @@ def reference_truth(
         references: Reference captions of the images.
         vocabulary: Labels to find in the references.
         oracle: Second ground truth, which is joined with the references. Labels that this ground truth marks as absent
-            remain absent unless a reference names them. Images that only one of the two sources contains are dropped.
+            remain absent unless a reference names them. Images without references, and images that the second ground
+            truth lacks, are dropped.
         claims: Reading that determines which mentions in references count.
         unnamed: State of labels that neither a reference nor the other ground truth determines.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
@@ -402,7 +403,7 @@ def given_weights(
 
     Raises:
         InputError: If the weights are invalid, or if an image of the ground truth has no weights.
-        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
@@ -431,8 +432,8 @@ class Beside:
     """References or label weights that complement or replace a ground truth.
 
     Attributes:
-        references: Reference captions. The value is None if no such file or object is given.
-        weights: File of label weights. The value is None if no such file or object is given.
+        references: Reference captions, or None if no references are given.
+        weights: File of label weights, or None if no weights are given.
         unnamed: State of labels that no reference names.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
     """
@@ -458,7 +459,7 @@ class Beside:
         unnamed: Unnamed | None,
         leave_out_self: bool,
     ) -> Beside:
-        """Builds the object from the arguments of a function or command.
+        """Builds a :class:`Beside` from the arguments of a function or command.
 
         Raises:
             InputError: If references or weights are invalid, or if the options cannot be combined.
@@ -514,7 +515,7 @@ def read_weights(path: Readable) -> dict[str, dict[str, float]]:
 
     Raises:
         InputError: If the format of the file is unsupported.
-        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     name = display_name(path)
     if isinstance(path, Records):

@@ -91,7 +91,7 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
     """Reads Visual Genome's files in a folder and returns their contents by file name.
 
     Raises:
-        InputError: If the folder contains none of FILES.
+        InputError: If the folder contains none of Visual Genome's files.
     """
     found = [name for name in (*FILES, SIZES) if os.path.isfile(os.path.join(folder, name))]
     if not set(found) & set(FILES):

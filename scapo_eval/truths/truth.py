@@ -30,7 +30,7 @@ def read_truth(path: Readable) -> TruthColumns:
 
     Raises:
         InputError: If the file is not a valid ground truth.
-        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     if isinstance(path, Records):
         faults = FaultList()

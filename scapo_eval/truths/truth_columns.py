@@ -35,20 +35,20 @@ class TruthColumns:
         image_ids: Canonical image ids in source order.
         labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
         indptr: (images + 1,) bounds of the images in ``label_ids``, which contains the present labels in CSR form.
-        label_ids: (present cells,) present labels. The labels of image ``i`` are the elements from ``indptr[i]`` to
-            ``indptr[i + 1]``, in sorted order.
+        label_ids: (present cells,) indices of the present labels in ``labels``, image by image. The labels of image
+            ``i`` are the elements from ``indptr[i]`` to ``indptr[i + 1]``, in sorted order.
         unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
         vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
             specified.
         absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. If
-            ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If the value is
+            ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If ``absent`` is
             None, all other cells are absent.
-        names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If the
-            value is None, labels are joined by equality.
+        names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If
+            ``names`` is None, labels are matched only by equal names.
         cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
         repeated: Number of records or rows that repeat an earlier record or row.
         probabilities: (images, labels) float32 array of P(present) from a judge that returns probabilities, with NaN
-            for cells without a probability. The value is None if no cell has a probability.
+            for cells without a probability. If no cell has a probability, ``probabilities`` is None.
     """
 
     source: str
@@ -183,7 +183,7 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
     """Returns the label set (``world``) that a file declares, or ``otherwise`` if the file declares none.
 
     Raises:
-        InputError: If files may not declare this label set.
+        InputError: If the declared label set is unknown.
     """
     for world in WRITTEN_WORLDS:
         if value == world:
@@ -232,7 +232,7 @@ def columns_of_cells(
         names: Names of each label; see :class:`TruthColumns`.
 
     Raises:
-        InputError: If there are no images, or a label appears twice.
+        InputError: If there are no images, or if a label appears twice.
     """
     if not len(image_ids):
         raise InputError("the ground truth has no images", path=source)

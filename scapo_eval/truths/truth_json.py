@@ -29,7 +29,7 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 
     Raises:
         InputError: If the format is unsupported.
-        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     text = data.lstrip()
     first_line, _, rest = text.partition(b"\n")
@@ -73,10 +73,10 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
     Args:
         records: Pairs of a record number, counted from 1, and a record.
         source: Name of the source, for error messages.
-        faults: List that collects the faults of records. The list may already contain faults.
+        faults: List that collects the faults of records. The list of faults may already contain faults.
 
     Raises:
-        InputErrors: If the input is invalid. The error lists all faults with their record numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their record numbers.
         InputError: If there are no images.
     """
     rows = TruthRows(source, faults)

@@ -98,7 +98,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
 
     Raises:
         InputError: If the table does not have the required columns. The message lists the columns that were found.
-        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     rows = table_rows(data, source)
     first = next(rows, None)
@@ -156,7 +156,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
 
     Raises:
         InputError: If the table does not have the required columns. The message lists the columns that were found.
-        InputErrors: If the input is invalid. The error lists all faults with their row numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their row numbers.
     """
     names = list(
         map(
@@ -260,7 +260,7 @@ def read_open_images(
 
     Raises:
         InputError: If the columns differ, if no label is verified, or if the class descriptions name none of the codes.
-        InputErrors: If the input is invalid. The error lists all faults with their line numbers.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     source = " + ".join(map(display_name, paths))
     cells = _Cells(source)

@@ -30,7 +30,7 @@ DEFAULT_AT_LEAST = 10
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a round, in the order of the questions. The order is by label, and random within a label.
+    """The pairs of a round, in the order of the questions. The pairs are ordered by label, and randomly within a label.
 
     Attributes:
         rows: (pairs,) array with the image row of each pair.

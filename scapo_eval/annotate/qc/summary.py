@@ -149,7 +149,7 @@ class PeopleAgreement:
         pairs: Number of pairs that were drawn for the second person.
         both: Number of pairs that both people answered with yes or no.
         agree: Number of pairs with equal answers.
-        kappa: Cohen's kappa (1960), or None if both people gave the same answer to all pairs.
+        kappa: Cohen's kappa (1960), or None if all answers of both people are the same (all yes or all no).
         disputed: Pairs that one person answered with yes and the other with no. The list ``disputed`` is empty until
             the second person's share is closed.
     """
@@ -212,7 +212,7 @@ def read_summary(store: Store) -> dict[str, Any]:
     """Reads the summary that :func:`write_summary` wrote.
 
     Raises:
-        InputError: If the file cannot be read, or lacks required content.
+        InputError: If the file cannot be read, or if it lacks required content.
     """
     path = summary_path(store)
     summary = read_json(path)
@@ -318,8 +318,8 @@ _NOTHING: dict[str, float | None] = {"low": None, "high": None}
 
 
 def _interval(low: float, high: float, corrected: int, cells: int) -> dict[str, float | None]:
-    """Returns bounds as fractions of the current cells of the matrix. The bounds are None if the matrix has no such
-    cells.
+    """Returns bounds as fractions of the current cells of the matrix. The bounds are None if the matrix has no cells to
+    which they apply.
     """
     if not cells:
         return _NOTHING
