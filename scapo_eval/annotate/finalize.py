@@ -56,8 +56,8 @@ def finalize(
         The content of the data card.
 
     Raises:
-        InputErrors: If cells have no verdict although ``allow_unknown`` is false. The error lists the first of these
-            cells.
+        InputErrors: If cells have no verdict although ``allow_unknown`` is false. The error lists the first cells
+            without a verdict.
         InputError: If all images are excluded, or if the extension is unknown.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
@@ -89,8 +89,8 @@ def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
 
     Args:
         store: Annotation run.
-        output: Name of the JSON Lines file. Paths of images in the folder of this file, or in its subfolders, are
-            relative to this folder.
+        output: Name of the JSON Lines file. Paths of images in the folder of the output file, or in its subfolders, are
+            relative to the folder of the output file.
         prompt: Text of the prompt.
 
     Returns:

@@ -7,9 +7,9 @@ the judge calls the label present. The rate ``p1`` is estimated per label. The r
 mention a label, among images in which the judge calls the label absent. The rate ``p0`` is estimated over all labels.
 If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed. The evidence against the
 verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both kinds of disagreement are
-ranked by this ratio. In the first kind, many rollouts claim a label that is judged absent. In the second kind, no
-rollout mentions a label that is judged present and is usually mentioned. Rollouts from one model repeat each other's
-errors. Therefore, the ranking shows which cells to check, but not if the judge or the rollouts are right.
+ranked by the log-likelihood ratio. In the first kind, many rollouts claim a label that is judged absent. In the second
+kind, no rollout mentions a label that is judged present and is usually mentioned. Rollouts from one model repeat each
+other's errors. Therefore, the ranking shows which cells to check, but not which of the two sides is right.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class LabelConfusion:
         claim_rate_present: Share of rollouts that mention the label, among images in which it is judged present (NaN if
             there are no such rollouts).
         claim_rate_absent: Share of rollouts that mention the label, among images in which it is judged absent.
-        with_label: Label that may be confused with this label. This is the label whose frequency in the disputed images
-            most exceeds its frequency in all images. The value of ``with_label`` is an empty string if no other label
-            is present in at least half of the disputed images.
+        with_label: Label that may be confused with ``label``, because its frequency in the disputed images most exceeds
+            its frequency in all images. The value is an empty string if no other label is present in at least half of
+            the disputed images.
     """
 
     label: str

@@ -1,5 +1,5 @@
 """One pass of a judge over cells, which calls the judge and stores the verdicts. The modules ``coarse`` and ``refine``
-share this code.
+share the code in this module.
 
 Calls are sent in blocks, image by image, so that a server can cache the part of the prompt that contains the image.
 Every answer is written to the run's journal when it arrives. The verdicts of a block are stored when the block is
@@ -90,7 +90,7 @@ class Forecast:
         """Returns the estimated price of a number of calls.
 
         Args:
-            calls: Number of calls.
+            calls: Number of calls to make.
             price_in: Price of a million prompt tokens.
             price_out: Price of a million completion tokens.
         """
@@ -311,7 +311,9 @@ def _keep_card(
     round: int,
     reason: str,
 ) -> None:
-    """Appends a record of the pass and its settings to ``passes.jsonl``. The data card is created from this file."""
+    """Appends a record of the pass and its settings to ``passes.jsonl``. The data card quotes these
+    records.
+    """
     card = run_card(
         session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
         judge=judge_of(session.engine), prompt_ids=sorted(prompts),

@@ -299,8 +299,8 @@ class Store:
 
     @property
     def provenances(self) -> tuple[CellProvenance, ...]:
-        """All provenances, in the order of their first verdicts. The positions in ``provenance_ids`` refer to this
-        order.
+        """All provenances, in the order of their first verdicts. The positions in ``provenance_ids`` refer to the order
+        of this list.
         """
         return tuple(self._provenances)
 

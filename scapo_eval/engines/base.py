@@ -51,7 +51,7 @@ class Sampling:
         top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
         seed: Seed of the random numbers. If ``seed`` is None, the engine chooses the seed.
-        stop: Texts that end a completion. The completion does not contain these texts.
+        stop: Texts that end a completion. The completion does not contain the text that ended it.
         min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
         repetition_penalty: Divisor of positive logits and factor of negative logits for tokens that occur in the prompt
             or the completion, or 1 for no penalty.
@@ -99,7 +99,8 @@ class Request:
     Attributes:
         turns: Conversation so far, which ends with a user turn.
         sampling: Sampling settings.
-        schema: JSON schema that the completion must match. Engines that cannot enforce a schema ignore this setting.
+        schema: JSON schema that the completion must match. Engines that cannot enforce a schema ignore the field
+            ``schema``.
         sample: Number of the completion among several completions of the same prompt, counted from 0.
         choices: Words between which the model decides with its first token. If words are given, the completion contains
             the probability of each word (:attr:`Completion.masses`), and the sampling settings are :data:`ONE_TOKEN`.
@@ -191,7 +192,7 @@ class Completion:
 
 
 def masses_of(choices: Sequence[str], tokens: Iterable[tuple[str, float]]) -> tuple[float, ...]:
-    """Returns the probability of each choice, which is the sum over the tokens that equal this word regardless of case
+    """Returns the probability of each choice, which is the sum over all tokens that equal the choice regardless of case
     and spacing.
 
     Args:

@@ -57,8 +57,8 @@ class TransformersEngine:
             ``float16``.
         device: Device of the model: ``auto`` (a GPU if available), ``cpu``, ``cuda``, ``cuda:1``...
         batch_size: Number of requests per batch.
-        max_pixels: Maximum number of pixels per image. The processor shrinks images with more pixels if it has such a
-            setting (Qwen).
+        max_pixels: Maximum number of pixels per image. The processor shrinks images with more pixels if it supports
+            such a limit (Qwen).
 
     Raises:
         MissingExtra: If torch or transformers is not installed.
@@ -363,8 +363,8 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
 
 
 def image_tokens(config: Any) -> list[int]:
-    """Returns the ids of tokens that represent images and videos in a model's input. The model must never sample these
-    tokens.
+    """Returns the ids of tokens that represent images and videos in a model's input. The model must never sample
+    these placeholder tokens.
     """
     tokens = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
     return sorted(token for token in tokens if isinstance(token, int))

@@ -32,7 +32,8 @@ class IdAgreement:
 
     Attributes:
         confirmed: Share of the claims in a sample of captions that are true of the image.
-        chance: Share of these claims that are true of the image after the captions have been shuffled among the images.
+        chance: Share of the claims in the sample that are true of the image after the captions have been shuffled among
+            the images.
         z: Difference of the two shares in standard deviations under chance, or 0 if all captions make the same claims.
     """
 

@@ -189,8 +189,8 @@ def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | 
     """Returns the offset of a line that is inside a multi-line row but resembles a separate record, or None if there is
     no such line.
 
-    A line that resembles a separate record has at least as many cells as the header. The first cell of such a line has
-    the same pattern of digits and letters as the first cell of the row.
+    A line that resembles a separate record has at least as many cells as the header. The first cell of a line that
+    resembles a separate record has the same pattern of digits and letters as the first cell of the row.
     """
 
     def spelling(cell: str) -> str:

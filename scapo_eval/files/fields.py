@@ -59,7 +59,9 @@ def label_of(value: object) -> str | None:
 
 
 def image_of(value: object) -> str | None:
-    """Returns an image name or id as a string. Returns None for other values, such as a cell with base64 data."""
+    """Returns an image name or id as a string. Returns None for values that are neither names nor ids, such as a cell
+    with base64 data.
+    """
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or value is None:

@@ -28,7 +28,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def decoding(what: str, path: Readable) -> Iterator[None]:
-    """Wraps a decoder that raises undocumented exceptions. Any exception of such a decoder means that the file is
+    """Wraps a decoder that raises undocumented exceptions. Any exception of the wrapped decoder means that the file is
     damaged.
 
     Args:
@@ -257,7 +257,8 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
     ``-``, devices and pipes are always allowed.
 
     Raises:
-        InputError: If an output would replace another file. The message names this output.
+        InputError: If an output would replace another file. The message names the output that would replace another
+            file.
     """
     written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]

@@ -13,7 +13,7 @@ def try_lock(descriptor: int) -> bool:
         True if the lock was acquired, False if another process holds the lock.
 
     Raises:
-        InputError: If the operating system does not support such locks (Windows).
+        InputError: If the operating system does not support exclusive file locks (Windows).
     """
     try:
         import fcntl

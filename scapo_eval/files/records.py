@@ -67,7 +67,7 @@ def readable(given: Given) -> Readable:
         given: A path, an iterable of mappings, a pandas DataFrame, or a Hugging Face Dataset.
 
     Raises:
-        InputError: If the input does not have one of these forms.
+        InputError: If the input has none of the supported forms.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given

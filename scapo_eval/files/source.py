@@ -121,8 +121,8 @@ class Source:
 
     @property
     def head(self) -> bytes:
-        """The first bytes of the input, decompressed and without a byte-order mark. These bytes suffice to recognize
-        the format of the input.
+        """The first bytes of the input, decompressed and without a byte-order mark. The first bytes suffice to
+        recognize the format of the input.
         """
         if self._head is None:
             with self.stream() as stream:
@@ -148,8 +148,8 @@ class Source:
 
     @property
     def taken(self) -> int:
-        """Number of bytes before decompression. For a file, this is its size; for a pipe, the number of bytes read so
-        far.
+        """Number of bytes before decompression. For a file, the number is the size of the file; for a pipe, the number
+        of bytes read so far.
         """
         return self._opened().taken
 
@@ -311,7 +311,7 @@ class Span:
         identity: Identity of the file when it was opened.
         begin: Offset of the first line in bytes.
         size: Size of the lines in bytes.
-        left: Number of bytes in the file after these lines.
+        left: Number of bytes in the file after the referenced lines.
     """
 
     name: str

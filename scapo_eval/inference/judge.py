@@ -307,7 +307,7 @@ def judge_faithscore(
             journal.
         folder: Folder that contains the image files.
         output: Path of the JSON Lines file with the keys ``facts``, ``categories`` and ``verified`` (1 or 0 per fact).
-            Facts without a verdict are omitted from these lists and listed in ``unverified``. Answers that the judge
+            Facts without a verdict are omitted from these keys and listed in ``unverified``. Answers that the judge
             cannot split are written to the file of failures.
         judge: Name of the judge.
         verified_by: Name of the verifier.

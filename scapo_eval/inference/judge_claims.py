@@ -90,8 +90,8 @@ def question_of(claim: ClaimKey) -> str:
 
 
 def read_answer(text: str) -> str | None:
-    """Returns the answer ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text does not begin
-    with one of these words.
+    """Returns the answer ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text begins with none
+    of the four words.
     """
     match = _ANSWER.match(text)
     return match[1].lower() if match else None

@@ -293,8 +293,8 @@ def judge_facts(
             ``matched`` and ``answers``. Unreadable values are null, and ``unread`` contains the judge's last text.
         judge: Name of the judge.
         verified_by: Name of the verifier.
-        against: Evidence against which the claims are verified. With ``both``, the image alone is the evidence if there
-            are no reference claims for it.
+        against: Evidence against which the claims are verified. If ``against`` is ``both`` and there are no reference
+            claims for an image, the image alone is the evidence.
         folder: Folder that contains the image files.
         references: Mapping from canonical image ids to reference claims. If ``references`` is None, matches and answers
             are not requested.

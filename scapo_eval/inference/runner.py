@@ -68,7 +68,7 @@ class RequestCounts:
 
     @property
     def flawed(self) -> int:
-        """Number of failed, empty or unreadable items. If the number of such items is above 0, the exit code is 4."""
+        """Number of failed, empty or unreadable items. If the number is above 0, the exit code is 4."""
         return self.failed + self.empty + self.unread
 
     def add(self, completion: Completion) -> None:

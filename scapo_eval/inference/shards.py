@@ -177,7 +177,7 @@ class Merged:
         failed: Number of rows in the merged file of failures.
         completions: Number of completions in the merged journal.
         differing: Number of requests to which several shards received different answers. The merged journal keeps the
-            first of these answers.
+            first of the different answers.
     """
 
     shards: int
@@ -193,7 +193,7 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
     Args:
         paths: Outputs of the shards, in any order.
         output: Path of the merged output. The journal, the run card and the failures are written to files whose names
-            begin with this path.
+            begin with the path of the output.
 
     Raises:
         InputError: If a shard is missing, appears twice, belongs to other work, was made with other settings, is

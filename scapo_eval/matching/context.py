@@ -1,8 +1,8 @@
 """Rules that distinguish the head of a noun phrase from a modifier, as in "a train" and "a train station".
 
-English does not mark this difference, so the rules examine the next word. The next word after a singular noun is a
-function word, an adverb, a participle, a verb in -s, or the noun that the singular noun modifies. Nouns for parts and
-amounts ("bicycle wheel", "pizza slice") presuppose the whole object, so a word before such a noun is not a modifier
+English does not mark the modifiers of a noun, so the rules examine the next word. The next word after a singular noun
+is a function word, an adverb, a participle, a verb in -s, or the noun that the singular noun modifies. Nouns for parts
+and amounts ("bicycle wheel", "pizza slice") presuppose the whole object, so a word before such a noun is not a modifier
 (docs/specification.md#uses).
 
 The rules are deterministic and consist of English word lists. The rules use no model and do not depend on any

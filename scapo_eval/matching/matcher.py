@@ -1,10 +1,10 @@
 """The matcher, which finds mentions in captions. The matcher finds whole words, prefers leftmost and then longest
 matches, and gives exact offsets for any Unicode text.
 
-A match is defined by the search in ``trie.py`` over the words of one caption. The method ``find`` performs this search.
-The method ``find_batch`` returns the same mentions for many captions at once (``matcher_batch.py``). Tests compare both
-methods with a third implementation, which is slow and simple. ``uses.py`` determines the use of each mention, and thus
-which mentions count.
+A match is defined by the search in ``trie.py`` over the words of one caption. The method ``find`` performs the search
+in one caption. The method ``find_batch`` returns the same mentions for many captions at once (``matcher_batch.py``).
+Tests compare both methods with a third implementation, which is slow and simple. ``uses.py`` determines the use of each
+mention, and thus which mentions count.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each step of the search is one array operation over all words of the batch. Borders of words are found by comparing
 neighboring bytes. An exact hash table identifies the words that occur in the vocabulary (about one word in ten). The
-trie, stored as arrays, is then searched only for these words. Captions that contain non-ASCII characters other than
-typographic marks are searched word by word.
+trie, stored as arrays, is then searched only for the words that occur in the vocabulary. Captions that contain
+non-ASCII characters other than typographic marks are searched word by word.
 """
 
 from __future__ import annotations
@@ -455,7 +455,7 @@ class _TrieTables:
         """Returns the positions of words at which a match may begin, or that may be watched.
 
         Returns:
-            The positions of these words, and the rows of the positions at which an alias of several words may begin.
+            The positions of the words, and the rows of the positions at which an alias of several words may begin.
         """
         what = _gather(self._one, slot)
         prefix = self._prefix_hash(slot[:-1], slot[1:])
@@ -474,7 +474,7 @@ class _TrieTables:
         Args:
             text: Words of the batch.
             begin: Positions of the words at which a match may begin.
-            word: (begin,) number of each of these words in the vocabulary.
+            word: (begin,) number in the vocabulary of the word at each position in ``begin``.
             phrases: Rows of ``begin`` at which an alias of several words may begin.
         """
         label, last = self._alone[word], begin.copy()

@@ -4,7 +4,7 @@ The paper builds its vocabulary from rollouts (section 3.1). The authors extract
 them, and curate the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is
 the text between a determiner, number or preposition and the next function word. The head of the phrase is its last
 word. The rule for noun phrases finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can
-be used instead of this rule.
+be used instead of the rule for noun phrases.
 """
 
 from __future__ import annotations

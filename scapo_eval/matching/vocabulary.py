@@ -259,7 +259,7 @@ class Vocabulary:
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """Returns the content of a vocabulary file as plain values. If these values are written as JSON or YAML,
+        """Returns the content of a vocabulary file as plain values. If the values are written as JSON or YAML,
         :meth:`load` can read the file.
         """
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}

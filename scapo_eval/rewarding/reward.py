@@ -221,7 +221,8 @@ class RewardConfig:
         reasoning.
 
         Args:
-            settings: Further fields of the configuration. These fields override the settings for robustness.
+            settings: Further fields of the configuration. The fields in ``settings`` override the settings for
+                robustness.
         """
         return cls(**{**_ROBUST, **settings})
 
@@ -808,7 +809,7 @@ class SubsentenceReward:
         """Returns three (mentions,) arrays with the text index, start offset and label id of the counted mentions.
 
         All mentions that the reading includes are counted. A question or quotation that names an absent label is also
-        counted if the label appears nowhere else in the answer. If such questions and quotations were not counted,
+        counted if the label appears nowhere else in the answer. If questions and quotations were never counted,
         hallucinations in quotation marks would not be penalized. With ``near_misses``, misspelled names of absent
         labels are counted, too.
         """

@@ -53,7 +53,7 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
     """Returns the text of generated token ids and each token's character span in the text.
 
     The text equals ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``. The reward
-    must be computed on this text, because the spans refer to it.
+    must be computed on the returned text, because the spans refer to it.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer, a processor that contains such a tokenizer, or a

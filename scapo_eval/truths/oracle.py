@@ -169,8 +169,8 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _exceptions(self) -> frozenset[tuple[int, int]]:
-        """The non-present cells whose state differs from the default. If the default is unknown, these are the verified
-        absent cells. Otherwise, these are the unknown cells.
+        """The non-present cells whose state differs from the default. The exceptions are the verified absent cells if
+        the default is unknown, and the unknown cells otherwise.
         """
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
@@ -479,8 +479,8 @@ class Truth:
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) rows that n captions are compared with. By default, these are the rows of the captions'
-        images, but a subclass may choose rows that depend on the captions.
+        """Returns the (n,) rows that n captions are compared with. By default, a caption is compared with the row of
+        its image, but a subclass may choose rows that depend on the captions.
 
         Args:
             image_ids: Canonical id of each caption's image.

@@ -62,8 +62,8 @@ AnyOracle: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TruthOnDemand(Truth):
-    """A ground truth, aligned with a vocabulary, that queries an oracle cell by cell. The matrix of this ground truth
-    is empty.
+    """A ground truth, aligned with a vocabulary, that queries an oracle cell by cell. The matrix of a ground truth that
+    is queried on demand is empty.
 
     Attributes:
         cells: Oracle that is queried for the states of cells.

@@ -74,7 +74,7 @@ class SceneGraph(NamedTuple):
         counts: Mapping from labels to the exact number of objects.
         complete: Labels whose objects are all annotated.
         answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. All other
-            data of the scene graph takes precedence over these answers.
+            data of the scene graph takes precedence over the judge's answers.
     """
 
     width: float

@@ -5,13 +5,13 @@ Therefore, the k-th draw has the error probability alpha / (k (k + 1)). These er
 for any number of rounds. With probability 1 - alpha, the intervals of ALL rounds are valid, including the last one,
 regardless of the stopping rule.
 
-*One label.* The cells of a label that the judge calls present (or absent) are a finite population of ``cells``. Of
-these cells, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without replacement, so the number
-of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong cells (Wright 1991) are obtained by
-inverting the two one-sided tests of the number in the sample, as Clopper and Pearson (1934) do for the binomial
-distribution. If all cells of a rare label have been checked, no uncertainty remains. The combination of three draws
-(see draws.py) does not affect the bounds. The number of drawn present pairs depends only on the numbers of present
-cells. Given the number of drawn present pairs, the pairs are a simple random sample.
+*One label.* The cells of a label that the judge calls present (or absent) are a finite population of ``cells``. Of the
+cells in the population, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without replacement, so
+the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong cells (Wright 1991) are
+obtained by inverting the two one-sided tests of the number in the sample, as Clopper and Pearson (1934) do for the
+binomial distribution. If all cells of a rare label have been checked, no uncertainty remains. The combination of three
+draws (see draws.py) does not affect the bounds. The number of drawn present pairs depends only on the numbers of
+present cells. Given the number of drawn present pairs, the pairs are a simple random sample.
 
 *All false positives.* The draw among all present cells is a simple random sample of these cells, so the bounds above
 apply.
@@ -22,9 +22,9 @@ sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, th
 mean sum n_l D_l / N_l. According to Hoeffding (1956), a Poisson-binomial count has lighter tails than the binomial
 distribution with the same mean, at distances of at least one from the mean. Therefore, the binomial Clopper-Pearson
 interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean multiplied by the
-largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l are equal, this
-multiplication does not widen the interval. The additional draws of present cells are not used. The same argument gives
-bounds on the number of cells that are wrongly called absent.
+largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l are equal,
+multiplying by this ratio does not widen the interval. The additional draws of present cells are not used. The same
+argument gives bounds on the number of cells that are wrongly called absent.
 """
 
 from __future__ import annotations
