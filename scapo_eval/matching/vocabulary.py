@@ -343,7 +343,9 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def alias_path(alias: str) -> str:
-    """Returns the parts of :func:`tokenize_alias`, joined by PART. Raises the same errors as :func:`tokenize_alias`."""
+    """Returns the words and joins of an alias as one text, in which PART separates them. Raises the same errors as
+    :func:`tokenize_alias`.
+    """
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
     text = unicodedata.normalize("NFC", plain_letters(alias)).strip()

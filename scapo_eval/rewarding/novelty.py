@@ -20,7 +20,7 @@ def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColum
     """Returns for each piece the share of its word pairs that occur in no earlier piece of the response.
 
     A word pair is a pair of neighboring words. All mentions are treated as the same word, and the start and end of a
-    piece are treated as words. Therefore, "A dog." and "A frisbee." have the same pairs.
+    piece are treated as words, so "A dog." and "A frisbee." have the same word pairs.
 
     Args:
         texts: n responses.
