@@ -238,8 +238,8 @@ def parse_array(
         name: Display name of the file.
         lines: Numbered lines of the file.
         unique: True to reject duplicate keys, as for :func:`parse_json`.
-        once: Keys, in quotation marks, that no element may contain twice. The check for these keys is faster than
-            ``unique``.
+        once: Keys, in quotation marks, that no element may contain twice. The check of the keys in ``once`` is faster
+            than the check with ``unique``.
 
     Raises:
         InputError: If the JSON is invalid, or if the array is empty. The message names the invalid line.

@@ -105,7 +105,7 @@ class Found(NamedTuple):
         mentions: Mentions of aliases in the batch.
         watched: Watched words in the batch, inside or outside mentions.
         look: (mentions,) bool mask, which is false for mentions that no noun can follow and that are not in capitals.
-            All values are true if ``look`` was not requested.
+            All values of the mask are true if ``look`` was not requested.
         quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
             empty if ``look`` was not requested.
         asking: Indices of the captions that may contain a question mark.
