@@ -290,8 +290,8 @@ class WeightedTruth(Truth):
 
     @property
     def says_absent(self) -> bool:
-        """True if absent labels are known well enough for a meaningful hallucination rate (Hal). Rate. If the only
-        absent labels are those that references deny, the value is False.
+        """True if absent labels are known well enough for a meaningful hallucination rate. If the only absent labels
+        are those that references deny, the value is False.
         """
         return self.joined or self.unnamed == "absent"
 
