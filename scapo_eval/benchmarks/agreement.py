@@ -175,8 +175,8 @@ class _Sample:
 
     Attributes:
         at: (n,) positions of the sampled captions in the file.
-        rows: (captions,) ground-truth row of the image of each caption in the file. caption, label: (claims,) caption
-            and label of each distinct claim.
+        rows: (captions,) ground-truth row of the image of each caption in the file.
+        caption, label: (claims,) caption and label of each distinct claim.
         truth: Ground truth.
         named: (labels,) share of the captions that claim each label.
         has: (labels,) share of the captions whose image contains each label.

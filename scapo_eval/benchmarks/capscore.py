@@ -521,7 +521,7 @@ def score_captions(
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
         claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
-            resamples, seed: Settings for the intervals.
+        resamples, seed: Settings for the intervals.
 
     Raises:
         InputErrors: If records are faulty. The error lists the faults by the position of the record.

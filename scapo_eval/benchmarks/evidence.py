@@ -106,7 +106,8 @@ def show(
     Args:
         captions: Captions, in any form that :func:`scapo_eval.score` accepts.
         image: Id of an image, in any spelling, or None to show the worst captions.
-        worst: Number of worst captions to show. truth, vocabulary, claims: Same as in :func:`evidence`.
+        worst: Number of worst captions to show.
+        truth, vocabulary, claims: Same as in :func:`evidence`.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.

@@ -93,7 +93,8 @@ class Pair:
 
     Attributes:
         image_id: Canonical image id.
-        prompt: Prompt of both responses. chosen, rejected: Better and worse text.
+        prompt: Prompt of both responses.
+        chosen, rejected: Better and worse text.
         shared: Number of characters at the start that both texts share if sentences are compared, otherwise 0.
     """
 
@@ -133,8 +134,8 @@ def pairs_of(
     """Yields the preference pairs among sampled responses, prompt by prompt in the order of the file.
 
     Args:
-        responses: All samples. Only samples with the same image and prompt are compared. vocabulary, oracle: Arguments
-            of :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
+        responses: All samples. Only samples with the same image and prompt are compared.
+        vocabulary, oracle: Arguments of :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
         settings: Settings for the selection of pairs.
 
     Raises:

@@ -335,8 +335,8 @@ def phd(
 
     Args:
         answers: Records with ``id``, ``mode`` and ``response``.
-        data: PhD's ``data.json``. None selects the labels in the answers. parser, yes, no, unparsed, model, name,
-            resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
+        data: PhD's ``data.json``. None selects the labels in the answers.
+        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.

@@ -224,8 +224,8 @@ def pope(
     Args:
         answers: Records with ``id`` and ``response``, or a file from lmms-eval, VLMEvalKit, LLaVA, verl or TRL.
         questions: One or several of POPE's question files, or records of questions. None selects the labels in the
-            answers. parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in
-            :func:`scapo_eval.yesno`.
+            answers.
+        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.

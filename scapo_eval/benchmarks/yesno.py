@@ -493,8 +493,8 @@ def yesno(
         answers: Records with ``id`` and ``response``, and with ``label`` if there are no questions.
         questions: Records with ``id`` and ``label``, or files that contain such records. None selects the labels in the
             answers.
-        parser: Rule for parsing yes or no, one of :data:`scapo_eval.readers.parsers.PARSERS`. yes, no: Additional words
-            for yes and no (``oui``, ``non``...).
+        parser: Rule for parsing yes or no, one of :data:`scapo_eval.readers.parsers.PARSERS`.
+        yes, no: Additional words for yes and no (``oui``, ``non``...).
         unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
         model: Model to score if a file contains several models.
         name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.score`.
