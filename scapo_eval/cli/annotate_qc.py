@@ -1,4 +1,6 @@
-"""``scapo-eval annotate qc``: a person checks random cells, and confidence bounds limit the remaining errors."""
+"""``scapo-eval annotate qc``: a person checks random cells, and the command computes confidence bounds on the remaining
+errors.
+"""
 
 from __future__ import annotations
 
@@ -224,7 +226,7 @@ def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
 
 
 def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
-    """Prints the summary: rounds, bounds, and the next step."""
+    """Prints a summary with the rounds, the bounds and the next step."""
     console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
@@ -245,7 +247,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
 
 
 def _table(console: SafeConsole, content: Content) -> None:
-    """Prints a table on a terminal, otherwise tab-separated values."""
+    """Prints a table if the output is a terminal, otherwise tab-separated values."""
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):

@@ -1,4 +1,4 @@
-"""``scapo-eval compare``: compares systems, based on results files or (``--benchmark``) on raw files."""
+"""``scapo-eval compare``: compares systems, given their results files or (with ``--benchmark``) their raw files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ VERBS = tuple(SETS)
 
 
 class Compare(click.Command):
-    """Command that delegates to the verb named by ``--benchmark``. That verb parses all other arguments."""
+    """Command that passes its arguments to the command of the benchmark that ``--benchmark`` names. The command of the
+    benchmark parses all other arguments.
+    """
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Returns the context of the delegated verb, which requires at least two files, or the context of
-        ``compare``.
+        """Returns the context of the benchmark's command, which requires at least two files, or otherwise the context
+        of ``compare``.
         """
         benchmark, rest = _take_benchmark(args)  # also for shell completion of that verb
         if benchmark is None:
@@ -81,8 +83,8 @@ def command(results: tuple[str, ...], output: Output) -> int:
 
 
 def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """Reads runs like :func:`~scapo_eval.cli.show.runs_of`. The error for other files suggests the appropriate
-    command.
+    """Reads runs from results files like :func:`~scapo_eval.cli.show.runs_of`. If a file is of another kind, the error
+    message suggests the appropriate command.
     """
     try:
         return runs_of(results, output)

@@ -1,4 +1,4 @@
-"""``scapo-eval describe IMAGES -o captions.jsonl``: has a model describe images."""
+"""``scapo-eval describe IMAGES -o captions.jsonl``: a model describes images."""
 
 from __future__ import annotations
 

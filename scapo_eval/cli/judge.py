@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: has a model judge the answers of another model."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: a model judges the answers of another model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _VERIFIER = (
 
 
 def verifier_options(command: Command) -> Command:
-    """Adds the options for a second model, the verifier."""
+    """Adds the options for a second model, which verifies statements."""
     for option in reversed(_VERIFIER):
         command = option(command)
     return command
@@ -67,7 +67,7 @@ def verifier_options(command: Command) -> Command:
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
-    """Yields the engines of the judge and the verifier, which are the same unless an option differs."""
+    """Yields the engines of the judge and of the verifier. They are the same engine unless an option differs."""
     own = (settings.engine, settings.model, settings.base_url)
     other = (engine or settings.engine, model or settings.model, url or settings.base_url)
     judge = settings.make()
