@@ -34,9 +34,10 @@ def compare(
             parser...).
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         interval: Method for the intervals: ``wilson``, or ``percentile`` (the only method in version 0.2.0).
-        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). If given,
-            ``p_equivalence`` is added.
-        resamples, seed, bootstrap: Settings of all intervals and tests. None selects those of the first run.
+        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). A margin
+            adds ``p_equivalence`` to the results.
+        resamples, seed, bootstrap: Settings of all intervals and tests. By default, the settings of the first run are
+            used.
 
     Raises:
         InputError: If there are no runs, or if the runs belong to different benchmarks or were scored with different

@@ -137,8 +137,8 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
     """Measures how well captions agree with the ground truth, using only sums, which are all that a cluster returns.
 
     Unlike :meth:`Fit.agreement`, this function tests no other orders of the captions. The chance level of a mention of
-    a label is the share of images that contain the label. The standard deviation is computed from the deviations of the
-    images from this level, assuming independent images.
+    a label is the share of images that contain the label. The standard deviation of the agreement is computed from the
+    deviations of the images from the chance level, assuming that images are independent.
 
     Args:
         mentioned: (labels,) number of mentions of each label.
@@ -146,7 +146,7 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
         truth: Ground truth.
 
     Returns:
-        The agreement. The result is None for fewer than LEAST images with a mention, or if all images have the same
+        The agreement. The agreement, or None if fewer than LEAST images have a mention or if all images have the same
         states of the mentioned labels.
     """
     columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
@@ -225,7 +225,9 @@ class _Sample:
 
     @property
     def images_alike(self) -> bool:
-        """True if all images have the same states of the claimed labels, so that no order can be told from another."""
+        """True if all images have the same states of the claimed labels, so that all orders of the captions fit equally
+        well.
+        """
         has = self.has[self.named > 0]
         return bool(((has == 0) | (has == 1)).all())
 

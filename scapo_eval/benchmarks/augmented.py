@@ -36,7 +36,7 @@ def augmented_runs(
         name: Name of a benchmark whose record supports ``augmented``.
         answers: System name -> file of answers. The first file should contain the answers that were given without
             descriptions.
-        truth: Data of the benchmark, or question files. If empty, the labels in the answers are used.
+        truth: Data of the benchmark, question files, or an empty list to use the labels in the answers.
         parser_name: Name of the rule for parsing yes or no, or None for the default of the benchmark.
         resampling: Settings for the intervals.
         warn: Callback for warnings about a baseline whose prompts contain descriptions, and about damaged files that

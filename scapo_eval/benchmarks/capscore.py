@@ -431,7 +431,7 @@ def score_file(
             labels of the vocabulary, for example from references, is used unchanged.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         dagger: Second ground truth and its vocabulary, for the ``*_dagger`` metrics.
-        people: True to add ``cap_people``. This metric is always added if the ground truth comes from references.
+        people: True to add ``cap_people``. ``cap_people`` is always added if the ground truth comes from references.
         name: Name of the system. The default is the name of the file.
         resampling: Settings for the intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
@@ -680,16 +680,16 @@ def score(
     Args:
         captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
         truth: Ground truth of the images, or None for the references or the ``objects`` in the records.
-        vocabulary: Labels and their aliases, as an object, the name of a shipped vocabulary or a file. The default is
-            coco80, or open400 if there are references but no ``truth``.
+        vocabulary: Labels and their aliases, as an object, the name of a shipped vocabulary or a file. The default
+            vocabulary is coco80, or open400 if there are references but no ``truth``.
         references: Reference captions, as ``{image id: [texts]}``, records with ``image_id`` and ``references``, a
-            file, or :class:`~scapo_eval.truths.references.References`. They serve as weights and as ground truth, alone
-            or in addition to ``truth``.
+            file, or :class:`~scapo_eval.truths.references.References`. References serve as weights and as ground truth,
+            alone or in addition to ``truth``.
         leave_out_self: True to compare a caption that is itself one of the references only with the other references.
         unnamed: State of labels that no reference names, ``unknown`` (None) or ``absent``.
         weights: COCO instances (weights by area), or a file or records with ``image_id`` and ``weights``, for
             ``cover_weighted``.
-        people: True to add ``cap_people``. This metric is always added if there are references.
+        people: True to add ``cap_people``. ``cap_people`` is always added if there are references.
         dopa: DOPA matrix, for the additional ``*_dagger`` metrics.
         dopa_vocabulary: Vocabulary of the DOPA matrix.
         name: Name of the system. The default is the name of the file, or ``captions``.

@@ -3,10 +3,10 @@ CAPEval.
 
 A judge splits a description into atomic claims, decides which claims are true, and matches them with the claims of a
 reference (``scapo-eval judge facts``, or another tool). This module reads the judge's verdicts. Precision, recall and
-F1 are those of DCScore. They are computed per description and then averaged (``eval/evaluation_decapbench.py``,
-``compute_precision_recall``). For CAPEval, a judge answers for every reference claim if the description states it
-(yes), contradicts it (no), or does not mention it. Counting all claims, the coverage is (yes + no) / total, and the
-precision is yes / (yes + no).
+F1 are those of DCScore. The three metrics are computed per description and then averaged
+(``eval/evaluation_decapbench.py``, ``compute_precision_recall``). For CAPEval, a judge answers for every reference
+claim if the description states it (yes), contradicts it (no), or does not mention it. Counting all claims, the coverage
+is (yes + no) / total, and the precision is yes / (yes + no).
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ class JudgeTrial:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDescription:
-    """Judgments of one description.
+    """Judgments of one description by a judge model.
 
     Attributes:
         line: Source line, array element or file, starting at 1.
         image: Name of the image, or the id of the description if the image is unnamed, or None if both are missing.
-        claims: Atomic claims. The value is None if the claims could not be read.
+        claims: Atomic claims in the description, or None if they could not be read.
         descriptive: For each claim, True if the claim describes the image, and False if the claim is an inference or a
             comment.
         true: For each claim, True if the claim is true, or None for the whole field if the verdicts could not be read.
-        trials: Verdicts on the claims, each with the matching reference claims. The list is empty if there are no
-            reference claims, or if verdicts or matches could not be read.
-        references: Reference claims. The value is None if there are no reference claims.
-        answers: For each reference claim, ``yes``, ``no`` or ``unsaid``. The value is None if the answers were not
-            requested or could not be read.
+        trials: Verdicts on the claims, each with the matching reference claims. The list of trials is empty if there
+            are no reference claims, or if verdicts or matches could not be read.
+        references: Reference claims for the image, or None if there are none.
+        answers: For each reference claim, ``yes``, ``no`` or ``unsaid``, or None for the whole field if the answers
+            were not requested or could not be read.
         judging: Names of the judge and the verifier, prompts, and source of verification, as far as known.
         unread: True if a verdict could not be read.
     """
@@ -105,8 +105,8 @@ def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | No
     A true claim that states a reference claim counts 1 / k, where k is the number of claims that state the same
     reference claim, including claims that are false or not counted. A true claim without a matching reference claim
     counts 1, and also increases the number of reference claims by 1. The reference script cannot score a description
-    without counted claims, and adds 1e-8 to the denominator of F1. In this function, F1 is exact, and a description
-    without counted claims has a recall and an F1 of 0.
+    without counted claims, and adds 1e-8 to the denominator of F1. Unlike the script, this function returns the exact
+    F1, and returns a recall and an F1 of 0 for a description without counted claims.
 
     Args:
         trial: Verdict on every claim.

@@ -207,9 +207,9 @@ def faithscore_run(
 ) -> Run:
     """Returns the FaithScore run of one system.
 
-    An answer without facts has no share of verified facts. Such an answer counts in the mean number of facts but not in
-    FaithScore, and is reported as ``without_facts``. ``printed`` contains the value of the official script, which uses
-    a share of 0 for an answer without facts.
+    The share of verified facts is undefined for an answer without facts. An answer without facts counts in the mean
+    number of facts but not in FaithScore, and ``without_facts`` is the number of these answers. ``printed`` contains
+    the value of the official script, which uses a share of 0 for an answer without facts.
 
     Args:
         name: Name of the system.

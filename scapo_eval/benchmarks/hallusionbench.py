@@ -5,8 +5,8 @@ The answers are grouped in three ways, as in ``utils.py`` of the official reposi
 questions. fAcc is the share of figures for which all answers are correct. qAcc is the share of questions that are
 answered correctly for every figure to which they refer. Further metrics reproduce the script's other tables: easy and
 hard questions, the bias toward yes, figures with only wrong answers, and causes of errors. In the official script,
-GPT-4 judges each answer. This implementation instead compares the yes or no in the answer with the ground truth, as
-VLMEvalKit does.
+GPT-4 judges each answer. This implementation does not use a judge but compares the yes or no in the answer with the
+ground truth, as VLMEvalKit does.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, ag
 
     Args:
         place: Parts of the question id.
-        said: Parsed answer. None means neither yes nor no.
+        said: Parsed answer. None stands for an answer that is neither yes nor no.
         right: True if the answer counts as correct.
         original: Answer to the same question about the original figure (for ``VS``, without a figure).
         agrees: True if the answer and the answer about the original figure are equivalent.

@@ -51,7 +51,7 @@ class JoinedAnswers:
     Attributes:
         graded: Answered questions, in the order of the questions.
         questions: All questions.
-        duplicate: Number of repeated answers to a question. The first answer counts.
+        duplicate: Number of repeated answers to a question, of which only the first counts.
         unknown: Number of omitted answers that belong to no question of the set.
         notes: Sentences that a reader of the values should know.
         bad_files: Number of omitted files that could not be read.
@@ -71,7 +71,7 @@ class JoinedAnswers:
         """Numbers of ``unparsed`` (neither yes nor no), ``missing`` (unanswered), ``duplicate`` and ``unknown``
         answers.
 
-        The mapping includes ``bad_files`` if this number is not 0.
+        The mapping also contains ``bad_files``, the number of unreadable files, unless it is 0.
         """
         counts = {
             "unparsed": sum(item.said is None for item in self.graded),
@@ -84,7 +84,8 @@ class JoinedAnswers:
 
 @dataclass(slots=True)
 class Matches:
-    """Matches of answers with questions. The matches of a file are the concatenated matches of its parts.
+    """Matches of a system's answers with the questions of a benchmark. The matches of a file are the concatenated
+    matches of its parts.
 
     Attributes:
         question: For each matched answer, the position of its question.
@@ -96,7 +97,7 @@ class Matches:
             the first such answer with that question.
         n_strangers: Number of answers to unknown questions.
         strangers: First answers to unknown questions, or all of them.
-        answers: Matched answers. The list is empty if only counts are needed.
+        answers: Matched answers. The list of answers is empty if only counts are needed.
     """
 
     question: list[int] = field(default_factory=list)

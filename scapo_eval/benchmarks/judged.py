@@ -38,7 +38,7 @@ class Judging:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], **known: str | None) -> Judging:
-        """Returns the origin of the verdicts that a record states. Values in ``known`` take precedence over those in
+        """Returns the origin of the verdicts that a record states. Values in ``known`` take precedence over values in
         the record.
         """
         told = {name: optional_text(record.get(key)) for name, key in _KEYS.items()}

@@ -194,10 +194,11 @@ def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
 
     ``mentions`` is the number of mentions of the label. ``claims`` is the number of captions that claim the label and
     for whose image its presence is known. ``hallucinated`` is the number of captions among ``claims`` whose image does
-    not contain the label. Its share is ``rate``, with the Wilson interval ``low``, ``high``. ``truth`` is the number of
-    captions whose image contains the label. ``missed`` is the number of captions among ``truth`` that do not claim the
-    label. Its share is ``miss_rate``, with the Wilson interval ``miss_low``, ``miss_high``. ``unknown`` is the number
-    of captions that claim the label although its presence in the image is unknown.
+    not contain the label. The share of these captions is ``rate``, with the Wilson interval ``low``, ``high``.
+    ``truth`` is the number of captions whose image contains the label. ``missed`` is the number of captions among
+    ``truth`` that do not claim the label. The share of these captions is ``miss_rate``, with the Wilson interval
+    ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that claim the label although its presence in the
+    image is unknown.
     """
     claims = counts.hallucinated + counts.supported
     missed = counts.truth - counts.supported

@@ -88,8 +88,8 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
         warn: Callback for warnings about damaged input that can still be read.
 
     Returns:
-        One rating per record. If there are 96 records and none contains a question type, the types are assigned in the
-        official order.
+        A list with one rating per record. If there are 96 records and none contains a question type, the types are
+        assigned in the official order.
 
     Raises:
         InputError, InputErrors: If ratings are missing or out of range, answers come from several models, or answers

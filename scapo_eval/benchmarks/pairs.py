@@ -116,7 +116,7 @@ class PairTally:
 
     Attributes:
         responses, prompts: Numbers of responses and prompts in the file.
-        pairs: Number of pairs.
+        pairs: Number of preference pairs.
         paired_prompts: Number of prompts with at least one pair.
         unknown_images: Number of responses that were omitted because their image has no ground truth.
     """

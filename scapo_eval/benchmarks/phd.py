@@ -335,7 +335,7 @@ def phd(
 
     Args:
         answers: Records with ``id``, ``mode`` and ``response``.
-        data: PhD's ``data.json``. None selects the labels in the answers.
+        data: PhD's ``data.json``. By default, the labels in the answers are used.
         parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:

@@ -223,8 +223,8 @@ def pope(
 
     Args:
         answers: Records with ``id`` and ``response``, or a file from lmms-eval, VLMEvalKit, LLaVA, verl or TRL.
-        questions: One or several of POPE's question files, or records of questions. None selects the labels in the
-            answers.
+        questions: One or several of POPE's question files, or records of questions. By default, the labels in the
+            answers are used.
         parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:

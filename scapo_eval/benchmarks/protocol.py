@@ -214,9 +214,7 @@ class Protocol:
 
     @property
     def images_hash(self) -> str | None:
-        """Hash of the image ids, which equals ``ids`` in a signature. The value is None if the image ids are
-        unknown.
-        """
+        """Hash of the image ids, which equals ``ids`` in a signature, or None if the image ids are unknown."""
         return None if self.image_ids is None else digest(self.image_ids)
 
     @property
@@ -282,8 +280,8 @@ class Protocol:
 
     @property
     def profile(self) -> str | None:
-        """CHAIR profile with which the published values were computed. The value is None if the protocol does not
-        prescribe a profile.
+        """CHAIR profile with which the published values were computed, or None if the protocol does not prescribe a
+        profile.
         """
         return self.settings.get("chair", {}).get("profile")
 

@@ -83,7 +83,7 @@ def questions_of(
         answers: Answers in one file.
         source: Name of the file, for messages.
         remedy: Advice that the message gives if labels are missing.
-        benchmark: Expected benchmark. None accepts any benchmark.
+        benchmark: Name of the expected benchmark, or None to accept any benchmark.
 
     Returns:
         The questions, and the function that computes their ids, which are unique within mode and category.
@@ -133,7 +133,7 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
         category: Category of all questions whose records state none.
 
     Returns:
-        The questions. Their ids are ``category/id``, or ``id`` if there is no category.
+        The questions, whose ids are ``category/id``, or ``id`` if there is no category.
 
     Raises:
         InputErrors: If questions are invalid, or an id is repeated.

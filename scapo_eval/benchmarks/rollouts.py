@@ -20,7 +20,7 @@ from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 @dataclass(frozen=True)
 class RewardScorer(Scorer):
-    """Scorer that computes a reward for each response. It counts the responses and the empty responses.
+    """Scorer that computes a reward for each response. The scorer counts the responses and the empty responses.
 
     Attributes:
         reward: Reward for the responses.
@@ -81,7 +81,7 @@ def reward_file(
 
     Args:
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
-        reward: Reward for the responses. Its settings include ``claims`` and ``any_fingerprint``.
+        reward: Reward for the responses, whose settings include ``claims`` and ``any_fingerprint``.
         options: Treatment of faulty records and of unknown images, and number of processes.
         write: Callback that receives the record of each response, in the order of the file.
         warn: Callback for warnings about damaged input that can still be read.

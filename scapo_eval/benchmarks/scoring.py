@@ -1,5 +1,5 @@
-"""Common loop of all scorers. It converts blocks of captions or responses to rows of counts and sums these rows per
-image.
+"""Common loop of all scorers. The loop converts blocks of captions or responses to rows of counts and sums these rows
+per image.
 
 A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them, and
 only sums are kept.
@@ -178,7 +178,7 @@ class ScoredBlock:
         captions: Scored captions.
         counts: (captions, columns) int64 counts, in the order of the scorer's columns.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
-        evidence: Findings in the captions. Their form depends on the scorer.
+        evidence: Findings in the captions, in a form that depends on the scorer.
         unknown_images: Number of captions that were omitted because their image has no ground truth.
         strange: First image ids that have no ground truth.
         unfinished: Number of captions from which an unfinished last sentence was removed.
@@ -236,7 +236,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Returns the counts of captions.
+        """Returns the counts of each caption.
 
         Args:
             captions: n captions of images that have a ground truth.
@@ -400,7 +400,7 @@ class Sums:
 
     @property
     def on_error(self) -> ErrorHandler | None:
-        """Function that is called for each record that cannot be read. If it is None, the error is raised."""
+        """Function that is called for each record that cannot be read, or None to raise the error."""
         return self.add_fault if self._options.skip_bad else None
 
     def add(self, outcome: BlockOutcome) -> None:
@@ -574,8 +574,8 @@ def tally(
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
-    """Returns the function that computes a hash of a text. This is Python's own ``hash`` if all processes have the same
-    hash seed, as forked processes do.
+    """Returns the function that computes a hash of a text. The function is Python's own ``hash`` if all processes have
+    the same hash seed, as forked processes do.
     """
     if (workers or 1) <= 1:
         return hash
@@ -586,7 +586,7 @@ def _number(workers: int | None) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Function that scores a block. It can be pickled for other processes and machines.
+    """Function that scores a block and that can be pickled for other processes and machines.
 
     Attributes:
         scorer: Scorer that defines the counts.

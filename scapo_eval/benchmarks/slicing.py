@@ -21,8 +21,8 @@ class Slicer:
     """Collector that sums the counts of a file's captions for each value of a column.
 
     Args:
-        path: Caption file. The records are read a second time unless the column is ``length``. A pipe therefore
-            requires :meth:`~scapo_eval.files.source.Source.keep`.
+        path: Caption file. The records are read a second time unless the column is ``length``. If the input is a pipe,
+            :meth:`~scapo_eval.files.source.Source.keep` must therefore be called first.
         column: Key in the records, or in their ``meta``.
 
     Raises:

@@ -236,7 +236,7 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
 
     Returns:
         The function, which returns a Run, or a list of runs if the benchmark evaluates one file in several ways. The
-        result is None for benchmarks that only compare files.
+        function is None for benchmarks that only compare files.
     """
     if record.function is not None:
         return record.function

@@ -1,7 +1,7 @@
 """Metrics of yes/no answers (accuracy, precision, recall, F1, yes ratio), which other benchmarks also use.
 
-The positive class is "yes". An answer that is neither yes nor no is wrong. Such an answer counts in ``n`` and in the
-denominators of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
+The positive class is "yes". An answer that is neither yes nor no is wrong. An answer that is neither yes nor no counts
+in ``n`` and in the denominators of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ class YesNoBenchmark(AnsweredBenchmark):
 
         Args:
             systems: Systems whose answers are scored.
-            questions: Question files. If empty, the labels in the answers are used.
+            questions: Question files, or an empty list to use the labels in the answers.
             parser, yes, no: Parsing rule, and additional words for yes and no.
             unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
             model: Model to score if a file contains several models.
@@ -491,8 +491,8 @@ def yesno(
 
     Args:
         answers: Records with ``id`` and ``response``, and with ``label`` if there are no questions.
-        questions: Records with ``id`` and ``label``, or files that contain such records. None selects the labels in the
-            answers.
+        questions: Records with ``id`` and ``label``, or files that contain such records. By default, the labels in the
+            answers are used.
         parser: Rule for parsing yes or no, one of :data:`scapo_eval.readers.parsers.PARSERS`.
         yes, no: Additional words for yes and no (``oui``, ``non``...).
         unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.

@@ -58,8 +58,8 @@ class Cluster:
         Args:
             systems: Name (or None) and path of each system. Each path is a file, a pattern or a URI.
             output: Values of the command's output options.
-            score: Function that scores one system on the engine. It is called with ``(path, name=, on_bad_file=,
-                resamples=, seed=, bootstrap=, interval=)``.
+            score: Function that scores one system on the engine. The function is called with ``(path, name=,
+                on_bad_file=, resamples=, seed=, bootstrap=, interval=)``.
         """
         from ..distributed import ray
 

@@ -9,8 +9,8 @@ from ..base.text import printable
 
 
 def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints a text with escaped control characters. They are also escaped in a pipe, because the last command of a
-    pipe often prints to a terminal.
+    """Prints a text with escaped control characters. Control characters are also escaped in a pipe, because the last
+    command of a pipe often prints to a terminal.
 
     Args:
         message: Text to print. Bytes (JSON) are written unchanged.

@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: a model judges the answers of another model."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: a model judges answers from another model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .options import Command
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Has a model judge answers. Score its verdicts with mmhal, faithscore, objhal, facts and claims."""
+    """Judges answers with a model. Score its verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
@@ -67,7 +67,9 @@ def verifier_options(command: Command) -> Command:
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
-    """Yields the engines of the judge and of the verifier. They are the same engine unless an option differs."""
+    """Yields the engines of the judge and of the verifier. The judge and the verifier share one engine unless an option
+    differs.
+    """
     own = (settings.engine, settings.model, settings.base_url)
     other = (engine or settings.engine, model or settings.model, url or settings.base_url)
     judge = settings.make()

@@ -175,8 +175,8 @@ class _Table:
         return self._with_names(names, aligned(cells))
 
     def _blocks(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns the layout with one block per metric, in which systems are rows. It has space for values on shared
-        images.
+        """Returns the layout with one block per metric, in which systems are rows. The layout has space for values on
+        shared images.
         """
         makers = (self._value, self._interval, self._difference)
         cells: list[list[Text]] = []

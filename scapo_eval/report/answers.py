@@ -1,4 +1,4 @@
-"""Answers to questions with their ground truth. They are either ratings by a judge, or yes/no answers with labels.
+"""Answers to questions, either with ratings by a judge, or with labels as the ground truth of yes/no answers.
 
 Yes/no answers may have been given with a description of the image in the prompt. The page displays a model's original
 answers and its answers with a description in the prompt side by side, question by question.

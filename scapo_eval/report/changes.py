@@ -32,7 +32,7 @@ class LabelChange:
     Attributes:
         label: Name of the label.
         difference: Share of captions that hallucinate the label, system minus baseline, on the shared images.
-        low, high: Bounds of the 95 % interval, computed by the same method as for metrics. They are None without
+        low, high: Bounds of the 95 % interval, computed by the same method as for metrics. The bounds are None without
             resamples, and for labels with smaller changes.
         p_holm: Corrected p-value of an exact sign test over the images in which the two systems differ. The p-value is
             corrected for all labels that changed, except those that are too rare to be significant

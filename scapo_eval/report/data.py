@@ -677,8 +677,8 @@ def density(run: CaptionEvidence) -> dict[str, float]:
     """Returns one system's row in Table 3 of the paper: the numbers of objects and subsentences per response.
 
     Objects are sets of labels (``objects = supported + hallucinated``). A subsentence counts as supported if it claims
-    at least one supported label, and as hallucinated if it claims at least one hallucinated label. It may count as
-    both.
+    at least one supported label, and as hallucinated if it claims at least one hallucinated label. A subsentence with
+    both kinds of labels counts as both.
     """
     means = density_metrics().score(density_counts(run.rewards).sum(axis=0))
     return {name: float(mean) for name, mean in means.items() if name != "subsentences_both"}
@@ -757,7 +757,7 @@ def marked(
 
 
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """Returns a pattern that matches every ASCII text that contains one of the phrases. It serves as a fast test before
-    the exact match.
+    """Returns a pattern that matches every ASCII text that contains one of the phrases. The pattern serves as a fast
+    test before the exact match.
     """
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None

@@ -62,7 +62,7 @@ class Settings:
         trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
             training run, in order.
         names: Original name -> new name of a system.
-        scenes: Files that describe the images beyond the presence of objects. If they are given, claims of every kind
+        scenes: Files that describe the images beyond the presence of objects. With these files, claims of every kind
             are checked.
         kinds: Kinds of claims to check.
         given: File or folder -> name that the user assigned to its only system.

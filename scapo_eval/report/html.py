@@ -530,8 +530,8 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
 
 
 def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
-    """Returns the addresses of pictures on disk. They are relative to the folder of the page, or absolute if the page
-    is written to ``-``.
+    """Returns the addresses of pictures on disk. The addresses are relative to the folder of the page, or absolute if
+    the page is written to ``-``.
     """
     import os
 

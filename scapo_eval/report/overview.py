@@ -1,4 +1,4 @@
-"""Overview page of the report. It compares every system with every baseline and is based only on tests."""
+"""Overview page of the report. The overview compares every system with every baseline and is based only on tests."""
 
 from __future__ import annotations
 

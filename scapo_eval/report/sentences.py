@@ -50,7 +50,7 @@ class Sentence:
     Attributes:
         system, baseline: Names of the two systems.
         verdict: Summary in one or two words, based only on the tests.
-        tone: Color of the verdict.
+        tone: Result of the tests (``better``, ``worse`` or ``untested``), which determines the color of the verdict.
         parts: Clauses of the sentence, in order.
         n_images: Number of shared images on which all values were measured.
     """
@@ -199,9 +199,9 @@ def _verdict(
 ) -> tuple[str, Tone]:
     """Returns the verdict and its color.
 
-    If the test of the caption score is significant, the verdict uses the caption score instead of its two rates. It
-    adds "overall" if one of the rates is significantly worse. All other metrics in which a direction is better also
-    count.
+    If the test of the caption score is significant, the verdict uses the caption score instead of its two rates. The
+    verdict adds "overall" if one of the rates is significantly worse. All other metrics in which a direction is better
+    also count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

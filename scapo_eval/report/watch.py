@@ -44,7 +44,8 @@ class ReportServer(ThreadingHTTPServer):
         make: Function that creates the page for a given state of the inputs. The page must contain this state.
         state: Function that returns the current state of the inputs.
         port: Number of the port to listen on, or 0 for any free port.
-        failed: Callback that receives the reason if a page cannot be created. In this case, the previous page is kept.
+        failed: Callback that receives the reason if a page cannot be created. If no page can be created, the previous
+            page is kept.
 
     Attributes:
         url: Address of the page, including the token.

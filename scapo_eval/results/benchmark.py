@@ -70,7 +70,7 @@ class Option:
         metavar: Placeholder for the value on the help page.
         file: ``read`` if the value is the path of an input file, or ``written`` if it is the path of an output file.
         choices: Allowed values.
-        repeated: True if the option can be repeated. The values are collected in a tuple.
+        repeated: True if the option can be repeated. The values of a repeated option form a tuple.
         at_least: Minimum value. If a minimum is set, the value must be an integer.
 
     Example:
@@ -119,15 +119,15 @@ class Benchmark:
 
     Attributes:
         name: Unique name, which is also the name of the metric set.
-        title: Display name, used as the heading above the metric columns of the benchmark. If empty, ``name`` is used.
-        summary: Help text of one line. If empty, the line in :data:`SUMMARIES` is used.
+        title: Display name, used as the heading above the metric columns of the benchmark. The default is ``name``.
+        summary: Help text of one line. The default is the line in :data:`SUMMARIES`.
         help: Help text of the command, which describes what it does and which FILES it accepts.
         metric_set: Function that returns the metric set for the columns of a count table. The columns depend on the
             parts of the benchmark that a run covers. The value is None if the runs of the command have the metrics of
             other benchmarks.
         metric_names: Metric -> display name, for metrics that only this benchmark has.
-        name_of: Function that returns the display name of a metric, for names that follow a rule. It returns None for
-            unknown metrics.
+        name_of: Function that returns the display name of a metric, for names that follow a rule. The function returns
+            None for unknown metrics.
         meanings: Metric -> description of the counted quantity, for the legend of a table. The quantity is a share
             unless the text states otherwise.
         canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. A metric that is not listed has
@@ -143,9 +143,10 @@ class Benchmark:
         files: Name of the files on the help page, and of the corresponding parameter in Python.
         takes: Kinds of files that the command accepts (:mod:`scapo_eval.readers.kinds`).
         metavar: Notation for the files on the help page, if it is not ``FILES...``.
-        files_needed: True if at least one file is required. If False, the options determine what the command does.
-        listed: Option for question files that accepts several values (``--questions a.json b.json``). In this case, the
-            shell passes the additional values as FILES.
+        files_needed: True if at least one file is required. If no file is needed, the options determine what the
+            command does.
+        listed: Option for question files that accepts several values (``--questions a.json b.json``). The shell passes
+            the additional values of this option as FILES.
         options: Options of the command, in the order of the help page.
         declares: Function whose keyword parameters are additional options.
         scoring: True if ``score`` accepts the parameter ``scoring`` (ScoringOptions), which contains the settings for
@@ -155,7 +156,7 @@ class Benchmark:
             these files.
         verb: Name of the benchmark's command.
         several: True if the command accepts several systems and compares them with the first system.
-        function: Python function that scores one system. If None, the function is derived from ``score``.
+        function: Python function that scores one system, or None to derive it from ``score``.
         engine: Engine function for clusters, or None if the benchmark runs only in one process.
         one_process: Description of the work that runs in one process, for a message.
         advice: Function that returns a remark for the given options, which is printed with the results, or None.

@@ -43,7 +43,7 @@ class CountTable:
         return dict(zip(self.columns, self.total.tolist(), strict=True))
 
     def select(self, image_ids: Iterable[str]) -> CountTable:
-        """Returns the rows of the given images, in the given order. A missing image raises KeyError."""
+        """Returns the rows of the given images, in the given order. KeyError is raised if an image is missing."""
         position = {image: k for k, image in enumerate(self.image_ids)}
         ids = tuple(image_ids)
         places = [position[image] for image in ids]

@@ -91,7 +91,7 @@ class HandedOver:
 
     Attributes:
         path: Path of the file.
-        tool: ``lmms-eval`` or ``vlmevalkit``.
+        tool: Name of the harness: ``lmms-eval`` or ``vlmevalkit``.
         model: Name of the evaluated model, or None if the file does not contain the name.
         values: Metric -> value. The metrics of unknown benchmarks are named ``task/metric``.
         n: Number of evaluated answers, or None if the file does not contain the number.

@@ -6,10 +6,10 @@ infinitesimal jackknife (Efron 1982, Woodruff 1971). If a metric is already a ra
 volumes, and the representation is exact. For a harmonic mean, an F1 or a mean over categories, the numerator of an
 image contains its influence on the value.
 
-The variation of the terms over the images determines the standard error of the ratio. This holds for any dependence
-within an image. The design effect is the squared standard error divided by the variance of a proportion with the same
-number of independent trials (Kish 1965). The design effect determines the effective size, which is the equivalent
-number of independent trials (Korn & Graubard 1998).
+The variation of the terms over the images determines the standard error of the ratio. The standard error is valid for
+any dependence within an image. The design effect is the squared standard error divided by the variance of a proportion
+with the same number of independent trials (Kish 1965). The design effect determines the effective size, which is the
+equivalent number of independent trials (Korn & Graubard 1998).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Linear:
 
     @property
     def influences(self) -> Floats:
-        """(n, M) array with the contribution of each image to each value. Each column sums to 0."""
+        """(n, M) array with the contribution of each image to each value. The values in each column have the sum 0."""
         volume = self.volumes.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.numerators - self.values * self.volumes) / volume)
@@ -89,7 +89,7 @@ def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floa
     Args:
         value: Fractions, in an array of any shape. All other arguments are broadcast to this shape.
         variance: Squared standard error, estimated from the variation over images.
-        trials: Number of trials, or 0 if this number is unknown. In that case, the number of images is used.
+        trials: Number of trials, or 0 to use the number of images because the number of trials is unknown.
         images: Number of images.
 
     Returns:

@@ -35,7 +35,7 @@ class MetricSet:
         higher_is_better: Metric -> True if higher values are better, for colors and arrows. A metric is absent from the
             mapping, or has the value None, if neither direction is better.
         plain_numbers: Names of metrics that are not fractions and are therefore not displayed in percent.
-        at_most: Pairs of columns. In every row, the first count must not exceed the second count.
+        at_most: Pairs of columns in which the first count must not exceed the second count in any row.
         adds_up: ``((parts...), whole)`` tuples of columns. In every row, the parts must add up to the whole.
         cells: Names of columns that count disjoint events, such as the cells of a table of yes/no answers.
     """

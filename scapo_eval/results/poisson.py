@@ -5,7 +5,7 @@ distribution approaches Poisson(1), and the numbers for different images become 
 occurrences is derived from a hash of the image id, the seed and the index of the resample (Hanley & MacGibbon 2006;
 Chamandy et al. 2012, "Estimating uncertainty for massive data streams"). Every process therefore computes the same
 weights for the same image in any order, and the resampled sums of the parts of a data set add up to those of the whole.
-The counts of each image must be summed before resampling, as they are in a count table. Any process can sum them.
+The counts of each image must be summed before resampling, as in a count table, but any process can sum the counts.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def work(part: Work) -> NDArray[np.int64]:
 
 
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Returns the (images,) 64-bit hashes of canonical image ids. They are equal in all processes and on all
-    machines.
+    """Returns the (images,) 64-bit hashes of canonical image ids. The hash of an image id is equal in all processes and
+    on all machines.
     """
     ids = (image.encode("utf-8", "surrogatepass") for image in image_ids)
     return np.frombuffer(b"".join(blake2b(image_id, digest_size=8).digest() for image_id in ids), dtype="<u8")

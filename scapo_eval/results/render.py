@@ -77,7 +77,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
     systems were scored on the same images.
 
     Args:
-        row: Entry of ``comparisons``.
+        row: Entry of ``comparisons`` for the two systems.
         sizes: System -> number of images on which it was scored.
         show: Function that formats a value.
 
@@ -536,7 +536,7 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Formats the table as CSV, with values as unrounded fractions. Missing values are empty cells."""
+    """Formats the table as CSV, with values as unrounded fractions. Cells for missing values are empty."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])

@@ -47,7 +47,7 @@ class Resampling:
     """Settings for intervals and resampling tests.
 
     Attributes:
-        resamples: Number of resamples. If it is 0, intervals and tests are omitted.
+        resamples: Number of resamples, or 0 to omit intervals and tests.
         seed: Seed of numpy's default generator.
         confidence: Confidence level of the intervals.
         bootstrap: Kind of bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums can be

@@ -94,9 +94,9 @@ class Signature:
         ``interval``.
 
         The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if they differ from their defaults. ``drawn``
-        is the version that computed the intervals. It is present only if it differs from the version that computed the
-        counts. Signatures without the field ``interval`` were written by versions that supported only percentile
-        intervals.
+        is the version that computed the intervals. The field ``drawn`` is present only if its version differs from the
+        version that computed the counts. Signatures without the field ``interval`` were written by versions that
+        supported only percentile intervals.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
         fields |= {"bs": str(resamples), "seed": str(seed)}

@@ -73,7 +73,7 @@ class Comparison:
     Attributes:
         metric: Name of the metric.
         system_value: Value of the system on the shared images, or None if it cannot be computed.
-        baseline_value: Value of the baseline on the shared images. The value is None if there is no value.
+        baseline_value: Value of the baseline on the shared images, or None if it cannot be computed.
         difference: Value of the system minus value of the baseline, or None if one of them is missing.
         interval: Interval of the difference.
         p_value: Two-sided p-value, or None if there are fewer than MIN_SHARED_IMAGES shared images.
@@ -153,7 +153,7 @@ def bootstrap(
         resamples: Number of resamples R. With 0 resamples, the intervals are empty.
         seed: Seed of numpy's default generator.
         confidence: Confidence level, which is the share of the resamples inside the interval.
-        kind: Bootstrap method. None selects the method by the number of images, see :func:`bootstrap_of`.
+        kind: Bootstrap method, or None to select it by the number of images, see :func:`bootstrap_of`.
 
     Returns:
         Metric -> Interval. Both bounds are None if the metric has no value in the data or in one of the resamples,
@@ -205,7 +205,7 @@ def paired_differences(
             and ``Comparison.test`` names the test.
         interval: Method for the intervals. ``percentile`` selects the paired bootstrap.
         verdicts: Verdicts on the answers of the system and of the baseline, for McNemar's test.
-        kind: Bootstrap method. None selects the method by the number of shared images.
+        kind: Bootstrap method, or None to select it by the number of shared images.
         margin: Equivalence margin in the unit of the metric (0.01 is one percentage point).
 
     Returns:

@@ -1,8 +1,8 @@
 """AMBER (Wang et al. 2023): descriptions and yes/no answers for 1,004 images, scored by the rules of its official
 script.
 
-``mode="parity"`` finds nouns with NLTK like the script, and reports the script's own digits in ``printed``.
-``mode="embedded"`` requires neither NLTK nor spaCy and differs by tenths of a point.
+``mode="parity"`` finds nouns with NLTK as the script does, and reports the values that the script prints in
+``printed``. ``mode="embedded"`` requires neither NLTK nor spaCy and differs by tenths of a point.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class ScoredAnswer:
 
     Attributes:
         response: Answer.
-        credit: Credit of a description.
-        nouns: Number of all nouns in a description. It is counted in parity mode only.
+        credit: Credit that a description receives.
+        nouns: Number of all nouns in a description, which is counted only in parity mode.
         said: Parsed answer to a question, or None if it is neither yes nor no.
     """
 
@@ -440,11 +440,11 @@ def amber(
     Args:
         responses: Records with ``id`` and ``response``.
         data: Folder of AMBER's repository, or its subfolder ``data``.
-        mode: ``embedded``, or ``parity`` to find nouns with NLTK and to report the official script's digits (extra
-            ``nltk``).
+        mode: ``embedded``, or ``parity`` to find nouns with NLTK and to report the values that the official script
+            prints (extra ``nltk``).
         similarity: Words that count as equal: ``none``, ``spacy:MODEL``, a JSON file of word pairs, or a similarity
             object.
-        parser: Rule for yes/no answers, ``first-word`` or ``exact``. None selects the default of the mode.
+        parser: Rule for yes/no answers, ``first-word`` or ``exact``. The default depends on the mode.
         name, resamples, seed, bootstrap, skip_bad, drop_unfinished: Same as in :func:`scapo_eval.score`.
         workers: Number of tagging processes in parity mode, or None for one per processor.
 

@@ -1,4 +1,4 @@
-"""AMBER's metrics as functions of summed counts, and the digits that the official script prints.
+"""AMBER's metrics as functions of summed counts, and the values that the official script prints.
 
 The positive class of precision and recall is "no", the correct answer to questions about absent content.
 """

@@ -1,4 +1,4 @@
-"""Reader for a system's answers to AMBER. It validates the answers and joins them with the items by id."""
+"""Reader for a system's answers to AMBER. The reader validates the answers and joins them with AMBER's items by id."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recognize(answers: Sequence[Answer]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AmberResponse:
-    """One answer to AMBER.
+    """One answer to an item of AMBER.
 
     Attributes:
         line: Line or array element in the file, starting at 1.
@@ -62,7 +62,7 @@ class AmberResponse:
 
 @dataclass(slots=True)
 class Responses:
-    """All answers in one file.
+    """All AMBER answers in one file.
 
     Attributes:
         scored: Scored answers, in the order of the file.

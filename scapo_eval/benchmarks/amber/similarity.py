@@ -1,8 +1,8 @@
 """Similarity of words in AMBER's closed vocabulary. The similarity can be disabled, read from a file of pairs, or
 computed from spaCy's vectors.
 
-The official script calls spaCy for every comparison. These calls take 95 % of its run time of 65 to 170 seconds. Only
-418 words can be compared, so the matrix of their similarities is computed once and cached.
+The official script calls spaCy for every comparison. The calls of spaCy take 95 % of the script's run time of 65 to 170
+seconds. Only 418 words can be compared, so the matrix of their similarities is computed once and cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Noun finder of the official AMBER script. It uses NLTK's tokens and tags, and WordNet's lemmas.
+"""Noun finder of the official AMBER script. The finder uses NLTK's tokens and tags, and WordNet's lemmas.
 
 Tagging takes nearly all of the time in ``--mode parity``. Equal texts are therefore tagged only once, large runs use
 several processes, and a file can cache the nouns between runs.

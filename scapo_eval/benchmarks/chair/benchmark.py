@@ -138,11 +138,11 @@ def chair(
 
     Args:
         captions: Records with ``image_id`` and ``caption``.
-        truth: Ground truth of the images, or None for the ground truth of the protocol. To reproduce the scripts'
-            digits, use CHAIR's ground truth.
+        truth: Ground truth of the images, or None for the ground truth of the protocol. To reproduce the values that
+            the scripts print, use CHAIR's ground truth.
         protocol: Name of the protocol whose images, prompt and limits the captions must match (``chair-opera``).
         profile: Method of reading captions: ``native`` (the project's matcher), ``reference`` (the standalone CHAIR
-            script) or ``opera`` (OPERA's script, extra ``nltk``). The default is the profile of the protocol, or
+            script) or ``opera`` (OPERA's script, extra ``nltk``). The default profile is that of the protocol, or
             ``native`` if there is no protocol.
         native: True to report, in addition to a script's metrics, those of the project's own matcher
             (``chair_s_native``). The default is True if there is a protocol.

@@ -1,11 +1,12 @@
-"""Tokenizer of the CHAIR scripts. It behaves like ``word_tokenize`` of NLTK 3.8.1 on lower-cased text but does not
-require NLTK.
+"""Tokenizer of the CHAIR scripts. The tokenizer returns the same tokens as ``word_tokenize`` of NLTK 3.8.1 for
+lower-cased text, but does not require NLTK.
 
 The rules describe NLTK's behavior in the project's own words. ``sentence_tokens`` processes a single sentence.
-``split_chunk`` also finds where sentences end. For the ends of sentences, NLTK uses a trained splitter. Here, every
-``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter. Abbreviations
-(``mr.``) therefore also end a sentence. This difference from NLTK changes no object list of 7,161 real captions. The
-tokens of a chunk therefore depend only on the chunk and the text after it, and can be looked up in a table.
+``split_chunk`` also finds where sentences end. For the ends of sentences, NLTK uses a trained splitter. In this
+tokenizer, every ``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter.
+Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK changes no object list of 7,161 real
+captions. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be looked up in a
+table.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
     Args:
         chunk: Text without white space.
         spaced: True if a space or the end of the caption follows. If False (at a line end), a final clitic is not split
-            off. separated: ``dog's``.
+            off (``dog's`` remains one token).
         last: True if the caption ends after the chunk.
     """
     end = max((match.end() for match in _SENTENCE_END.finditer(chunk)), default=0)  # only the last one matters
