@@ -180,7 +180,7 @@ class _Sample:
         truth: Ground truth.
         named: (labels,) share of the captions that claim each label.
         has: (labels,) share of the captions whose image contains each label.
-        spread: Mean of d(i, j) squared; the module's docstring defines d.
+        spread: Mean square of the values d(i, j), which the module's docstring defines.
     """
 
     at: NDArray[np.int64]

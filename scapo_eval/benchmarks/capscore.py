@@ -472,7 +472,7 @@ def worst_captions(
 
     Args:
         path, vocabulary, oracle, options: Same as in :func:`score_file`.
-        n: Number of captions to return. Captions without any known cell are skipped.
+        n: Number of captions to return. Captions of images for which no label's presence is known are skipped.
 
     Raises:
         InputErrors, InputError: Same as in :func:`score_file`.

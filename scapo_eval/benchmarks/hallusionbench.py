@@ -289,7 +289,7 @@ def metrics_of(groups: Sequence[str]) -> MetricSet:
 
     The metrics are ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent
     figures_wrong lh vi mixed``. All metrics except ``average`` also exist with the prefixes ``vd_`` and ``vs_``. The
-    accuracies for subcategories have names such as ``vd_illusion_a_acc``.
+    accuracies of the subcategories have names such as ``vd_illusion_a_acc``.
 
     Args:
         groups: Names of question groups: ``""`` for all questions, ``vd``, ``vd_illusion``...

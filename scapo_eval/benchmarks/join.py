@@ -30,7 +30,7 @@ rejected.
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Question with its answer, and with the answer parsed to yes or no."""
+    """Question with its answer and the yes or no that was parsed from the answer."""
 
     question: Question
     answer: Answer
@@ -96,7 +96,7 @@ class Matches:
         differing: Part of the benchmark -> number of answers whose content contradicts the question with their id, and
             the first such answer with that question.
         n_strangers: Number of answers to unknown questions.
-        strangers: First answers to unknown questions, or all of them.
+        strangers: Answers to unknown questions, or only the first of these answers.
         answers: Matched answers. The list of answers is empty if only counts are needed.
     """
 
@@ -113,8 +113,8 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Returns the matches of answers to the given questions. The positions in the result refer to these questions.
-        Answers without a question remain in the result.
+        """Returns the matches of answers to the given questions. The positions in the result are those in the list of
+        given questions. Answers without a question remain in the result.
         """
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]

@@ -363,6 +363,6 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
 
 
 def _some(names: list[str], shown: int = 12) -> str:
-    """Returns the first names as a text, with the number of the remaining names."""
+    """Returns a text with the first few names in a list and the number of the other names."""
     more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

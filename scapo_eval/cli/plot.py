@@ -57,7 +57,7 @@ def command(
     """Draws a figure of INPUTS, which are the same as for `report`.
 
     The first argument names the figure: frontier (hallucination rate against cover rate, with curves of equal caption
-    score), differences (differences to the baseline, with intervals and tests), labels (the most frequently
+    score), differences (differences from the baseline, with intervals and tests), labels (the most frequently
     hallucinated labels), faithscore (FaithScore against the mean number of facts by setting), or training (curves of
     training runs).
     """

@@ -66,7 +66,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
 
 
 def _first(names: Sequence[str], most: int = 4) -> str:
-    """Returns the first names in a list as a text, with the number of the remaining names."""
+    """Returns a text with the first few names in a list and the number of the other names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

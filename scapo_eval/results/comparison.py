@@ -1,5 +1,5 @@
-"""Comparison of runs. For every metric, it yields the difference to the first run, with an interval and a paired
-test.
+"""Comparison of runs. For every metric, the comparison contains the difference from the first run, with an interval and
+a paired test.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def compare(
         (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains the fields
         ``system, baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` are computed
         from the ``n_images`` shared images. ``n_differing`` is the number of shared images with different counts for
-        the metric. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected over the
-        systems compared in that metric. ``standard_error`` is the standard error of the difference, and ``detectable``
-        is the smallest difference that a sample of this size detects with a power of 80 %. With a margin, each
-        comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also contains
+        the metric. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
+        number of systems that are compared in the metric. ``standard_error`` is the standard error of the difference,
+        and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. With a
+        margin, each comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also contains
         ``differing``, which lists the differing fields of the two signatures.
 
     Raises:

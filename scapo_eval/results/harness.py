@@ -130,7 +130,7 @@ def handed_over(source: Recognized, path: Input) -> HandedOver:
 
 
 def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[str, Any]:
-    """Combines imported values in the content of a results file. If several files belong to one system, their values
+    """Combines imported values into the content of a results file. If several files belong to one system, their values
     are merged.
 
     Args:

@@ -1,7 +1,7 @@
 """Tables of results in LaTeX, Markdown, HTML and CSV, for papers and notebooks.
 
 This module defines the marks that all tables use. Stars mark significant differences. Bold type marks the best value
-only if its difference to the baseline is significant. If systems were scored on different images, the notes list the
+only if its difference from the baseline is significant. If systems were scored on different images, the notes list the
 values of both systems on the shared images.
 """
 
@@ -130,9 +130,9 @@ class Cell:
     Attributes:
         value: Value of the metric, or None if there is none.
         low, high: Bounds of the interval if the table displays it, otherwise None.
-        stars: Stars that mark a significant difference to the baseline.
+        stars: Stars that mark a significant difference from the baseline.
         best: True if the value is the best of its column and significantly better.
-        difference: Difference to the baseline if the table displays it, otherwise None.
+        difference: Difference from the baseline if the table displays it, otherwise None.
     """
 
     value: float | None
@@ -293,7 +293,7 @@ def joined(
         shown: Columns of the table.
         corner: Heading of the column with system names.
         intervals: True to display confidence intervals.
-        differences: True to display differences to the baseline.
+        differences: True to display differences from the baseline.
     """
     documents = {group.metric_set.name: group.to_dict() for group in groups}
     names = dict.fromkeys(system["name"] for document in documents.values() for system in document["systems"])

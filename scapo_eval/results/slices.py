@@ -54,7 +54,7 @@ class Sliced:
         return cls(parts[0].column, {run.name: each for run, each in zip(runs, tables, strict=True)})
 
     def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
-        """Returns a mapping with ``slices`` (values, intervals and differences to the baseline) and ``interactions``
+        """Returns a mapping with ``slices`` (values, intervals and differences from the baseline) and ``interactions``
         (tests of equal values in all slices).
         """
         return {
@@ -94,7 +94,7 @@ class Sliced:
 
     def interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
         """Yields tests of the hypothesis that all slices have equal values, first for the metrics of each system, then
-        for the differences to the baseline.
+        for the differences from the baseline.
         """
         (baseline, first), *others = self.systems.items()
         for name, slices in self.systems.items():
