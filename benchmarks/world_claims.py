@@ -25,7 +25,7 @@ from scapo_train.world.pretrain import Lessons
 from scapo_train.world.report import markdown, mean_and_margin
 
 WORLD = WORLDS["telling"]
-LESSONS = Lessons(see=160, speak=1500)
+LESSONS = Lessons(see=200, speak=3000)
 """A hundred looks and numbers take longer to learn than the nouns of the other worlds."""
 
 KINDS = {"count": "numbers", "attribute": "colors", "relation": "places"}
