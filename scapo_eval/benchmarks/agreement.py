@@ -1,9 +1,9 @@
 """Detection of captions with wrong image ids, by comparing claims with the ground truth of other images.
 
 Captions that are shifted by one line, or that carry row numbers instead of image ids, cause no error but receive worse
-scores. Such captions agree with the ground truth of their own images no better than with a random permutation. If a
-file has this property, other orders of its captions are tested, and the ids are wrong if another order fits far better.
-If no other order fits, the captions may come from a collapsed or random policy.
+scores. Captions with wrong ids agree with the ground truth of their own images no better than with that of randomly
+permuted images. If the captions of a file fit no better than this, other orders are tested, and the ids are wrong if
+another order fits far better. If no other order fits, the captions may come from a collapsed or random policy.
 
 Let c(i, j) be the number of claims of caption i that are present in the image of caption j. Let d(i, j) be c(i, j)
 after subtracting the means of row i and column j. Under a random permutation, the sum of d(i, i) has mean 0 and
@@ -95,7 +95,7 @@ class Fit:
 
         Returns:
             The agreement, and the description of another order of the captions if that order fits far better. The
-            agreement is None for fewer than LEAST captions with a claim, or if all images have the same states of the
+            agreement is None if fewer than LEAST captions contain a claim, or if all images have the same states of the
             claimed labels. The description is None if no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]

@@ -517,7 +517,7 @@ def score_captions(
 
     Args:
         records: Mappings with ``image_id`` and ``caption``, and with ``objects`` if there is no oracle.
-        vocabulary: Vocabulary object, or an argument of :meth:`Vocabulary.load`.
+        vocabulary: Vocabulary object, or a value that :meth:`Vocabulary.load` accepts.
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
         claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.

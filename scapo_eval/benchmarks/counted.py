@@ -37,13 +37,13 @@ class CountedBenchmark(Benchmark):
     resampled individually, by ``id`` if they have one.
 
     Attributes:
-        count: Function from a record to a mapping of column -> count, a non-negative integer. A column that the mapping
-            omits has the count 0. The keyword parameters of the function are the ``options`` of the benchmark. The
-            function reports a faulty record by raising ValueError, KeyError or TypeError, and users see the text of
-            this error.
+        count: Function that converts a record to a mapping of column -> count, which is a non-negative integer. A
+            column that the mapping omits has the count 0. The keyword parameters of the function are the ``options`` of
+            the benchmark. The function reports a faulty record by raising ValueError, KeyError or TypeError, and users
+            see the text of this error.
         columns: Names of the counts.
-        formulas: Metric -> function from summed counts to the value, for example :func:`scapo_eval.ratio` for a share
-            or a mean.
+        formulas: Metric -> function that computes its value from summed counts, for example :func:`scapo_eval.ratio`
+            for a share or a mean.
         higher_is_better: Metric -> True if higher values are better, for colors and arrows.
         plain_numbers: Names of the metrics that are not fractions.
         at_most: Pairs of columns in which the first count never exceeds the second count.

@@ -36,7 +36,7 @@ def evidence(
     vocabulary: Vocabulary | str | Path = "coco80",
     claims: Reading = "all",
 ) -> list[dict[str, Any]]:
-    """Returns the evidence of each caption, the same as the lines of ``scapo-eval score --per-caption``.
+    """Returns the evidence of each caption, as ``scapo-eval score --per-caption`` writes it.
 
     Args:
         captions: Captions, in any form that :func:`scapo_eval.score` accepts.
@@ -45,8 +45,9 @@ def evidence(
         claims: Name of the reading that selects the mentions that count.
 
     Returns:
-        One record per caption, in order: ``image_id``, ``caption``, ``mentions`` with ``start``, ``end`` (characters),
-        ``label`` and ``verdict``, ``missed`` labels, and ``counts``. The list can be passed to ``pandas.DataFrame``.
+        One record per caption, in order. It contains ``image_id``, ``caption``, ``mentions`` with ``start``, ``end``
+        (characters), ``label`` and ``verdict``, the ``missed`` labels, and the ``counts``. The list can be passed to
+        ``pandas.DataFrame``.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
@@ -72,7 +73,8 @@ def evidence(
 
 @dataclass(frozen=True)
 class ShownCaptions:
-    """Captions with marked mentions. ``str()`` formats them for a terminal, and notebooks display them in color.
+    """Captions with marked mentions. ``str()`` formats the captions for a terminal, and notebooks display them in
+    color.
 
     Attributes:
         records: Records from :func:`evidence`.
@@ -141,8 +143,8 @@ def labels(
     claims: Reading = "all",
     name: str | None = None,
 ) -> LabelRun:
-    """Returns, for each label, the numbers of captions that hallucinate or miss the label, the same as ``scapo-eval
-    labels``.
+    """Returns, for each label, the numbers of captions that hallucinate or miss the label, as ``scapo-eval labels``
+    lists them.
 
     Args:
         captions, truth, vocabulary, claims: Same as in :func:`evidence`.

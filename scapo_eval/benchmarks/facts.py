@@ -1,7 +1,7 @@
 """Metrics of the atomic claims in descriptions: DCScore (Ye et al. 2025, DeCapBench), and the coverage and precision of
 CAPEval.
 
-A judge splits a description into atomic claims, decides which claims are true, and matches them with the claims of a
+A judge splits a description into atomic claims, decides which claims are true, and matches the claims with those of a
 reference (``scapo-eval judge facts``, or another tool). This module reads the judge's verdicts. Precision, recall and
 F1 are those of DCScore. The three metrics are computed per description and then averaged
 (``eval/evaluation_decapbench.py``, ``compute_precision_recall``). For CAPEval, a judge answers for every reference
@@ -61,7 +61,7 @@ class JudgedDescription:
     """Judgments of one description by a judge model.
 
     Attributes:
-        line: Source line, array element or file, starting at 1.
+        line: Number of the line, array element or file that contains the description, starting at 1.
         image: Name of the image, or the id of the description if the image is unnamed, or None if both are missing.
         claims: Atomic claims in the description, or None if they could not be read.
         descriptive: For each claim, True if the claim describes the image, and False if the claim is an inference or a
@@ -105,8 +105,8 @@ def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | No
     A true claim that states a reference claim counts 1 / k, where k is the number of claims that state the same
     reference claim, including claims that are false or not counted. A true claim without a matching reference claim
     counts 1, and also increases the number of reference claims by 1. The reference script cannot score a description
-    without counted claims, and adds 1e-8 to the denominator of F1. Unlike the script, this function returns the exact
-    F1, and returns a recall and an F1 of 0 for a description without counted claims.
+    without counted claims, and it adds 1e-8 to the denominator of F1. Unlike the script, this function returns the
+    exact F1, and returns a recall and an F1 of 0 for a description without counted claims.
 
     Args:
         trial: Verdict on every claim.

@@ -47,7 +47,7 @@ class Facts:
     """Atomic facts of one answer, with the number of verified facts.
 
     Attributes:
-        line: Line or array element of the file, starting at 1.
+        line: Number of the line or array element in the file, starting at 1.
         image: Name of the image, or the id of the answer if the image is unnamed, or None if the file contains neither.
         facts: Number of facts that the judge found.
         verified: Number of verified facts.

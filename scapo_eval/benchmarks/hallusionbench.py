@@ -177,7 +177,7 @@ def read_hallusionbench(
             lmms-eval, or records with ``id`` and ``response``.
         questions: Questions from :func:`read_questions`, or None to use the labels in the answers.
         parse: Function that parses an answer.
-        text_only: Treatment of questions without a figure.
+        text_only: Treatment of questions that are asked without a figure.
         model: Model to score if the file contains several models.
         warn: Callback for warnings about damaged input that can still be read.
 
@@ -209,7 +209,8 @@ def joined_answers(
     notes: Sequence[str] = (),
     **more: Any,
 ) -> JoinedAnswers:
-    """Joins the answers of a system with all questions, or only with the questions that have a figure.
+    """Joins the answers of a system with the questions of the benchmark, either all of them or only those with a
+    figure.
 
     Args:
         found: Matches of all answers with questions.
@@ -287,7 +288,7 @@ def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, ag
 def metrics_of(groups: Sequence[str]) -> MetricSet:
     """Returns the metrics that the official script prints, and the accuracies for every subcategory.
 
-    The metrics are ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent
+    The names of the metrics are ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent
     figures_wrong lh vi mixed``. All metrics except ``average`` also exist with the prefixes ``vd_`` and ``vs_``. The
     accuracies of the subcategories have names such as ``vd_illusion_a_acc``.
 

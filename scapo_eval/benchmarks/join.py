@@ -52,9 +52,9 @@ class JoinedAnswers:
         graded: Answered questions, in the order of the questions.
         questions: All questions.
         duplicate: Number of repeated answers to a question, of which only the first counts.
-        unknown: Number of omitted answers that belong to no question of the set.
+        unknown: Number of answers that were omitted because they belong to no question of the benchmark.
         notes: Sentences that a reader of the values should know.
-        bad_files: Number of omitted files that could not be read.
+        bad_files: Number of files that could not be read and were omitted.
     """
 
     graded: tuple[Graded, ...]
@@ -150,10 +150,10 @@ def join(
     Args:
         answers: Answers in reading order.
         questions: Questions with correct answers and unique ids.
-        parse: Function from a response to yes, no or None.
+        parse: Function that converts a response to yes, no or None.
         source: Name of the file of answers in messages.
         benchmark: Name of the benchmark. Answers whose records name another benchmark count as unknown.
-        key: Function from an answer to the id of its question.
+        key: Function that returns the id of an answer's question.
         notes: Additional notes for the run.
 
     Raises:
@@ -170,7 +170,7 @@ class Keyed:
 
     Attributes:
         answers: Answers to join.
-        key: Function from an answer to the id of its question.
+        key: Function that returns the id of an answer's question.
         left_out: Category without questions -> number of answers in this category, which are omitted.
         numbering: Numbering scheme of the ids, if it can be determined from the answers themselves. The numbering must
             be the same in all parts of a system's answers.
@@ -204,7 +204,7 @@ class AnsweredBenchmark(Benchmark):
     """Benchmark of yes/no questions in which each answer is matched with its question independently (:func:`match`).
 
     Attributes:
-        read_questions: Function that reads question files, including the correct answers.
+        read_questions: Function that reads the questions and their correct answers from files.
         keyed: Function that prepares answers for joining.
         decides: Names of the options, other than the parsing rule, that affect the values of a run. The default of each
             option is its first choice.

@@ -1,7 +1,7 @@
 """Statistics of hallucinated and missed labels, and of labels that are hallucinated together.
 
-Rates are shares of captions, with Wilson's 95 % score interval (Wilson 1927). The interval assumes independent
-captions, so it is slightly too narrow if there are several captions per image.
+Rates are shares of captions, with Wilson's 95 % score interval (Wilson 1927). Wilson's interval assumes that captions
+are independent, so it is slightly too narrow if there are several captions per image.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
 
 @dataclass(frozen=True, slots=True)
 class AbsentClaims:
-    """Counts of one label that captions claim although it is absent from the ground truth.
+    """Counts of one label that captions claim for images in which the ground truth marks it as absent.
 
     Attributes:
         label: Name of the label.
@@ -274,11 +274,11 @@ def absent_claims(
     *,
     examples: int = 5,
 ) -> list[AbsentClaims]:
-    """Returns the labels that captions claim although they are absent from the ground truth. Labels that several
-    systems claim for the same images come first.
+    """Returns the labels that captions claim for images in which the ground truth marks them as absent. Labels that
+    several systems claim for the same images come first.
 
-    If several systems claim the same label for the same image, the label may be missing from the ground truth. Only a
-    person who checks the image can confirm that the label is missing.
+    If several systems claim the same label for the same image, the image may contain the label although the ground
+    truth marks it as absent. Only a person who checks the image can confirm that the ground truth is wrong.
 
     Args:
         paths: Caption files, one per system.

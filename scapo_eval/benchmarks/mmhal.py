@@ -49,7 +49,7 @@ class Rating:
     """Rating of one answer by a judge.
 
     Attributes:
-        line: Line or array element of the file, starting at 1.
+        line: Number of the line or array element in the file, starting at 1.
         image: Name of the image, or None if the file contains none.
         rating: Rating from 0 to 6, or None if the judge's text does not contain exactly one rating.
         question_type: Question type, one of TYPES, or None if the file does not contain it.
@@ -66,7 +66,7 @@ class Rating:
 
 
 def parse_rating(text: str) -> int | None:
-    """Returns the rating in a judge's text by the official rule: ``rating: N`` in any case.
+    """Returns the rating that a judge's text states in the official form ``rating: N``, in upper or lower case.
 
     Returns None if the text contains no rating or several ratings. The official script uses the rating 0 for such a
     text.

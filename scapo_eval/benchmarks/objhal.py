@@ -2,9 +2,9 @@
 
 In the reference implementation, a language model lists the objects in each description, and a synonym list maps them to
 COCO's objects. In this implementation, either a judge lists the objects (``scapo-eval judge objhal``), or a CHAIR
-profile finds them in the description without a model. In both cases, a profile converts words to objects. If no judge
-is used, all counts equal those of CHAIR. ``names="runs"`` interprets a listed name like the reference implementation,
-see :class:`NameRuns`.
+profile finds them in the description without a model. With or without a judge, a profile converts words to objects. If
+no judge is used, all counts equal those of CHAIR. ``names="runs"`` interprets a listed name like the reference
+implementation, see :class:`NameRuns`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ mention at least one object. ``chair_i`` counts mentions, and ``recall`` counts 
 
 @dataclass(frozen=True)
 class ObjHalScorer(ChairScorer):
-    """Scorer that counts the same as CHAIR, and also the captions that mention an object."""
+    """Scorer that computes the counts of CHAIR and the number of captions that mention an object."""
 
     __repr__ = fields_in_short
 
@@ -281,7 +281,7 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
         on_error: Callback that receives each faulty record. Without a callback, all faults are raised as one error.
 
     Raises:
-        InputError: If no list could be read, or the lists were made in several ways.
+        InputError: If no list could be read, or the lists come from several judges or settings.
         InputErrors: If records are faulty, or a caption has two different lists.
     """
     name = display_name(path)

@@ -132,7 +132,7 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
     """Returns an (n, 5) array with the word scores of n captions, in the order of :class:`WordScores`.
 
-    A row is NaN if the references of its image have no content word.
+    A row contains NaN if the references of the caption's image have no content words.
     """
     terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):

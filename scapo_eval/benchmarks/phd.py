@@ -208,7 +208,7 @@ def _with_mode(answer: Answer, source: str) -> Answer:
     """Returns the answer with normalized names of its mode and task. The mode may be stated in the id.
 
     Raises:
-        InputError: If neither the record nor its id contains a mode.
+        InputError: If neither the record nor its id states a mode.
     """
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)

@@ -40,7 +40,7 @@ LLAVA_CATEGORIES = ("adversarial", "random", "popular")
 
 
 def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
-    """Reads all questions in the given files, with ids of the form ``category/question_id``.
+    """Reads all questions in the given files and gives them ids of the form ``category/question_id``.
 
     The category is read from the record, or from the file name if the record states none.
 
@@ -219,7 +219,7 @@ def pope(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """Computes POPE's accuracy, precision, recall, F1 and yes ratio, overall and per category.
+    """Computes accuracy, precision, recall, F1 and yes ratio on POPE, overall and per category.
 
     Args:
         answers: Records with ``id`` and ``response``, or a file from lmms-eval, VLMEvalKit, LLaVA, verl or TRL.

@@ -31,7 +31,7 @@ def with_description(description: str, question: str) -> str:
     with its own description in the prompt. The image is sent together with this prompt.
 
     Args:
-        description: Unchanged answer of the same model to ``DESCRIBE_IN_DETAIL``.
+        description: Unchanged answer of the same model to the prompt ``DESCRIBE_IN_DETAIL``.
         question: Complete prompt that would be used without a description.
     """
     return (

@@ -95,7 +95,7 @@ class Published:
 
     Attributes:
         system: Name of the model and method, as in the paper.
-        metrics: Metric -> value as printed (percent).
+        metrics: Metric -> value as printed in the paper, in percent.
         paper: Paper that contains the row.
         year: Year of the paper.
         note: Additional remark.

@@ -119,7 +119,7 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Pub
 
 
 def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, str]) -> Table:
-    """Returns the rows of :func:`beside` as a table for papers, with numbered sources as notes.
+    """Returns the rows of :func:`beside` as a table for papers, with numbered notes that state the sources.
 
     Args:
         protocol, runs: Same as in :func:`beside`.

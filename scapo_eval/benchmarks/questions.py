@@ -125,7 +125,7 @@ def _own_key(answer: Answer) -> str:
 
 
 def read_questions(path: Readable, category: str | None = None) -> list[Question]:
-    """Reads a file of questions with labels, from a benchmark or in the project's own format.
+    """Reads a file of questions with labels, in the format of a benchmark or in the project's own format.
 
     Args:
         path: JSON Lines, a JSON array, parquet, a table or records in memory with ``{"question_id" or "id", "label" or

@@ -39,11 +39,11 @@ OnUnknownImage = Literal["error", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """Settings for scoring a file, common to all scorers.
+    """Settings for scoring a file, which all scorers share.
 
     Attributes:
         claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
-        skip_bad: True to omit and count faulty lines instead of raising an error.
+        skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
             and count them.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
@@ -361,12 +361,13 @@ class BlockOutcome(NamedTuple):
 
 
 class Sums:
-    """Sums over scored blocks, to which further sums can be added. The sums of the parts of a file add up to the sums
-    of the file.
+    """Sums over scored blocks, to which further sums can be added. Adding the sums of the parts of a file gives the
+    sums of the file.
 
     Attributes:
         counts: Counts per image.
-        totals: Number of ``scored`` captions, ``skipped`` records, ``unknown_images`` and ``unfinished`` captions.
+        totals: Numbers of ``scored`` captions, ``skipped`` records, captions with ``unknown_images``, and
+            ``unfinished`` captions.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
         faults: Faults of records that are not skipped.
         checks: Checks for repeated ids and for several models.
@@ -438,7 +439,7 @@ class Sums:
         """Returns the account of all records in the file.
 
         Raises:
-            InputError: If the captions belong to other images than their ids indicate.
+            InputError: If the captions do not belong to the images that their ids name.
         """
         file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self.prints])
@@ -550,7 +551,7 @@ def tally(
         given: Input of the run, whose size and checksum the account records.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or captions belong to other images than their ids indicate.
+        InputErrors, InputError: If the input is invalid, or captions do not belong to the images that their ids name.
             With ``strict``, unusual captions also raise this error.
         ScapoError: If a worker process was killed.
     """

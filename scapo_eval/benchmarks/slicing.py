@@ -49,7 +49,7 @@ class Slicer:
         return [value for _, values, _ in self._rows for value in values]
 
     def parts(self) -> Parts:
-        """Returns the counts by image and value, in order of first occurrence."""
+        """Returns the counts for each image and each value of the column, in order of first occurrence."""
         sums: dict[tuple[str, Any], Any] = {}
         for images, values, counts in self._rows:
             for key, row in zip(zip(images, values, strict=True), counts, strict=True):

@@ -57,7 +57,7 @@ class Systems:
         reading: Context manager that displays the progress while one system is scored.
         by: Name of the record column whose values define slices (or ``length`` for the length of the captions). The
             value is None if the captions are not sliced.
-        slicers: Slicers of the systems that :meth:`each` has scored, if there is a column.
+        slicers: Slicers of the systems that :meth:`each` has scored, if captions are sliced.
     """
 
     given: Sequence[tuple[str | None, Readable]]
@@ -207,7 +207,9 @@ def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
-    """Converts an argument to a list of sources: one source, one per path in a list, or none for a missing argument."""
+    """Converts an argument to a list of sources: one source for a path or records, one source per path for a list, or
+    no source for a missing argument.
+    """
     if given is None or (isinstance(given, tuple) and not given):
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):

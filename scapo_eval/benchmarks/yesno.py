@@ -1,4 +1,4 @@
-"""Metrics of yes/no answers (accuracy, precision, recall, F1, yes ratio), which other benchmarks also use.
+"""Metrics of yes/no answers: accuracy, precision, recall, F1 and yes ratio. Other benchmarks use these metrics, too.
 
 The positive class is "yes". An answer that is neither yes nor no is wrong. An answer that is neither yes nor no counts
 in ``n`` and in the denominators of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
@@ -155,7 +155,8 @@ def columns(groups: Iterable[str]) -> tuple[str, ...]:
 
 
 def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
-    """Returns ``accuracy precision recall f1 yes_ratio`` for all questions, then for each category.
+    """Returns the metrics ``accuracy precision recall f1 yes_ratio`` for all questions, followed by those for each
+    category.
 
     Args:
         groups: Categories. The group ``""`` contains the questions without a category.

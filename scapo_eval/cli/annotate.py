@@ -63,7 +63,8 @@ class _Group(Group):
 
 @click.group("annotate", cls=_Group)
 def command() -> None:
-    """Builds a presence/absence matrix of your own images with a judge, verified by a person.
+    """Builds a matrix that states which labels are present or absent in your own images. A judge creates the matrix,
+    and a person verifies it.
 
     The steps are sample, coarse, mine, refine, qc and finalize. The commands lint, compare, status and history inspect
     a run. RUN is the folder of the run. If a command was killed, run it again to resume.
@@ -484,7 +485,7 @@ def finalize_command(
     absent_below: float | None,
     prompts: str | None,
 ) -> None:
-    """Writes the matrix of RUN for all scorers and rewards, with FILE.card.json and FILE.card.md."""
+    """Writes the matrix of RUN, which all scorers and rewards accept, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):

@@ -44,7 +44,7 @@ def command() -> None:
     """Lets a person check random cells in a local web page, and computes bounds on the remaining errors.
 
     First `draw RUN`, then `serve RUN`. Answer the pairs in the browser and finish the round, which lists the labels
-    with errors. `annotate refine` these labels and draw again, until a round over all labels contains no errors.
+    with errors. Run `annotate refine` on these labels and draw again, until a round over all labels contains no errors.
     """
 
 
@@ -119,9 +119,10 @@ def draw(
 def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confidence: float) -> None:
     """Serves the page for the open round.
 
-    The page is accessible only from this machine, until Ctrl-C. Every answer is saved immediately.
+    The page is accessible only from this machine, and is served until you press Ctrl-C. Every answer is saved
+    immediately.
 
-    From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000 here.
+    To open the page on another machine, run ssh -L 8000:127.0.0.1:8000 HOST on that machine, and use --port 8000 here.
     """
     from ..annotate.qc.server import QcServer
 

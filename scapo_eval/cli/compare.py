@@ -68,10 +68,10 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
 )
 @output_options
 def command(results: tuple[str, ...], output: Output) -> int:
-    """Compares systems with the first system, the baseline.
+    """Compares systems with the first system, which is the baseline.
 
-    RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, they are the raw files that the
-    verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
+    RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, give the raw files that the verb
+    NAME scores and its options, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
     """
     runs = _runs_of(results, output)
     if len(runs) < 2:

@@ -114,7 +114,7 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 def command(extras: Sequence[str]) -> int:
     """Checks the installation: the base packages, and each extra with its purpose.
 
-    EXTRAS are the required extras. The exit code is 2 if one of them, or the base, is incomplete.
+    EXTRAS are the required extras. The exit code is 2 if a required extra or the base installation is incomplete.
     """
     if unknown := [extra for extra in extras if extra not in FOR]:
         raise click.UsageError(f"no extra '{unknown[0]}'; there are {', '.join(FOR)}")

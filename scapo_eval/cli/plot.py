@@ -54,7 +54,7 @@ def command(
     sheet: str | None,
     dark: bool,
 ) -> None:
-    """Draws a figure of INPUTS, which are the same as for `report`.
+    """Draws a figure from INPUTS, which are the same as for `report`.
 
     The first argument names the figure: frontier (hallucination rate against cover rate, with curves of equal caption
     score), differences (differences from the baseline, with intervals and tests), labels (the most frequently

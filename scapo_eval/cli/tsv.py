@@ -1,4 +1,4 @@
-"""Results as tab-separated values with one row per system and metric, for scripts and spreadsheets."""
+"""Output of results as tab-separated values with one row per system and metric, for scripts and spreadsheets."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 their dependencies.
 
 The scripts in the folder ``page`` are standard ES modules, so editors, formatters and linters can process them. The
-bundle is their concatenation in one function scope. No two modules may therefore declare the same top-level name, and
-imports must not rename anything.
+bundle is the concatenation of all modules in one function scope. No two modules may therefore declare the same
+top-level name, and imports must not rename anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Data of a report: scores, captions with their evidence, and training logs.
 
-Nothing in this module depends on HTML or plots. Pages, figures and tables present the same :class:`Report` in different
-ways.
+This module depends neither on HTML nor on plots. Pages, figures and tables present the same :class:`Report` in
+different ways.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class Report:
         trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
             training run, in order.
         vocabulary: Vocabulary for marking mentions in training samples, if known.
-        truth: Ground truth for training samples, if known.
+        truth: Ground truth for training samples, if it is known.
     """
 
     groups: tuple[Results, ...] = ()

@@ -142,11 +142,11 @@ class Benchmark:
             the command. If the function returns no runs, the command displays no table.
         files: Name of the files on the help page, and of the corresponding parameter in Python.
         takes: Kinds of files that the command accepts (:mod:`scapo_eval.readers.kinds`).
-        metavar: Notation for the files on the help page, if it is not ``FILES...``.
+        metavar: Placeholder for the files on the help page. The default is ``FILES...``.
         files_needed: True if at least one file is required. If no file is needed, the options determine what the
             command does.
-        listed: Option for question files that accepts several values (``--questions a.json b.json``). The shell passes
-            the additional values of this option as FILES.
+        listed: Name of the option for question files, if this option accepts several values (``--questions a.json
+            b.json``). The shell passes the additional values of this option as FILES.
         options: Options of the command, in the order of the help page.
         declares: Function whose keyword parameters are additional options.
         scoring: True if ``score`` accepts the parameter ``scoring`` (ScoringOptions), which contains the settings for

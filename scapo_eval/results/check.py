@@ -1,4 +1,4 @@
-"""Validation of results files before further computation. Error messages name the invalid field."""
+"""Validation of results files before their counts are used. Error messages name the invalid field."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
 
 
 def _check_parts(by: Mapping[str, Any], place: str, columns: list[str], total: NDArray[np.int64]) -> None:
-    """Checks that the counts by image and column value add up to the total counts."""
+    """Checks that the counts for each image and column value add up to the total counts."""
     _typed(by, "column", str, place)
     ids, values, rows = (_typed(by, key, list, place) for key in ("image_ids", "values", "rows"))
     if not len(ids) == len(values) == len(rows):

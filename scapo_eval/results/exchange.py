@@ -168,8 +168,8 @@ def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -
     mention (``chair_s``), otherwise 0. A caption without a hallucinated mention counts as correct.
 
     Args:
-        document: Document of the same run from :func:`every_eval_ever`.
-        evidence: Lines from ``--per-answer`` or ``--per-caption``.
+        document: Document that :func:`every_eval_ever` returned for the same run.
+        evidence: Lines of evidence that ``--per-answer`` or ``--per-caption`` wrote.
 
     Raises:
         InputError: If a line was written by neither of the two options.

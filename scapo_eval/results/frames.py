@@ -12,7 +12,8 @@ COLUMNS = ("system", "metric", *NUMBERS, "n_images", "signature")
 
 
 def to_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Returns a pandas DataFrame from records whose keys are COLUMNS. Numbers are floats, and missing numbers are NaN.
+    """Returns a pandas DataFrame from records whose keys are COLUMNS. Numbers are converted to floats, and missing
+    numbers to NaN.
 
     Raises:
         MissingExtra: If pandas is not installed.

@@ -135,8 +135,8 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
 
     Args:
         runs: Content of the imported files, of which there is at least one.
-        name: Name of the system, if all files belong to one system. If no name is given, the model or the file name
-            identifies the system of each file.
+        name: Name of the system if all files belong to the same system, otherwise None. If no name is given, the model
+            or the file name identifies the system of each file.
 
     Raises:
         InputError: If two files of one system contain the same metric.

@@ -1,4 +1,4 @@
-"""Metrics as ratios of sums over images, the basis of intervals, tests and power.
+"""Metrics expressed as ratios of sums over images. Intervals, tests and power analysis are based on these ratios.
 
 A metric is a function of summed counts. Near the sums of a run, a metric is approximately (to first order) a ratio
 ``sum(numerators) / sum(volumes)`` with one numerator and one volume per image. This method is called linearization or

@@ -26,7 +26,7 @@ from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Differences in one metric that a given number of images can detect.
+    """Differences in one metric that can be detected with a given number of images.
 
     Attributes:
         metric: Name of the metric.

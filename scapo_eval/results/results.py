@@ -185,7 +185,9 @@ class Run:
 
     @cached_property
     def metrics(self) -> Mapping[str, MetricValue]:
-        """Mapping from each metric to its value with the interval. The intervals are computed at the first access."""
+        """Mapping from each metric to its value with the interval. The intervals are computed when this property is
+        first used.
+        """
         if self.finished is not None:
             return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}
         drawn = self.resampling
@@ -249,8 +251,8 @@ class Run:
         """Returns one record per image with ``image_id``, the counts of the image, and every metric computed for this
         image alone.
 
-        A metric is None if it has no value for the image. ``pandas.DataFrame(run.per_image())`` converts the records to
-        a data frame.
+        A metric is None if it cannot be computed for the image. ``pandas.DataFrame(run.per_image())`` converts the
+        records to a data frame.
         """
         of_images = self.metric_set.score(self.table.rows)
         values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]

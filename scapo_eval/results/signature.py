@@ -57,7 +57,7 @@ class Signature:
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Parses the text of a signature, the inverse of ``str()``.
+        """Parses the text of a signature, which ``str()`` returns.
 
         Raises:
             ValueError: If the text is not a valid signature.
@@ -93,10 +93,10 @@ class Signature:
         """Returns a signature to which the fields of the intervals are added: ``bs`` (resamples), ``seed`` and
         ``interval``.
 
-        The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if they differ from their defaults. ``drawn``
-        is the version that computed the intervals. The field ``drawn`` is present only if its version differs from the
-        version that computed the counts. Signatures without the field ``interval`` were written by versions that
-        supported only percentile intervals.
+        The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if their values differ from the defaults.
+        ``drawn`` is the version that computed the intervals. The field ``drawn`` is present only if its version differs
+        from the version that computed the counts. Signatures without the field ``interval`` were written by versions
+        that supported only percentile intervals.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
         fields |= {"bs": str(resamples), "seed": str(seed)}

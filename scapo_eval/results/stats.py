@@ -145,7 +145,7 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns the percentile bootstrap interval of every metric in a set, resampled by image.
+    """Returns the percentile interval of every metric in a set from a bootstrap that resamples images.
 
     Args:
         table: Counts per image, with the columns of the metric set.
@@ -193,7 +193,8 @@ def paired_differences(
     kind: Bootstrap | None = None,
     margin: float | None = None,
 ) -> list[Comparison]:
-    """Returns the difference of every metric on the shared images, with an interval and a p-value.
+    """Returns the difference between two systems in every metric on their shared images, with an interval and a
+    p-value.
 
     Args:
         system, baseline: Counts per image of the two systems.

@@ -47,8 +47,8 @@ def joint_verdict(
 
     The test is an intersection-union test (Berger 1982). The p-value is the larger of the p-values of its two parts,
     because the verdict requires both parts. The first part is that the system is better in at least one metric
-    (one-sided tests, the smallest p-value multiplied by the number of metrics). The second part is that the loss in
-    every metric is smaller than the margin (one-sided tests against the margin).
+    (one-sided tests, whose smallest p-value is multiplied by the number of metrics). The second part is that the loss
+    in every metric is smaller than the margin (one-sided tests against the margin).
 
     Args:
         rows: Comparisons of one system with the baseline, one per metric.

@@ -2,7 +2,8 @@
 script.
 
 ``mode="parity"`` finds nouns with NLTK as the script does, and reports the values that the script prints in
-``printed``. ``mode="embedded"`` requires neither NLTK nor spaCy and differs by tenths of a point.
+``printed``. ``mode="embedded"`` requires neither NLTK nor spaCy, and its values differ from those of the script by
+tenths of a percentage point.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Amber:
         tagger: Noun finder for parity mode, or None for NLTK with its default settings.
 
     Raises:
-        MissingExtra: If parity mode is requested without NLTK.
+        MissingExtra: If parity mode is requested and NLTK is not installed.
         InputError: If the mode or the rule is unknown.
     """
 
@@ -450,7 +451,7 @@ def amber(
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
-        MissingExtra: If parity mode is requested without NLTK.
+        MissingExtra: If parity mode is requested and NLTK is not installed.
 
     Example:
         >>> import scapo_eval

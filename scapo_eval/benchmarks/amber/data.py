@@ -51,7 +51,7 @@ class Description:
         supported: Word -> slot of ``truth`` that is covered if a description mentions the word. The official script
             checks the words associated with annotations before the annotations themselves. Many annotated words
             therefore cover the slot of another word.
-        expected: Word -> slot of ``imagined``, by the same rule.
+        expected: Word -> slot of ``imagined`` that is covered if a description mentions the word.
     """
 
     truth: tuple[str, ...]
@@ -101,8 +101,8 @@ class AmberData:
 
     @classmethod
     def load(cls, folder: str | Path) -> AmberData:
-        """Reads a checkout of the official repository, or its ``data`` folder. Every file may have the extension
-        ``.gz``.
+        """Reads AMBER's data from a copy of the official repository or of its folder ``data``. Every file may have the
+        extension ``.gz``.
 
         Raises:
             InputError: If a file is missing, damaged, or inconsistent with the other files.

@@ -14,7 +14,7 @@ Near = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class DescriptionCredit:
-    """Verdict on one description, in the layout of the official script.
+    """Verdict on one description, with the lists that the official script computes.
 
     Attributes:
         mentions: Mentioned words of the vocabulary, in order, including repetitions.
@@ -34,10 +34,10 @@ class DescriptionCredit:
 def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], near: Near) -> DescriptionCredit:
     """Assigns each mention in a description to the slots that it covers.
 
-    A mention of a supported word covers its slot. Any other mention is hallucinated, unless a similar word is
-    supported. A mention whose word is not itself supported is also looked up twice among the words that people expect
-    to be hallucinated: first exactly, then by similarity from the start of the list. One mention can therefore count
-    for two slots.
+    A mention of a supported word covers the slot of this word. Any other mention is hallucinated, unless a similar word
+    is supported. A mention whose word is not itself supported is also looked up twice among the words that people
+    expect to be hallucinated: first exactly, then by similarity from the start of the list. One mention can therefore
+    count for two slots.
 
     Args:
         item: Annotated image.

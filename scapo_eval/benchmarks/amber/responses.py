@@ -46,7 +46,7 @@ class AmberResponse:
     """One answer to an item of AMBER.
 
     Attributes:
-        line: Line or array element in the file, starting at 1.
+        line: Number of the line or array element in the file, starting at 1.
         number: Id of the item.
         item: AMBER item that the answer belongs to.
         text: Text of the answer, or an empty string for a null, which the official script scores as a wrong answer.
@@ -107,9 +107,9 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.
         data: Data of the benchmark.
-        official: True to accept everything that the official script accepts. In the official reading, repeated items
-            count repeatedly, the ids 0, -1... count from the end, true is 1, a null is a wrong answer to a question,
-            and an empty list is a valid run.
+        official: True for the official reading, which accepts everything that the official script accepts. In the
+            official reading, repeated items count repeatedly, the ids 0, -1... count from the end, true is 1, a null is
+            a wrong answer to a question, and an empty list is a valid run.
         skip_bad: True to omit and count faulty records.
 
     Raises:

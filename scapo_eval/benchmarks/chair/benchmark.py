@@ -134,7 +134,7 @@ def chair(
     any_ids: bool = False,
     strict: bool = False,
 ) -> Run:
-    """Computes CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
+    """Computes CHAIR_s, CHAIR_i, recall, precision, F1 and mean length of captions.
 
     Args:
         captions: Records with ``image_id`` and ``caption``.
@@ -158,7 +158,7 @@ def chair(
     Raises:
         InputErrors, InputError: If the input is invalid, or an option does not apply to the profile. The error lists
             the faults by file and line, or by row.
-        MissingExtra: If ``opera`` is requested without NLTK.
+        MissingExtra: If ``opera`` is requested and NLTK is not installed.
 
     Example:
         >>> import scapo_eval

@@ -34,7 +34,7 @@ def profile(
 
     Raises:
         InputError: If the profile is unknown, or a setting does not apply to the profile.
-        MissingExtra: If ``opera`` is requested without NLTK.
+        MissingExtra: If ``opera`` is requested and NLTK is not installed.
     """
     check_choice("profile", name, PROFILES)
     if name == "native":

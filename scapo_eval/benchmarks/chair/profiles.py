@@ -1,9 +1,9 @@
-"""Profiles of the ``chair`` benchmark, three methods that convert a caption to an ordered list of objects.
+"""Profiles of the ``chair`` benchmark: three methods of converting a caption to an ordered list of objects.
 
-``native`` is the project's own matcher. ``reference`` reproduces the standalone CHAIR script with its own tokenizer and
-singularizer, without NLTK. ``opera`` reproduces OPERA's script, which the published tables of vision-language models
-use, with NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone changes CHAIR_s by up to 3.4 points,
-so the profile is part of every signature.
+``native`` is the project's own matcher. ``reference`` reproduces the standalone CHAIR script with the project's own
+tokenizer and singularizer, and does not require NLTK. ``opera`` reproduces OPERA's script, which published tables of
+vision-language models use. It requires NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone
+changes CHAIR_s by up to 3.4 points, so the profile is part of every signature.
 """
 
 from __future__ import annotations

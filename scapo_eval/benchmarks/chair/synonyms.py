@@ -92,8 +92,8 @@ class Synonyms:
 
     @classmethod
     def shipped(cls) -> Synonyms:
-        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), from a table shipped with the
-        project.
+        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), from a table that is part of the
+        package.
         """
         table = resources.files(__package__) / "words.json"
         words = msgspec.json.decode(table.read_bytes(), type=_Words).words
@@ -106,7 +106,7 @@ class Synonyms:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the table, independent of the order of its lines."""
+        """Hash of the table of words, which does not depend on the order of the lines."""
         return digest(sorted(f"{word}\t{node}" for word, node in self.words.items()))
 
 

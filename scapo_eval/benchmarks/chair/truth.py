@@ -34,7 +34,7 @@ def joined_truth(
     """Joins COCO's instances and captions as CHAIR does.
 
     Args:
-        instances: ``instances_*.json`` files (CHAIR uses train and val).
+        instances: ``instances_*.json`` files (CHAIR uses those of the train and val splits).
         captions: ``captions_*.json`` files for the same images.
         profile: Profile that reads the captions, and whose objects are the labels.
         warn: Callback for a warning about images that occur in only one of the two kinds of file. They are omitted.
