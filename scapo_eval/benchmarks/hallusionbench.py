@@ -481,8 +481,8 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
-    """Yields every answer with the cause of its error. All causes are None if the questions do not include the original
-    figures.
+    """Yields every answer with the cause of the error, or None for a correct answer. All causes are None if the
+    questions do not include the original figures.
     """
     whole = _asks_originals(answers.questions)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}

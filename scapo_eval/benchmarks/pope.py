@@ -98,8 +98,8 @@ def read_pope(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers and the key function from :func:`pope_key`, without the answers in categories that have no
-    questions.
+    """Returns the answers in those categories that have questions, and the key function that :func:`pope_key`
+    creates.
     """
     key = pope_key(answers, index.questions, source)
     asked = {question.category for question in index.questions}

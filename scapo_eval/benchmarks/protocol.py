@@ -117,7 +117,7 @@ class Protocol:
         title: Description of the protocol in one line.
         benchmarks: Names of the metric sets that can follow the protocol.
         records: Permitted numbers of captions or answers, or None if unknown.
-        image_ids: Canonical ids of the images, sorted. The value is None if unknown.
+        image_ids: Sorted canonical ids of the images, or None if they are unknown.
         counted: Name of the run's count that is compared with ``records``, or None to count all records.
         prompts: Prompts of the published runs, or an empty tuple if they are unknown or differ between images.
         decoding: Decoding settings (``max_new_tokens``), if they were published.

@@ -147,5 +147,5 @@ def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
 
 
 def verbs_of(kind: Kind) -> tuple[str, ...]:
-    """Returns the commands that accept a kind of file."""
+    """Returns the names of the commands that accept a given kind of file."""
     return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

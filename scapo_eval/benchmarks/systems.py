@@ -55,8 +55,8 @@ class Systems:
         resampling: Settings for the intervals.
         warn: Callback for warnings about damaged input that can still be read.
         reading: Context manager that displays the progress while one system is scored.
-        by: Name of the record column whose values define slices (or ``length`` for the length of the captions). The
-            value is None if the captions are not sliced.
+        by: Name of the record column whose values define slices (or ``length`` for the length of the captions). ``by``
+            is None if the captions are not sliced.
         slicers: Slicers of the systems that :meth:`each` has scored, if captions are sliced.
     """
 

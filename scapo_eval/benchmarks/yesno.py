@@ -117,7 +117,7 @@ FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
 
 
 def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
-    """Returns a formula that is applied to the summed counts of several groups. The value is NaN if there are no
+    """Returns a formula that is applied to the summed counts of several groups. The formula returns NaN if there are no
     groups.
     """
 

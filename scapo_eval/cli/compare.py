@@ -23,8 +23,8 @@ VERBS = tuple(SETS)
 
 
 class Compare(click.Command):
-    """Command that passes its arguments to the command of the benchmark that ``--benchmark`` names. The command of the
-    benchmark parses all other arguments.
+    """Implementation of ``compare``, which passes its arguments to the command of the benchmark that ``--benchmark``
+    names. The command of the benchmark parses all other arguments.
     """
 
     def make_context(

@@ -1,4 +1,5 @@
-"""Answers to questions, either with ratings by a judge, or with labels as the ground truth of yes/no answers.
+"""Answers to questions, for display in the report. The answers have either ratings from a judge, or labels that state
+the correct yes/no answers.
 
 Yes/no answers may have been given with a description of the image in the prompt. The page displays a model's original
 answers and its answers with a description in the prompt side by side, question by question.

@@ -238,7 +238,7 @@ def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dic
     """Returns the relative changes in words and objects per caption compared with the baseline, on the shared images.
 
     If a system hallucinates less and has at least 20 % fewer words or objects, ``says_less`` is the result of the test
-    of the caption score. Otherwise, ``says_less`` is empty.
+    of the caption score. For all other systems, ``says_less`` is empty.
     """
     guards: dict[str, Any] = {**amount_changes(ours, base), "says_less": ""}
     rows = {row["metric"]: row for row in group.comparisons if row["system"] == ours.name}

@@ -73,7 +73,7 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
         which: Name of the table, a key of :data:`TABLES`. ``3`` is the table of annotation density, computed from
             captions or from results of ``scapo-eval density``.
         intervals: True to display confidence intervals.
-        metrics: Names of the metrics in the table ``scores``. By default, it contains all metrics of a single
+        metrics: Names of the metrics in the table ``scores``. By default, the table contains all metrics of a single
             benchmark, or the headline metrics of several benchmarks.
 
     Raises:

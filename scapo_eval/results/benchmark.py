@@ -96,8 +96,8 @@ class OnEngine:
 
     Attributes:
         function: Name of an engine method (:mod:`scapo_eval.distributed.engine`).
-        needs: Options that the method requires.
-        refuses: Options that the method does not support.
+        needs: Names of the options that the method requires.
+        refuses: Names of the options that the method does not support.
         renamed: Option -> name of the method's parameter, if it differs from the name of the option.
         given: Additional arguments of the method.
         finished: Function that post-processes the runs of all systems.
@@ -121,10 +121,10 @@ class Benchmark:
         name: Unique name, which is also the name of the metric set.
         title: Display name, used as the heading above the metric columns of the benchmark. The default is ``name``.
         summary: Help text of one line. The default is the line in :data:`SUMMARIES`.
-        help: Help text of the command, which describes what it does and which FILES it accepts.
+        help: Help text of the benchmark's command, which describes the command and the FILES that it accepts.
         metric_set: Function that returns the metric set for the columns of a count table. The columns depend on the
-            parts of the benchmark that a run covers. The value is None if the runs of the command have the metrics of
-            other benchmarks.
+            parts of the benchmark that a run covers. ``metric_set`` is None if the runs of the benchmark have the
+            metrics of other benchmarks.
         metric_names: Metric -> display name, for metrics that only this benchmark has.
         name_of: Function that returns the display name of a metric, for names that follow a rule. The function returns
             None for unknown metrics.
@@ -174,7 +174,7 @@ class Benchmark:
         view: Function that returns, for each system, a run and its
             :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` objects, which the report displays side by side.
             The arguments of the function are the systems' files by name, the resampling settings and a callback for
-            damaged records. The value is None if the report displays only the values of the metrics.
+            damaged records. ``view`` is None if the report displays only the values of the benchmark's metrics.
         protocols: Folder with the protocols of a benchmark from another package.
     """
 

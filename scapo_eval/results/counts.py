@@ -22,7 +22,7 @@ class CountTable:
         image_ids: Canonical image ids, sorted.
         rows: (images, columns) int64 counts.
         cells: (images,) uint64 fingerprint of each image's ground-truth cells, see
-            :meth:`scapo_eval.truths.oracle.Truth.prints`. The value is None if the images have no ground truth, or if
+            :meth:`scapo_eval.truths.oracle.Truth.prints`. ``cells`` is None if the images have no ground truth, or if
             no fingerprints were recorded.
     """
 

@@ -116,7 +116,8 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Formula with the value ``sum(numerator) / sum(denominator) / unit``. The value is NaN if the denominator is 0.
+    """Formula with the value ``sum(numerator) / sum(denominator) / unit``. The formula returns NaN if the denominator
+    is 0.
 
     Attributes:
         numerator, denominator: Names of the columns to sum.
@@ -133,7 +134,8 @@ class Ratio:
 
 
 def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
-    """Returns the formula of the share ``sum(numerator) / sum(denominator)``. The value is NaN if the denominator is 0.
+    """Returns the formula of the share ``sum(numerator) / sum(denominator)``. The formula returns NaN if the
+    denominator is 0.
 
     Example:
         >>> import scapo_eval

@@ -97,7 +97,7 @@ def _statistic(
     trials: Floats,
     fraction: NDArray[np.bool_],
 ) -> Floats:
-    """Returns the (samples, M) absolute differences divided by their standard errors. The result is infinite if a
+    """Returns the (samples, M) absolute differences divided by their standard errors. A quotient is infinite if a
     system has no volume.
     """  # fmt: skip
     x, v, xx, xv, vv, xw = np.split(ours, _FEATURES, axis=1)

@@ -99,7 +99,7 @@ class MetricValue:
     """Value of one metric of a run, with its interval.
 
     Attributes:
-        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. The value is None if
+        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. ``value`` is None if
             the metric cannot be computed.
         low, high: Bounds of the confidence interval, which treats images as independent units. Both bounds are None if
             there is no interval.
