@@ -249,8 +249,8 @@ class _Sample:
             of: (k,) indices of these captions in the sample, or None for all captions.
 
         Returns:
-            The sum of d over the captions, its standard deviation under a random permutation, and the share of claims
-            that are present.
+            The sum of d(i, i) over the captions, the standard deviation of this sum under a random permutation, and the
+            share of claims that are present in the images.
         """
         n = len(self.at)
         image = np.full(n, -1, dtype=np.int64)

@@ -699,7 +699,7 @@ def score(
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
         seed: Seed of the resampling.
         bootstrap: Resampling method, see :class:`~scapo_eval.results.results.Resampling`. By default, the number of
-            images determines the method.
+            images determines the resampling method.
         skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
             and count them.

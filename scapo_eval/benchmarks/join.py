@@ -327,7 +327,7 @@ def joined(
 
 
 class Index:
-    """Index of questions by id, and also by image and text in case an id is ambiguous."""
+    """Index of questions by id, and by image and text for ambiguous ids."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = tuple(questions)

@@ -344,7 +344,8 @@ def score_objhal(
         profile: Profile that converts captions or listed names to objects.
         oracle: Ground truth.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        source: Source of the table of object words.
+        source: ``judge`` to read the objects from a judge's lists, ``matcher`` to find them with the profile, or
+            ``auto`` to choose by the content of the file.
         names: Rule that converts listed names to objects.
         name: Name of the system. The default is the name of the file.
         resampling: Settings for the intervals.

@@ -334,7 +334,7 @@ class Protocol:
         Args:
             run: Run of one of the protocol's benchmarks.
             given: Scored captions, for checking the prompt and the length limit, or None if they are not available.
-            off_protocol: True to continue if the run deviates from the protocol. The signature of a deviating run
+            off_protocol: True to continue if the run deviates from the protocol. If a run deviates, its signature
                 contains ``NAME@HASH,off``.
 
         Raises:

@@ -351,7 +351,7 @@ class BlockOutcome(NamedTuple):
     Attributes:
         block: Scored block.
         errors: Faults in the block, sorted by line.
-        lines: Number of lines in the block, if its line numbers start at its own first line
+        lines: Number of lines in the block, for blocks whose line numbers start at their own first line
             (:class:`~scapo_eval.readers.captions.Captions`).
     """
 

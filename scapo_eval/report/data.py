@@ -141,7 +141,7 @@ class TrainingAlarm:
         step: First step at which the problem occurred, after a step without it.
         name: Name of the alarm.
         metric: Name of the quantity that raised the alarm, as a column of the log.
-        value: Value of the quantity at this step.
+        value: Value of the quantity at the step of the alarm.
         threshold: Value at which the alarm is raised.
         setting: Name of the setting that specifies the threshold in the training run.
     """

@@ -48,7 +48,7 @@ def overview(report: Report) -> list[dict[str, Any]]:
 
 def _data_set(captions: Sequence[CaptionEvidence]) -> str:
     """Returns a phrase that names the ground truth and the vocabulary of the captions, or an empty text if the captions
-    do not all share them. Results files do not contain these names.
+    do not all share them. The names of ground truths and vocabularies are not stored in results files.
     """
     sets = {(Path(caption.truth.oracle.source).name, caption.truth.vocabulary.name) for caption in captions}
     return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""

@@ -41,7 +41,8 @@ class ReportServer(ThreadingHTTPServer):
     """Server for a report page, which runs until it is shut down.
 
     Args:
-        make: Function that creates the page for a given state of the inputs. The page must contain this state.
+        make: Function that creates the page for a given state of the inputs. The page must contain the state of the
+            inputs.
         state: Function that returns the current state of the inputs.
         port: Number of the port to listen on, or 0 for any free port.
         failed: Callback that receives the reason if a page cannot be created. If no page can be created, the previous

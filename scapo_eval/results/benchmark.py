@@ -65,7 +65,7 @@ class Option:
 
     Attributes:
         help: Description of the option's effect, for the help page.
-        flags: Names of the option on the command line. If empty, the name is derived from the parameter
+        flags: Names of the option on the command line. By default, the option is named after the parameter
             (``--like-this``).
         metavar: Placeholder for the value on the help page.
         file: ``read`` if the value is the path of an input file, or ``written`` if it is the path of an output file.
@@ -126,8 +126,8 @@ class Benchmark:
             parts of the benchmark that a run covers. ``metric_set`` is None if the runs of the benchmark have the
             metrics of other benchmarks.
         metric_names: Metric -> display name, for metrics that only this benchmark has.
-        name_of: Function that returns the display name of a metric, for names that follow a rule. The function returns
-            None for unknown metrics.
+        name_of: Function that returns the display name of a metric, if the display names follow a rule. The function
+            returns None for unknown metrics.
         meanings: Metric -> description of the counted quantity, for the legend of a table. The quantity is a share
             unless the text states otherwise.
         canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. A metric that is not listed has

@@ -1,9 +1,9 @@
 """Power analysis, based on the standard errors in a pilot sample.
 
 The standard error of a difference decreases with the square root of the number of images. A pilot with two systems
-determines the error of their paired difference. A pilot with one system determines the error of its difference from a
-second, similar system under the assumption that the two are independent. This assumption is the worst case, because
-systems usually fail on the same images.
+determines the error of their paired difference. From a pilot with one system, the error of its difference from a
+second, similar system is computed. The two systems are assumed to be independent. This assumption is the worst case,
+because systems usually fail on the same images.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class ScoredAnswer:
     __repr__ = fields_in_short
 
     def record(self) -> dict[str, Any]:
-        """Returns one line of evidence as a mapping. The evidence of a description has the field names of the lists in
-        the official script.
+        """Returns the line of evidence for one answer as a mapping. The evidence of a description has the field names
+        of the lists in the official script.
         """
         record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item

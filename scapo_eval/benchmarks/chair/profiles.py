@@ -32,7 +32,7 @@ PROFILES = ("native", "reference", "opera")
 
 @dataclass(frozen=True, slots=True)
 class ObjectColumns(MentionColumns):
-    """Objects of many captions as columns.
+    """Objects that a profile found in many captions, stored as columns.
 
     Attributes:
         lengths: (captions,) int64 number of words. The profile ``native`` counts words separated by white space. The

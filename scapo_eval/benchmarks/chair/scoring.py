@@ -34,7 +34,7 @@ def _precision(sums: Sums) -> Floats:
 
 
 def _natively(formula: Formula) -> Formula:
-    """Returns the formula applied to the counts of the native profile."""
+    """Returns the same formula for the counts of the native profile."""
     return lambda sums: formula({name.removesuffix(NATIVE): value for name, value in sums.items() if NATIVE in name})
 
 

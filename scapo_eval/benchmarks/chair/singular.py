@@ -1,10 +1,10 @@
 """Singular forms as in the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including its
 errors.
 
-The rules describe that function's behavior in the project's own words. Words that follow the regular rules are not
-listed, so each list of exceptions is as short as possible and still gives the same result for every lower-case word.
-Published values depend on the errors: ``bus`` -> ``bu`` (a caption with "a bus" therefore mentions no bus), ``glass``
--> ``glas``, ``ties`` -> ``ty``, ``canoes`` -> ``cano``, ``hour`` -> ``hmy``.
+The rules are the project's own description of the behavior of ``singularize``. Words that follow the regular rules are
+not listed, so each list of exceptions is as short as possible and still gives the same result for every lower-case
+word. Published values depend on the errors: ``bus`` -> ``bu`` (a caption with "a bus" therefore mentions no bus),
+``glass`` -> ``glas``, ``ties`` -> ``ty``, ``canoes`` -> ``cano``, ``hour`` -> ``hmy``.
 """
 
 from __future__ import annotations

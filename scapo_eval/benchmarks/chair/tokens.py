@@ -1,7 +1,7 @@
 """Tokenizer of the CHAIR scripts. The tokenizer returns the same tokens as ``word_tokenize`` of NLTK 3.8.1 for
 lower-cased text, but does not require NLTK.
 
-The rules describe NLTK's behavior in the project's own words. ``sentence_tokens`` processes a single sentence.
+The rules are the project's own description of NLTK's behavior. ``sentence_tokens`` processes a single sentence.
 ``split_chunk`` also finds where sentences end. For the ends of sentences, NLTK uses a trained splitter. In this
 tokenizer, every ``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter.
 Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK changes no object list of 7,161 real
