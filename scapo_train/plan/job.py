@@ -137,7 +137,7 @@ class Picture:
     Attributes:
         tokens: Number of tokens in a prompt.
         patches: Number of patches that the tower reads.
-        pixels: Bytes of the processor's pixel values. The value is 0 if a pass does not read them.
+        pixels: Bytes of the processor's pixel values. The value is 0 if passes do not read the pixels.
     """
 
     tokens: int

@@ -228,7 +228,7 @@ def _averages(world: World) -> NDArray[np.float64]:
 def _as_told(tile: NDArray[np.float64], color: int, number: int) -> NDArray[np.float64]:
     """Returns a pictogram in another color, (28, 28, 4), once or twice.
 
-    The pictogram keeps its own light and dark. Two objects are drawn at half the size, in opposite corners of the cell.
+    The pictogram keeps its shading. Two objects are drawn at half the size, in opposite corners of the cell.
 
     Args:
         tile: Pictogram.

@@ -1,9 +1,9 @@
-"""The world that tells more than what is there: how many, which color, on which side.
+"""World whose captions state not only the objects but also their numbers, colors and sides.
 
-Its captions name each noun with its number or its color ("There are two dogs in view.", "We can also see a red bowl.").
-Of what is named once at a side, they may state the place ("The bowl is on the left."). Each of these sentences is a
-piece. The describer of the supervised captions is as careless with numbers, colors and places as with objects, and
-some things are gray in their picture, so that their color can only be guessed.
+A caption names each kind of object with its number or its color ("There are two dogs in view.", "We can also see a red
+bowl."). For an object that is named once at a side of the picture, a caption may also state the side ("The bowl is on
+the left."). Each of these sentences is a piece. The captions for supervised training contain errors in numbers, colors
+and sides, just as they omit and invent objects. Some objects are drawn in gray, so that their colors must be guessed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ GRAMMAR = re.compile(
 
 
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
-    """Returns a caption for supervised training: of each noun that it names the number, perhaps its color and place."""
+    """Returns a caption for supervised training, with the number, the color or the side of named objects."""
     pieces: list[str] = []
     for noun in _named(world, scene, random):
         at = scene.nouns.index(noun) if noun in scene.nouns else None
@@ -83,7 +83,7 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
-    """Returns what is in a picture, complete, as a record of a scene graph (docs/claims.md)."""
+    """Returns the complete content of a picture as a record of a scene graph (docs/claims.md)."""
     colors = list(COLORS)
     things = []
     for noun, cell, color, number in zip(scene.nouns, scene.cells, scene.colors, scene.numbers, strict=True):
@@ -96,7 +96,9 @@ def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
 
 
 def _named(world: World, scene: Scene, random: np.random.Generator) -> Iterator[int]:
-    """Yields the nouns that a caption names: most of what is there, in the order of its cells, and some others."""
+    """Yields the nouns that a caption names: most nouns in the picture, in the order of their cells, and some absent
+    nouns.
+    """
     clear = dict(zip(scene.nouns, scene.clear, strict=True))
     named = [noun for noun, shown in clear.items() if random.random() < (MENTION_CLEAR if shown else MENTION_AMBIGUOUS)]
     for noun in world.of_scene(scene.kind):
