@@ -165,8 +165,8 @@ class Listed:
         names: ``words`` to count an object once per listed name, or ``runs``, see :class:`NameRuns`.
 
     Raises:
-        InputError: If ``runs`` is combined with a profile other than ``opera``, because it requires the tagger and
-            synonyms of ``opera``.
+        InputError: If ``runs`` is combined with a profile other than ``opera``, because ``runs`` requires the tagger
+            and the synonyms of ``opera``.
     """
 
     def __init__(
