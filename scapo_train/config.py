@@ -140,8 +140,8 @@ class Lora:
         rank: Width of the adapters. With 0, there are no adapters, and all weights of the language model are trained.
         alpha: Scaling of the adapters: their output is multiplied by ``alpha / rank``.
         dropout: Share of an adapter's inputs that are set to 0 in updates.
-        targets: Names of the linear layers with an adapter, such as ``q_proj``. Empty for all linear layers of the
-            language model.
+        targets: Names of the linear layers with an adapter, such as ``q_proj``. If empty, all linear layers of the
+            language model have an adapter.
     """
 
     rank: int = 0
@@ -157,14 +157,15 @@ class Data:
     Attributes:
         train: JSON Lines file of ``{"image", "image_id", "prompt"}``. The keys ``images`` and ``messages`` are
             alternatives for several images and for chats.
-        images: Folder against which relative image names are resolved. Empty for the folder of the prompts file.
+        images: Folder against which relative image names are resolved. If empty, the folder of the prompts file is
+            used.
         oracle: Ground truth file in any format that ``scapo-eval`` reads.
         vocabulary: Name of a shipped vocabulary, or a file.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
         epochs: Number of passes over the prompts.
         prompts_per_step: Number of prompts per step, over all ranks.
-        evaluation: File of held-out prompts. Empty for no evaluation.
-        evaluation_oracle: Ground truth file of the held-out images. Empty for ``oracle``.
+        evaluation: File of held-out prompts. If empty, there is no evaluation.
+        evaluation_oracle: Ground truth file of the held-out images. If empty, ``oracle`` is used.
         evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
         evaluation_temperature: Sampling temperature of the single response to each held-out prompt. With 0, decoding is
             greedy.

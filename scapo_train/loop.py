@@ -120,7 +120,7 @@ class Loop(ABC):
     2. :meth:`load_models`: loads the policy and its reference.
     3. :meth:`make_prompts`: prepares the task's sources for the model.
     4. :meth:`make_sampler`: creates the sampler that describes pictures.
-    5. :meth:`prepare`: creates everything else that a step needs. When it is called, all attributes of the run
+    5. :meth:`prepare`: creates everything else that a step needs. When this hook is called, all attributes of the run
        exist, with untrained weights.
 
     Then a checkpoint is loaded (:meth:`restore`), and the steps begin.
