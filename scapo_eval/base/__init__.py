@@ -1,1 +1,1 @@
-"""Common foundation of all packages: errors, image ids, text processing, types and columns."""
+"""Modules that all other packages use, for errors, image ids, text processing, types and columns."""
