@@ -336,7 +336,7 @@ class Prompts:
 
         Args:
             indices: Indices of the prompts.
-            following: Indices of the next call.
+            following: Indices of the prompts of the next call, which are prepared in advance.
 
         Raises:
             InputError: If more than ``max_bad`` pictures are unreadable, all pictures are unreadable, or a prompt is
