@@ -207,8 +207,8 @@ PEOPLE = """\
 [Validity](validity.md) shows the agreement for single captions. The ground truth is COCO's objects, and the references
 are four other captions of each image. The table shows means over captions, with ranks. Raters rank people's captions
 first, followed by the systems in the order of their years. No weighted or unweighted count of objects produces this
-order. `cap_people` and length produce it. `cap_people` was fitted on half of these images, but also produces the order
-on the other half. Length does not agree with people on single captions.
+order. `cap_people` and length produce this order. `cap_people` was fitted on half of these images, but also produces
+the order on the other half. Length does not agree with people on single captions.
 """
 
 

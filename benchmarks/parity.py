@@ -727,7 +727,8 @@ def page(found: Sequence[Table]) -> str:
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
     parts = [
         f"{HEAD.strip()}\n",
-        f"{number['equal']} figures are equal, {number['different']} different, {number['not checked']} not checked.\n",
+        f"{number['equal']} figures are equal, {number['different']} are different, and {number['not checked']} are not "
+        "checked.\n",
     ]
     for table in found:
         parts += [

@@ -254,7 +254,10 @@ def long_descriptions(data: Path) -> Iterator[str]:
 def choices(data: Path) -> Iterator[str]:
     """Yields the choices of reading, vocabulary and weighting on the half 'fit'."""
     yield CHOICES.rstrip() + "\n"
-    yield "**Reading.** r of 1 - Hal. Rate with people, `visual` minus `all`, both halves (nothing is fitted):\n"
+    yield (
+        "**Reading.** The table shows r between `hal_rate` and people's ratings for both readings, "
+        "and the difference `visual` minus `all`, on both halves (nothing is fitted):\n"
+    )
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
     yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)
     for file, name, rating in (
