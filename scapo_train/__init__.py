@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 8 -m scapo_train configs/qwen2_5_vl_7b.toml
 
-To understand the code, start with ``trainer.py``. It contains one optimization step, and each phase of the step is in a
+To understand the code, start with ``trainer.py``, which contains one optimization step. Each phase of the step is in a
 file of its own.
 """
 

@@ -1,4 +1,5 @@
-"""Settings of a training run: typed dataclasses that are read from TOML and changed by ``--set section.key=value``.
+"""Settings of a training run, as typed dataclasses that are read from TOML and can be changed with ``--set
+section.key=value``.
 
 Unknown keys, values of a wrong type and invalid choices raise errors that name the key. :func:`to_toml` converts all
 settings of a run to TOML, which is written to the folder of the run and can be read again.
@@ -72,14 +73,14 @@ class Run:
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
         samples_every: Number of steps after which responses are written to ``samples.jsonl``, together with the best
             and worst rollouts.
-        samples: Number of responses that are written each time. They are taken from the evaluation or from the training
-            step.
-        trackers: Additional destinations for metrics: ``tensorboard``, ``wandb``, ``trackio``.
+        samples: Number of responses that are written each time. The responses are taken from the evaluation or from the
+            training step.
+        trackers: Names of additional destinations for metrics, ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
         keep_best: Name of a held-out metric. The checkpoint with its best value is kept in ``best/`` and exported
             instead of the last checkpoint. If empty, no best checkpoint is kept.
-        stop_on: Names of alarms that end training. The run then writes a checkpoint, but no export
-            (:mod:`scapo_train.monitoring.alarms`).
+        stop_on: Names of alarms that end training. When such an alarm is raised, the run writes a checkpoint and ends
+            without an export (:mod:`scapo_train.monitoring.alarms`).
         patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
             With 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
@@ -108,7 +109,7 @@ class Model:
 
     Attributes:
         path: Folder, or name on a hub, of a model with a vision tower.
-        revision: Branch, tag or commit of a model on a hub.
+        revision: Branch, tag or commit, for a model on a hub.
         dtype: Number format of the computation. Trained weights are stored in float32 or wider, because bfloat16
             weights would lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons
             of computations that differ only in rounding.
@@ -175,7 +176,7 @@ class Data:
             greedy.
         max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is
             interpreted as a share of the prompts.
-        on_unknown_image: Treatment of prompts whose image is not in the ground truth: ``error`` or ``skip``.
+        on_unknown_image: Treatment of prompts whose image is not in the ground truth, ``error`` or ``skip``.
     """
 
     train: str = ""
@@ -236,8 +237,8 @@ class Credit:
     Attributes:
         scheme: Name of the scheme, which is ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``,
             ``dr_grpo``, or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
-        reward: Reward of the response-level schemes, ``hal`` (``1 - hal_rate``) or ``cap`` (``cap_score``). These
-            schemes require a value.
+        reward: Reward of the response-level schemes, ``hal`` (``1 - hal_rate``) or ``cap`` (``cap_score``).
+            Response-level schemes require this setting.
         beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses.
             With 1, the score is ``cap_score``.
         form: Settings of the baselines. ``paper`` uses SCAPO's normalizer, clip and KL term, and ``original`` uses the
@@ -250,8 +251,8 @@ class Credit:
         r_rep: Reward of a piece that only repeats objects from earlier pieces. A negative value is a penalty.
         r_h: Penalty of a hallucinated object.
         r_reg: Penalty of a piece without an object.
-        lam_g: Growth of the reward with the number of new correct objects in a piece.
-        lam_h: Growth of the penalty with the number of hallucinated objects in a piece.
+        lam_g: Rate at which the reward grows with the number of new correct objects in a piece.
+        lam_h: Rate at which the penalty grows with the number of hallucinated objects in a piece.
         rule: Rule for the division of responses into pieces.
         claims: Mentions that count, ``all`` (as in the paper), ``asserted``, ``certain`` or ``visual``.
         kinds: Kinds of claims that count. The paper uses ``presence``. If ``scenes`` is given, ``count``,
@@ -261,8 +262,8 @@ class Credit:
             several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
-            penalty of a piece with a less probable token is at least ``r_h``. With 0, as in the paper, there is no such
-            penalty. A value above 0 requires ``loss.kl``.
+            penalty of a piece with a less probable token is at least ``r_h``. With 0, as in the paper, improbable
+            tokens have no penalty. A value above 0 requires ``loss.kl``.
         stop: Credit of the decisions to continue or to end. With ``group``, the first token of each piece and the
             end-of-sequence token get the advantage of continuing over ending, estimated from the group
             (:mod:`scapo_eval.rewarding.stopping`). If empty, as in the paper, these decisions get no separate credit.
@@ -270,8 +271,8 @@ class Credit:
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
             equal.
-        overlong: Number of tokens below ``max_new_tokens`` from which ``dapo`` in its original form reduces the reward
-            of a response, by up to 1 at ``max_new_tokens``.
+        overlong: Length of the interval, in tokens before ``max_new_tokens``, over which ``dapo`` in its original form
+            reduces the reward of a response by 0 to 1.
     """
 
     scheme: str = "scapo"
@@ -328,8 +329,8 @@ class Loss:
         kl: Weight of the KL term. With 0, neither the term nor the reference model is used.
         kl_estimator: Estimator of KL(policy || reference) per token.
         normaliser: Divisor of the loss. With ``tokens``, the sum over tokens is divided by the number of response
-            tokens in the global batch. With ``sequences``, the loss is the mean over responses of their means over
-            tokens. With ``constant``, the sum over tokens is divided by the number of responses times
+            tokens in the global batch. With ``sequences``, the loss is averaged first over the tokens of each response
+            and then over responses. With ``constant``, the sum over tokens is divided by the number of responses times
             ``rollout.max_new_tokens``.
         mean_per_micro_batch: True to divide by the number of tokens in each micro-batch and to average over
             micro-batches, as in verl's legacy actor. This option is for comparisons only, because the gradient then
@@ -359,7 +360,7 @@ class Preference:
         loss: Name of the loss, ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
         beta: Weight of the implicit KL term in the loss.
         symmetric: Weight of the symmetric pairs in SymMPO's loss.
-        consistency: Weight of the term in SymMPO's loss that makes the margins of the symmetric pairs equal.
+        consistency: Weight of the squared difference between the margins of the symmetric pairs in SymMPO's loss.
     """
 
     loss: Literal["dpo", "mdpo", "symmpo"] = "dpo"
@@ -374,7 +375,7 @@ class Optim:
 
     Attributes:
         optimizer: Name of the optimizer, ``adamw`` or ``adamw8bit`` (from torchao). The moments of ``adamw8bit`` need a
-            quarter of the memory.
+            quarter of the memory that those of ``adamw`` need.
         lr: Peak learning rate.
         beta1: Decay rate of the running mean of gradients.
         beta2: Decay rate of the running mean of squared gradients.
@@ -411,7 +412,8 @@ class Alarms:
     Attributes:
         repeated_share: Share of responses that repeat a sentence, or that contain the same four words three times.
         without_claim_share: Share of responses that name no object.
-        length_factor: Factor by which the mean length of responses may be above or below that of the first step.
+        length_factor: Maximum factor by which the mean length of responses may be above or below that of the first
+            step.
         cover_share: Ratio of ``cover_rate`` to its value in the first step, below which coverage is regarded as
             collapsed.
         truncated_share: Share of responses that were truncated at ``rollout.max_new_tokens``.

@@ -206,9 +206,9 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
     reference.
 
     A piece is improbable if it contains a token, outside of object names, with a probability below ``floor`` under the
-    reference. With the rewards of the paper, such a piece is the continuation with the smallest penalty if no object
-    name has a positive expected reward, because the piece claims nothing and its penalty is only ``r_reg``. This
-    penalty is not part of the paper; see docs/laboratory.md.
+    reference. With the rewards of the paper, an improbable piece is the continuation with the smallest penalty if no
+    object name has a positive expected reward, because the piece claims nothing and its penalty is only ``r_reg``. The
+    penalty of improbable pieces is not part of the paper; see docs/laboratory.md.
     """
     mentions = sampled.reward.matcher.find_batch(sampled.texts)
     strange = []
@@ -225,7 +225,7 @@ def with_stop(
 ) -> list[NDArray[np.float32]]:
     """Replaces the advantages at piece boundaries by the credit of the decision to continue or to end.
 
-    The advantage is assigned to the first token of the piece after the boundary, or to the end-of-sequence token
+    The credit at a boundary is assigned to the first token of the next piece, or to the end-of-sequence token
     (:mod:`scapo_eval.rewarding.stopping`). All other tokens keep their advantages. With ``truncated="mask"``, the last
     piece of a truncated response has no reward, and the advantage at its boundary is 0.
     """

@@ -97,7 +97,7 @@ def read_prompts(
 
     Args:
         path: Path of a JSON Lines file with the keys ``image``, ``image_id`` and ``prompt``. A line may contain
-            ``images`` (a list, possibly empty) in place of ``image``, and ``messages`` (a chat) in place of ``prompt``.
+            ``images`` (a list, possibly empty) in place of ``image``, and ``messages`` (a chat) instead of ``prompt``.
             If there is exactly one image and its name contains the id, ``image_id`` is optional.
         images: Folder against which relative image names are resolved. If empty, the folder of the prompts file is
             used.

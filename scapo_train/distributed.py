@@ -77,7 +77,7 @@ def join_process_group() -> Iterator[ProcessGroup]:
     If a process fails, all processes end (:mod:`scapo_train.monitoring.watch`).
 
     Raises:
-        ScapoError: If there are more processes than GPUs on this machine.
+        ScapoError: If this machine has fewer GPUs than processes.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))

@@ -1,4 +1,4 @@
-"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks, in minutes, that this machine trains correctly.
+"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks within minutes that this machine trains correctly.
 
 The checks use the same number of ranks as training:
 
@@ -9,7 +9,8 @@ The checks use the same number of ranks as training:
 - A run that is killed after its first checkpoint resumes and ends in the same state.
 - On GPUs, the peak memory and the duration of a step agree with the plan.
 
-The report is printed and written to ``run.output/doctor.json``. If a check failed, training in this folder is refused.
+The report is printed and written to ``run.output/doctor.json``. If a check failed, training in the folder
+``run.output`` is refused.
 """
 
 from __future__ import annotations

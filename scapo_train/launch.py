@@ -1,4 +1,4 @@
-"""``python -m scapo_train.launch --nproc-per-node N CONFIG``: torchrun with the exit code of the ranks.
+"""``python -m scapo_train.launch --nproc-per-node N CONFIG``: runs torchrun and returns the exit code of the ranks.
 
 torchrun itself returns 1 for every failure of its processes. A scheduler that restarts a job after code 75 (a rank has
 died, or ``--max-hours`` have passed) but not after code 2 (invalid input) needs the exit code of the ranks. The

@@ -99,10 +99,10 @@ DOCTOR = "doctor.json"
 
 
 def check_health(folder: Path) -> None:
-    """Checks the report of the doctor.
+    """Checks that the report of :mod:`scapo_train.doctor` in a run folder contains no failed check.
 
     Raises:
-        InputError: If a check of the doctor failed. The error names the failed checks.
+        InputError: If the report contains failed checks. The error names the failed checks.
     """
     path = folder / DOCTOR
     report = read_json(path) if path.is_file() else {}
@@ -125,7 +125,7 @@ class Loop(ABC):
     5. :meth:`prepare`: creates all other objects that a step needs. When this hook is called, all attributes of the run
       exist, and no checkpoint has been loaded.
 
-    Then a checkpoint is loaded (:meth:`restore`), and the steps begin.
+    After these hooks, a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
     Args:
         config: Settings of the training run.
@@ -256,7 +256,7 @@ class Loop(ABC):
 
         Raises:
             Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state has been saved.
-            ScapoError: If memory runs out. The error lists settings that need less memory.
+            ScapoError: If the memory is insufficient. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -465,7 +465,7 @@ def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
     saved), and 75 if the run should be restarted because a rank has died or the time limit was reached.
 
     Args:
-        prog: Prefix of messages.
+        prog: Name of the program, which is the prefix of its messages.
         kind: Class of the training run; see :func:`train`.
         given: Parsed arguments from :func:`scapo_train.config.command_line`.
     """

@@ -49,7 +49,7 @@ def token_loss(
         logprob: (N,) log-probabilities by the policy, with gradients.
         advantage: (N,) advantages.
         weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
-        old: (N,) log-probabilities at sampling time. None means that this is the only update of the batch, in which the
+        old: (N,) log-probabilities at sampling time. With None, the update is the only one of the batch, so that the
             ratio is 1 and its gradient is that of the log-probability.
         reference: (N,) log-probabilities by the reference model, or None for no KL term.
         clip_low: Lower clip range. Ratios below ``1 - clip_low`` are clipped.
@@ -86,7 +86,7 @@ def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
 
 
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:
-    """Returns KL(policy || reference) per token, estimated from samples of the policy.
+    """Returns an estimate of KL(policy || reference) for each token, from samples of the policy.
 
     With d = logprob - reference, ``k1`` is d (unbiased, possibly negative; its expected gradient as a loss is 0),
     ``k2`` is d^2 / 2 (biased, but its gradient is that of the KL divergence), and ``k3`` is exp(-d) - 1 + d (unbiased

@@ -1,7 +1,7 @@
 """Supported model families, and the loading and sharding of policies.
 
-Each family is a record in :data:`FAMILIES`. A test compares its computation with the forward pass of transformers. The
-vision tower of all families is frozen.
+Each family is a record in :data:`FAMILIES`. A test compares the computation of each family with the forward pass of
+transformers. The vision tower of all families is frozen.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Family:
         name: Name of the family.
         policy: Class that computes the forward pass, either with shared prompts or by the general path.
         language: Name of the attribute of ``vlm.model`` that contains the language model.
-        one_dtype: True if transformers requires that the outputs of the vision tower have the dtype of its weights. In
-            this case, the tower must have the dtype of the embedding.
+        one_dtype: True if transformers requires that the outputs and the weights of the vision tower have the same
+            dtype, so that the tower must have the dtype of the embedding.
     """
 
     name: str
@@ -359,7 +359,7 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
 
     Args:
         policy: Sharded policy, empty on all ranks except the first.
-        whole: The first rank's tensors before sharding; see :func:`_same_formats`.
+        whole: Tensors of the first rank before sharding; see :func:`_same_formats`.
         process_group: Group of all processes.
         device: Device of this rank's shards.
     """

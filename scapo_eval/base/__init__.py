@@ -1,1 +1,1 @@
-"""Modules that all other packages use, for errors, image ids, text processing, types and columns."""
+"""Basic modules for errors, image ids, text processing, types and columns, which all other packages use."""

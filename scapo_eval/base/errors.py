@@ -231,7 +231,7 @@ UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Re
 
 
 def unfit(error: Exception) -> str:
-    """Returns the reason why a record cannot be read, for a message.
+    """Returns a text for messages that states why a record cannot be read.
 
     For a ValueError, the reason is the text of the exception. For other exceptions, the reason includes the type of the
     exception.

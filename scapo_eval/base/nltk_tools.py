@@ -1,6 +1,4 @@
-"""Functions for the modes that reproduce published scripts with NLTK, which provide its tagger, its lemmas, and
-messages about missing data.
-"""
+"""NLTK's tagger and lemmas for the modes that reproduce published scripts, and messages about missing NLTK data."""
 
 from __future__ import annotations
 

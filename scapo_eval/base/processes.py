@@ -25,7 +25,8 @@ def process_pool(
 
     Args:
         workers: Number of worker processes.
-        option: Name of the caller's option for the number of workers, which the error message suggests to reduce.
+        option: Name of the caller's option that sets the number of workers. The error message suggests a smaller value
+            of this option.
         initializer: Function that each worker calls at its start.
         settings: Further arguments of ``ProcessPoolExecutor``.
 

@@ -28,7 +28,7 @@ def listed(names: list[str] | tuple[str, ...], shown: int = 4) -> str:
 
 
 def fields_in_short(thing: Any) -> str:
-    """Returns a short ``repr`` of a dataclass: small values in full, and only the sizes of large values."""
+    """Returns a short ``repr`` of a dataclass, with small values in full and only the sizes of large values."""
     return one_line(
         thing, ", ".join(f"{field.name}={_in_short(getattr(thing, field.name))}" for field in fields(thing))
     )

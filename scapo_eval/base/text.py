@@ -96,7 +96,7 @@ _ASCII_PARTS = re.compile(r"(\w+)", re.ASCII)
 
 
 def fold(word: str) -> str:
-    """Returns a word in the form in which words are compared: case-folded and in NFC."""
+    """Returns a word after case folding and conversion to NFC, which is the form in which words are compared."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
@@ -130,8 +130,8 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def word_parts(text: str) -> list[str]:
-    """Splits an NFC text into parts that are alternately the text between words and a word. The first part is the text
-    before the first word.
+    """Splits an NFC text into a list in which the texts between words alternate with the words. The list begins with
+    the text before the first word.
     """
     if text.isascii():
         return _ASCII_PARTS.split(text)

@@ -1,4 +1,4 @@
-"""Record types that the whole package uses, which are mentions, subsentences, answers and intervals."""
+"""Record types for mentions, subsentences, answers and intervals, which the whole package uses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mention:
 
     Attributes:
         start: Index of the mention's first character in the ORIGINAL string.
-        end: Index after the last character.
+        end: Index after the mention's last character.
         label: Canonical label in the vocabulary.
         surface: Text of the mention, exactly as written.
         use: Use of the mention in the caption. Only the use ``claim`` means that the caption states that the object is

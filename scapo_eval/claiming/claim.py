@@ -32,8 +32,8 @@ class Claim:
     Attributes:
         kind: Kind of the claim.
         label: Label of the object, or an empty string for written text on an object that is not in the vocabulary.
-        value: Value that depends on the kind of the claim: the number for a count (``2``, ``3+``, ``2-3``), the
-            canonical word for an attribute or relation, the written words for text, and an empty string for presence.
+        value: Number for a count (``2``, ``3+``, ``2-3``), canonical word for an attribute or relation, written words
+            for text, and empty string for presence.
         category: Category of an attribute (color, material, size or state) or of a relation (spatial, place, holding,
             wearing or part). The value is an empty string for other kinds.
         other: Label of the second object of a relation, or an empty string if the relation is a position in the image.

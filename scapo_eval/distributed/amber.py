@@ -43,7 +43,7 @@ class AmberCounter(Replies):
 
     Attributes:
         data: Queries and annotations of the benchmark.
-        mode, similarity, parser, skip_bad, drop_unfinished: As for :func:`scapo_eval.amber`.
+        mode, similarity, parser, skip_bad, drop_unfinished: Arguments of :func:`scapo_eval.amber`.
     """
 
     data: AmberData

@@ -228,7 +228,7 @@ class Counter(Counted[Result]):
     """Converter from captions to tables of counts.
 
     Attributes:
-        scorer: Scorer that counts.
+        scorer: Scorer that counts the labels of captions.
         options: Settings for the treatment of faulty records.
         finish: Function that computes the run from the sums. The function must be defined at module level, because
             functions are pickled by name.
@@ -411,7 +411,7 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
     """Converts an exception from an engine to a one-line error that states the original cause.
 
     Raises:
-        ScapoError: If one of ``errors`` is raised.
+        ScapoError: If the engine raises one of ``errors``.
     """
     try:
         yield
@@ -436,8 +436,8 @@ def merged(tables: Sequence[Any]) -> Any:
 
 
 def summed(kept: list[Any], tables: Iterable[Any]) -> Any:
-    """Returns the sum of count tables, which are added while they arrive. ``kept`` contains tables to which the others
-    are added.
+    """Returns the sum of count tables, which are added while they arrive. ``kept`` contains the tables with which the
+    sum starts.
     """
     rows = 0
     for table in tables:

@@ -38,7 +38,7 @@ Paths = Union[str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
 class CountingEngine(ABC, Generic[Data]):
     """Engine that counts the records in data sets of its own type, or in files that its workers open.
 
-    All functions share some arguments:
+    All functions share the following arguments:
 
     - ``name``: name of the system. The default is the name of the file, the name of the folder in a pattern, or, for a
       data set, the kind of its records.
@@ -68,10 +68,10 @@ class CountingEngine(ABC, Generic[Data]):
         interval: IntervalMethod = "wilson",
         **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
-        """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of captions.
+        """Computes ``cap_score``, ``hal_rate``, ``cover_rate`` and the metrics of CHAIR for captions.
 
-        The result equals that of :func:`scapo_eval.score` for the same captions. It does not depend on the division
-        into blocks, the number of workers, or retries.
+        The result equals that of :func:`scapo_eval.score` for the same captions. The result does not depend on the
+        division into blocks, the number of workers, or retries.
 
         Args:
             captions: A data set with the columns ``image_id`` and ``caption`` (and optionally ``id`` and ``model``), or

@@ -1,4 +1,4 @@
-r"""ms-swift (4.6) adapter: a GRPO trainer with credit per subsentence.
+r"""Adapter for ms-swift 4.6 that provides a GRPO trainer with credit per subsentence.
 
 ms-swift's GRPO trainer computes one advantage per response and expands the advantages to the (B, T) array
 ``grpo_batch.advantages``. :class:`ScapoGRPOTrainer` replaces the values of this array. Importing this module replaces
@@ -76,7 +76,7 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
     """Returns the token advantages of a micro-batch and metrics for the log.
 
     Args:
-        samples: n encoded GRPOSamples.
+        samples: Encoded GRPOSamples of the n responses.
         mask: (n, T) mask that is True for generated tokens. The tokens of a row are in the order of the sample.
         tokenizer: Tokenizer of the policy.
 

@@ -1,5 +1,5 @@
-"""torchmetrics adapter that computes Cap. Score, Hal. Rate, Cover Rate and CHAIR during evaluation, on one or several
-ranks.
+"""torchmetrics adapter that computes ``cap_score``, ``hal_rate``, ``cover_rate`` and the metrics of CHAIR during
+evaluation, on one or several ranks.
 
 The state of the metric is a vector of summed counts. Its memory use is therefore constant, and the states of several
 ranks are combined by a sum. Sums determine only the values of the metrics. To obtain intervals, tests and values per

@@ -71,15 +71,15 @@ def compute_scapo_advantage(
 
     Args:
         token_level_rewards: (B, T) reward of each token.
-        response_mask: (B, T) mask, 1 for tokens of the response and 0 for padding.
+        response_mask: (B, T) mask, which is 1 for tokens of the response and 0 for padding.
         config: Configuration from verl, which is not used.
 
     Returns:
         Advantages and returns, both of shape (B, T).
 
     Raises:
-        InputError: If all rewards are on the last tokens of the responses, as with verl's own reward functions. This
-            means that the agent loop ``scapo`` is not used.
+        InputError: If all rewards are on the last tokens of the responses, which means that the agent loop ``scapo`` is
+            not used.
     """
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)

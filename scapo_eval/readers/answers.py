@@ -25,9 +25,10 @@ def read_answers(
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.
-        model: Name of the model whose answers are returned. Required for a file with answers from several models.
-        on_error: Callback for each unreadable record, after which reading continues. If None, the first 20 faults are
-            raised together at the end.
+        model: Name of the model whose answers are returned. A file with answers from several models requires this
+            argument.
+        on_error: Callback for each unreadable record, after which reading continues. If ``on_error`` is None, the first
+            20 faults are raised together at the end.
         warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
 
     Raises:
@@ -77,7 +78,7 @@ def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answ
     """Replaces the question ids by document ids if a question id occurs more than once.
 
     Some data sets number the questions of each category from 1, and lmms-eval v0.5 and later do not write the category.
-    In such files, only the document id distinguishes the questions.
+    If the category is missing, only the document id distinguishes the questions.
     """
     known = list(answers)
     times = Counter((answer.category, answer.id) for answer, _ in known)

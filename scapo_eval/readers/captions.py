@@ -139,7 +139,7 @@ class Captions:
             numbers of the file.
         cut: Number of records that are marked as truncated, or None if no record states the reason why generation
             stopped.
-        prompts: Generation settings in the records: prompt texts, and limits such as ``max_tokens=512``.
+        prompts: Prompt texts and generation limits (such as ``max_tokens=512``) in the records.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -226,7 +226,7 @@ class ArrowBlock:
 
     @property
     def size(self) -> int:
-        """Size in memory in bytes."""
+        """Number of bytes that the columns need in memory."""
         return int(self.batch.nbytes)
 
     def parse(self, faults: FaultList) -> Captions:
@@ -291,11 +291,11 @@ def caption_blocks(
 
     Args:
         path: Path of a file, folder or pattern, another input, or records in memory.
-        rollouts: True if the texts are responses of a policy, which may consist of yes or no. If False, a file with
-            yes/no answers is rejected.
+        rollouts: True if the texts are responses of a policy, which may consist of yes or no. If ``rollouts`` is False,
+            a file with yes/no answers is rejected.
         on_error: Callback for each unreadable record in a layout from another tool, after which reading continues. If
-            None, the first 20 faults are raised together at the end. For the project's own format, the method ``parse``
-            of a block reports the faults.
+            ``on_error`` is None, the first 20 faults are raised together at the end. For the project's own format, the
+            method ``parse`` of a block reports the faults.
         warn: Callback for damage that does not prevent reading.
 
     Raises:
@@ -338,7 +338,7 @@ def taken_keys(source: Recognized) -> tuple[str, str] | None:
 
 
 def is_own_parquet(source: Recognized) -> bool:
-    """Returns True if a file is parquet in the project's caption format, without inline ground truth."""
+    """Returns True if a file is a parquet file in the project's caption format without inline ground truth."""
     own = source.format.name == "captions" and "objects" not in source.rows.first
     return own and source.rows.container == "parquet"
 
@@ -596,7 +596,7 @@ class FileChecks:
 
     @property
     def models(self) -> Sequence[str]:
-        """All models added so far."""
+        """Names of the models in all captions added so far."""
         return tuple(self._models)
 
     def check(self) -> None:

@@ -29,8 +29,8 @@ _BLOCK = 1 << 20
 
 
 def is_data_set(path: str) -> bool:
-    """Returns True if a path refers to several files. Such a path is a pattern that is not the name of an existing
-    file, or a folder that is not recognized as another kind of input.
+    """Returns True if a path is a pattern that is not the name of an existing file, or a folder that is not recognized
+    as another kind of input.
     """
     if is_remote(path) or "\0" in path:
         return False

@@ -76,8 +76,8 @@ class Format:
         name: Short name of the layout, which does not change between versions.
         title: Name of the layout as shown in messages.
         matches: Function that recognizes the layout by the file type and the keys of the first record.
-        answer: Function that converts a record to an answer. The value is None if the layout has no answers.
-        captions: Function that converts a record to captions. The value is None if the layout has no captions.
+        answer: Function that converts a record to an answer. The function is None if the layout has no answers.
+        captions: Function that converts a record to captions. The function is None if the layout has no captions.
         kind: Kind of files with this layout. For a layout that may contain either captions or answers, this is the kind
             of the files with answers.
     """
@@ -112,7 +112,8 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.
-        on_error: Callback for each unreadable record. If None, the faults are raised together at the end.
+        on_error: Callback for each unreadable record. If ``on_error`` is None, the faults are raised together at the
+            end.
         warn: Callback for damage that does not prevent reading.
 
     Raises:

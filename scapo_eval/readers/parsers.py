@@ -52,8 +52,8 @@ def _composed(text: str) -> str:
 
 
 def pope(response: str) -> YesNo:
-    r"""Applies POPE's own rule (``evaluate.py``): an answer is no if it contains the word ``No``, ``not`` or ``no``,
-    else yes.
+    r"""Applies POPE's own rule (``evaluate.py``), by which an answer is no if it contains the word ``No``, ``not`` or
+    ``no``, and yes otherwise.
 
     The rule considers only the text before the first period, removes commas, and splits the text into words at single
     spaces. Therefore, an empty answer, ``NO`` and ``No\n`` count as yes.

@@ -445,8 +445,8 @@ def _byte_boundaries(
 def _dashes(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks of runs of dashes, for the runs that separate clauses and for the runs that must be examined
-    individually.
+    """Returns two masks over runs of dashes. The first mask is True for runs that separate clauses, and the second for
+    runs that must be examined individually.
     """
     second = kinds[at + 1] == 3
     previous, following = classes[at - 1], classes[at + 1 + second]
@@ -462,8 +462,8 @@ def _dashes(
 def _behind_numbers(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks of periods after digits, for the periods that end a sentence and for the periods that must be
-    examined individually.
+    """Returns two masks over periods after digits. The first mask is True for periods that end a sentence, and the
+    second for periods that must be examined individually.
     """
     begin = at - 1
     for _ in range(3):

@@ -72,7 +72,7 @@ class Pairing:
     Attributes:
         values: (items,) values of the metric, where a greater value is better. Undefined values are NaN.
         ratings: (items,) ratings by people, where a greater rating is better. Missing ratings are NaN.
-        sample: Resamples of the images.
+        sample: Bootstrap samples of the images.
         pairs: True if an item is a pair of texts. In this case, values and ratings state by how much the first text is
             better than the second.
     """
@@ -113,7 +113,7 @@ class Pairing:
         return _MEASURES[statistic](self, weights)
 
     def summed(self, columns: Floats) -> Floats:
-        """Returns the (images, columns) sums of per-item columns over the items of each image."""
+        """Sums columns with one value per item over the items of each image, and returns the (images, columns) sums."""
         group = self._columns[2]
         sums = np.zeros((self.sample.n_images, columns.shape[1]))
         np.add.at(sums, group, columns)
@@ -227,8 +227,8 @@ _MEASURES: dict[Statistic, Callable[[Pairing, Floats], Floats]] = {
 
 
 def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
-    """Returns the percentile interval from ``(1 + resamples,)`` values of a statistic. The first value is that for all
-    items.
+    """Returns the percentile interval from ``(1 + resamples,)`` values of a statistic. The first value is that of the
+    statistic for all items.
     """
     known = resampled[1:][~np.isnan(resampled[1:])]
     if np.isnan(resampled[0]) or not len(known):
@@ -240,8 +240,8 @@ def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 def p_value_of(differences: Floats) -> float | None:
     """Returns the two-sided bootstrap p-value from ``(1 + resamples,)`` differences, of which the first is the observed
-    difference. The p-value is twice the smaller of the shares of resamples at or below 0 and at or above 0. One is
-    added to the number of resamples and to the number on the smaller side.
+    difference. The p-value is twice the share of resamples at or below 0, or at or above 0, whichever is smaller. The
+    observed difference is included in this share as an additional resample.
     """
     known = differences[1:][~np.isnan(differences[1:])]
     if np.isnan(differences[0]) or not len(known):

@@ -18,7 +18,7 @@ class Best:
             not end early.
         value: Best value of the metric so far.
         step: Step at which the best value was measured.
-        waited: Number of evaluations since the best value.
+        waited: Number of evaluations since the best value was measured.
     """
 
     metric: str

@@ -3,7 +3,7 @@
 A checkpoint is a folder ``step-000123`` with ``state.json``, the trainable parameters and the optimizer's moments. Each
 rank writes a part of the checkpoint, and any number of ranks can read the parts. The files contain no executable code
 (``tensor_files.py``). Frozen parameters are not saved, because the base model contains them. All files are written to a
-folder with a temporary name and synchronized to the disk. Then the folder is renamed, so that a folder with a final
+folder with a temporary name and synchronized to the disk. The folder is then renamed, so that a folder with its final
 name is always complete. If several machines are used, the folder must be on a shared file system.
 """
 
@@ -67,12 +67,12 @@ class Checkpoints:
         Args:
             step: Number of completed steps. A checkpoint of the same step is replaced.
             model: Model whose trainable parameters are written, with or without sharding (DTensor).
-            optimizer: Optimizer of these parameters.
+            optimizer: Optimizer of the trainable parameters.
             state: Additional state for resuming, as JSON.
 
         Returns:
-            True if the checkpoint was written. If the disk is full or not writable, a warning is logged, earlier
-            checkpoints remain unchanged, and the result is False.
+            True if the checkpoint was written. If the disk is full or not writable, the result is False, a warning is
+            logged, and earlier checkpoints remain unchanged.
         """
         target = self.folder / f"step-{step:06d}"
         part = target.with_name(target.name + _PART)
@@ -197,7 +197,7 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
         model: Hugging Face model with adapters.
         base: Path or name of the base model, which is written to the adapter configuration.
         revision: Branch, tag or commit of the base model, or an empty string for the default branch.
-        folder: Output folder; see :func:`export`.
+        folder: Output folder, which is treated as in :func:`export`.
         dtype: Number format of the weights in the file.
 
     Raises:

@@ -136,7 +136,9 @@ def _around(layer: Any) -> Iterator[Any]:
 
 
 class _Adapted(torch.autograd.Function):
-    """Frozen expert layers with one adapter per expert, applied to rows that are sorted by expert."""
+    """Autograd function that applies frozen expert layers, with one adapter per expert, to rows that are sorted by
+    expert.
+    """
 
     @staticmethod
     def forward(

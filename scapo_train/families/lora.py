@@ -140,7 +140,7 @@ class _Adapted(torch.autograd.Function):
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Returns True if a model, or a part of it, has adapters from :func:`add_adapters`."""
+    """Returns True if a model or a part of a model has adapters from :func:`add_adapters`."""
     return bool(_adapted(model))
 
 

@@ -159,9 +159,9 @@ def shared_prompt_attention(
 
     Args:
         module: Attention module of the decoder layer.
-        query: Queries, (1, heads, T, dim).
-        key: Keys, (1, key heads, T, dim).
-        value: Values, (1, key heads, T, dim).
+        query: Queries of shape (1, heads, T, dim).
+        key: Keys of shape (1, key heads, T, dim).
+        value: Values of shape (1, key heads, T, dim).
         attention_mask: Attention mask from transformers, which is used only without a layout.
         layout: Arrangement of the batch's tokens, or None to use the attention of transformers.
         settings: Further arguments, of which only ``scaling`` is used.
@@ -192,8 +192,8 @@ def shared_prompt_attention(
 
 
 def takes_groups(query: Tensor) -> bool:
-    """Returns True if the fast masked kernel supports groups of heads that share keys and values. This is the case only
-    on a CPU.
+    """Returns True if the fast masked kernel supports groups of heads that share keys and values, which is the case
+    only on a CPU.
     """
     return not query.is_cuda
 

@@ -59,8 +59,8 @@ class _Failure:
     """Reason why a process has ended.
 
     Attributes:
-        gravity: Rank of the reason. The value is 2 if the process died, 1 for an error that the user can fix, and 0 for
-            any other error, which may be a consequence of another failure.
+        gravity: Importance of the reason. The value is 2 if the process died, 1 for an error that the user can fix, and
+            0 for any other error, which may be a consequence of another failure.
         rank: Rank of the process.
         text: Text of the reason that is printed.
         code: Exit code.
