@@ -79,12 +79,12 @@ class Run:
         export: True to write the final weights in Hugging Face format.
         keep_best: Name of a held-out metric. The checkpoint with its best value is kept in ``best/`` and exported
             instead of the last checkpoint. If empty, no best checkpoint is kept.
-        stop_on: Names of alarms that end training. When such an alarm is raised, the run writes a checkpoint and ends
-            without an export (:mod:`scapo_train.monitoring.alarms`).
+        stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
+            and ends without an export (:mod:`scapo_train.monitoring.alarms`).
         patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
             With 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
-            limit. With 0, there is no limit.
+            limit. With 0, the time is not limited.
     """
 
     output: str = "runs/scapo"
@@ -118,10 +118,10 @@ class Model:
         reference: Location of the reference model's frozen weights. ``device`` keeps the weights on the device in
             ``dtype``, sharded like the policy. ``cpu`` keeps the weights in pinned host memory and copies them to the
             device when they are used.
-        min_pixels: Minimum number of pixels after resizing, for processors with this setting. With 0, the default of
-            the processor applies.
-        max_pixels: Maximum number of pixels after resizing, for processors with this setting. With 0, the default of
-            the processor applies.
+        min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
+            of the processor applies.
+        max_pixels: Maximum number of pixels after resizing, for processors that support a maximum. With 0, the default
+            of the processor applies.
     """
 
     path: str = ""
@@ -266,7 +266,8 @@ class Credit:
             tokens have no penalty. A value above 0 requires ``loss.kl``.
         stop: Credit of the decisions to continue or to end. With ``group``, the first token of each piece and the
             end-of-sequence token get the advantage of continuing over ending, estimated from the group
-            (:mod:`scapo_eval.rewarding.stopping`). If empty, as in the paper, these decisions get no separate credit.
+            (:mod:`scapo_eval.rewarding.stopping`). If empty, as in the paper, the decisions to continue or to end get
+            no separate credit.
         eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
@@ -333,12 +334,12 @@ class Loss:
             and then over responses. With ``constant``, the sum over tokens is divided by the number of responses times
             ``rollout.max_new_tokens``.
         mean_per_micro_batch: True to divide by the number of tokens in each micro-batch and to average over
-            micro-batches, as in verl's legacy actor. This option is for comparisons only, because the gradient then
+            micro-batches, as in verl's legacy actor. A value of True is for comparisons only, because the gradient then
             depends on the division into micro-batches.
         kl_alarm: Mean KL estimate per token above which an alarm is raised.
         engine_correction: Maximum importance ratio between the policy's and the sampling engine's probability of a
-            token. The surrogate of each token is multiplied by the token's ratio, truncated at this maximum (usually
-            2). With 0, there is no correction.
+            token. The surrogate of each token is multiplied by the token's ratio, truncated at the maximum importance
+            ratio (usually 2). With 0, the surrogate is not corrected.
     """
 
     clip_low: float = 0.2
@@ -387,7 +388,7 @@ class Optim:
         mini_batches: Number of updates per batch and inner epoch. Each update uses a part of the prompts.
         inner_epochs: Number of passes over each batch of rollouts.
         micro_batch_tokens: Maximum number of tokens per rank in one forward and backward pass. Groups with more tokens
-            are divided into several rows. The gradient does not depend on this value.
+            are divided into several rows. The gradient does not depend on the token limit.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"

@@ -188,8 +188,8 @@ def _answer(record: Any, key: str) -> str:
 
 
 def _as_prompt(record: Any) -> dict[str, Any]:
-    """Converts the prompt of a pair to a record of a prompts file. The image id is only a name for the samples that are
-    written.
+    """Converts the prompt of a pair to a record of a prompts file. The image id of a pair is only used as a name for
+    the samples that are written.
     """
     if not isinstance(record.get("prompt"), list):
         raise InputError("'prompt' must be a list of turns: write pairs by scapo-eval pairs --format trl")

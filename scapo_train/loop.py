@@ -122,10 +122,10 @@ class Loop(ABC):
     2. :meth:`load_models`: loads the policy and its reference.
     3. :meth:`make_prompts`: prepares the task's sources for the model.
     4. :meth:`make_sampler`: creates the sampler that describes pictures.
-    5. :meth:`prepare`: creates all other objects that a step needs. When this hook is called, all attributes of the run
-      exist, and no checkpoint has been loaded.
+    5. :meth:`prepare`: creates all other objects that a step needs. When :meth:`prepare` is called, all attributes of
+      the run exist, and no checkpoint has been loaded.
 
-    After these hooks, a checkpoint is loaded (:meth:`restore`), and the steps begin.
+    After the hooks, a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
     Args:
         config: Settings of the training run.
@@ -216,7 +216,7 @@ class Loop(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Creates all other objects that a step needs. This hook is called after the models exist and before a
+        """Creates all other objects that a step needs. ``prepare`` is called after the models exist and before a
         checkpoint is loaded.
         """
 

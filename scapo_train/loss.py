@@ -71,8 +71,8 @@ def token_loss(
 def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
     """Returns the truncated importance ratios of tokens that were sampled by an engine other than the policy.
 
-    If advantages are multiplied by this ratio, the expected gradient is that of the policy, up to the truncation (Yao
-    et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
+    If advantages are multiplied by the importance ratios, the expected gradient is that of the policy, up to the
+    truncation (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
 
     Args:
         policy: (N,) log-probabilities by the policy at sampling time.

@@ -1,8 +1,8 @@
 """Sampling of responses from the policy itself.
 
 Each prompt is processed once for all responses of its group, and finished responses are removed from the batch. The
-samples depend only on the seed, the step and the prompt. They do not depend on the other prompts of the batch or on the
-number of ranks.
+samples depend only on the seed, the step and the prompt. The other prompts of the batch and the number of ranks have no
+influence on the samples.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One complete optimization step, from prompts, rollouts, credit and log-probabilities to the update and the metrics.
 
-All schemes use this code. The schemes differ in the advantages from ``credit.py`` and, in their published forms, in the
-settings of the loss. Each phase of the step is in a separate file. ``loop.py`` contains all objects that are used in
-more than one step.
+All schemes use the same optimization step. The schemes differ in the advantages from ``credit.py`` and, in their
+published forms, in the settings of the loss. Each phase of the step is in a separate file. ``loop.py`` contains all
+objects that are used in more than one step.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ class Trainer(Loop):
         credited: CreditedBatch,
         update: UpdateResult,
     ) -> Metrics:
-        """Returns the metrics of a step over all ranks. Also reports alarms, and writes the best and worst responses if
-        they are due after this step.
+        """Returns the metrics of a step over all ranks, reports alarms, and, if samples are due after this step, writes
+        the best and worst responses.
         """
         truth, process_group = self.reward.truth, self.process_group
         sums = response_sums(credited, responses, truth.n_present[truth.rows(self._image_ids(encoded))])

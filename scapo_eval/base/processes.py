@@ -25,8 +25,8 @@ def process_pool(
 
     Args:
         workers: Number of worker processes.
-        option: Name of the caller's option that sets the number of workers. The error message suggests a smaller value
-            of this option.
+        option: Name of the caller's option that sets the number of workers. The error message suggests a smaller number
+            of workers.
         initializer: Function that each worker calls at its start.
         settings: Further arguments of ``ProcessPoolExecutor``.
 

@@ -109,7 +109,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval. Both bounds are None if the metric has no value."""
+    """A confidence interval. The lower and the upper bound are None if the metric has no value."""
 
     low: float | None
     high: float | None

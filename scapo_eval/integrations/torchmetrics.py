@@ -1,9 +1,9 @@
 """torchmetrics adapter that computes ``cap_score``, ``hal_rate``, ``cover_rate`` and the metrics of CHAIR during
 evaluation, on one or several ranks.
 
-The state of the metric is a vector of summed counts. Its memory use is therefore constant, and the states of several
-ranks are combined by a sum. Sums determine only the values of the metrics. To obtain intervals, tests and values per
-image, write the captions to a file and score the file with :func:`scapo_eval.score`.
+The state of the metric is a vector of summed counts. The memory use of the metric is therefore constant, and the states
+of several ranks are combined by a sum. Sums determine only the values of the metrics. To obtain intervals, tests and
+values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
 """
 
 from __future__ import annotations

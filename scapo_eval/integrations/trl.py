@@ -67,7 +67,8 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
 
     With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``level="hal"`` and
     ``level="cap"``, the number is the response-level reward of the paper's baselines. A row that cannot be scored
-    raises an error. With ``on_error="zero"``, the function returns None for such a row, and TRL omits the row.
+    raises an error. With ``on_error="zero"``, the function returns None for a row that cannot be scored, and TRL omits
+    the row.
 
     Args:
         reward: Reward with which the completions are scored. The dataset must contain a column ``image_id``.

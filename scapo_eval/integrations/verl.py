@@ -49,8 +49,8 @@ def compute_score(
     reward_model_tokenizer: Any = None,
     **settings: Any,
 ) -> dict[str, float]:
-    """Computes verl's custom reward, which is ONE number per response. By default, this number is the sum of the
-    rewards of the response's pieces.
+    """Computes verl's custom reward, which is ONE number per response. By default, the reward of a response is the sum
+    of the rewards of its pieces.
 
     To use this reward function, set ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, and set
     ``truth``, ``vocabulary`` and the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With

@@ -18,11 +18,11 @@ def to_fiftyone(
 
     Each metric has a field such as ``PREFIX_chair_i``, which contains a float and is omitted for images without a
     value. With evidence, the fields ``PREFIX_hallucinated`` and ``PREFIX_missed`` contain lists of labels. Samples can
-    be sorted and filtered by these fields.
+    be sorted and filtered by the fields that are written.
 
     Args:
         dataset: A ``fiftyone.Dataset``, or a view of one.
-        run: Run that scored the captions of these images.
+        run: Run that scored captions of the images in the data set.
         evidence: Records that ``--per-caption`` writes.
         prefix: Prefix of the field names.
         key: Name of the sample field that contains the image id. If ``key`` is None, the name of the image file is the

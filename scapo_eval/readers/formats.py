@@ -78,8 +78,8 @@ class Format:
         matches: Function that recognizes the layout by the file type and the keys of the first record.
         answer: Function that converts a record to an answer. The function is None if the layout has no answers.
         captions: Function that converts a record to captions. The function is None if the layout has no captions.
-        kind: Kind of files with this layout. For a layout that may contain either captions or answers, this is the kind
-            of the files with answers.
+        kind: Kind of files with this layout. For a layout that may contain either captions or answers, the value is the
+            kind of files with answers.
     """
 
     name: str

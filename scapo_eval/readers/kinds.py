@@ -23,7 +23,7 @@ class Kind:
         purpose: Purpose of the command, such as ``to score them``, or an empty string if there is no advice.
         command: Command for a file of this kind, in which ``FILE`` is replaced by its path. The user replaces ``TRUTH``
             and other capitalized words.
-        alone: True if the command needs no other input. In this case, ``scapo-eval FILE`` runs the command.
+        alone: True if the command needs no other input, so that ``scapo-eval FILE`` can run it.
     """
 
     name: str

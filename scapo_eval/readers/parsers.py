@@ -71,9 +71,9 @@ _VLMEVALKIT_STOPS = 32  # its re.sub is handed a flag of that value where the co
 def vlmevalkit(response: str) -> YesNo | None:
     """Applies VLMEvalKit's rule, by which a response is valid only if exactly one of the words yes and no occurs.
 
-    If a punctuation mark is next to a space anywhere in the text, all its occurrences are deleted. All other marks are
-    replaced by spaces. If the text contains digits around a comma, all marks are deleted. Colons, asterisks and
-    apostrophes are kept. Therefore, ``Yes:`` and ``**Yes**`` mean neither yes nor no.
+    If a punctuation mark is next to a space anywhere in the text, all its occurrences are deleted. All other
+    punctuation marks are replaced by spaces. If the text contains a comma between digits, all punctuation marks are
+    deleted. Colons, asterisks and apostrophes are kept. Therefore, ``Yes:`` and ``**Yes**`` mean neither yes nor no.
     """
     text = plain = response.lower()
     number = _DIGITS_WITH_COMMA.search(text) is not None

@@ -3,8 +3,8 @@
 Each unit is an elementary unit in the sense of discourse analysis, which is a clause with its own claims. A unit can
 end only at a punctuation mark, and the surrounding words determine if the unit ends there. The rule does not cut
 between consecutive adjectives, between subject and verb, or between list items that are not clauses.
-``benchmarks/gold/CUTS.md`` defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of
-this rule. The run time is linear in the length of the text.
+``benchmarks/gold/CUTS.md`` defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of the
+rule. The run time is linear in the length of the text.
 """
 
 from __future__ import annotations

@@ -211,7 +211,8 @@ def _batch_cuts(
 
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Converts texts to ASCII, character by character. Also returns the indices of the texts that cannot be converted.
+    """Converts texts to ASCII, character by character, and returns the converted texts and the indices of texts that
+    cannot be converted.
 
     Texts that cannot be converted are replaced by empty strings, and ``segment.py`` segments these texts individually.
     """

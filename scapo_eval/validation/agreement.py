@@ -73,7 +73,7 @@ class Pairing:
         values: (items,) values of the metric, where a greater value is better. Undefined values are NaN.
         ratings: (items,) ratings by people, where a greater rating is better. Missing ratings are NaN.
         sample: Bootstrap samples of the images.
-        pairs: True if an item is a pair of texts. In this case, values and ratings state by how much the first text is
+        pairs: True if an item is a pair of texts. The values and ratings of a pair state by how much the first text is
             better than the second.
     """
 
@@ -241,7 +241,7 @@ def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
 def p_value_of(differences: Floats) -> float | None:
     """Returns the two-sided bootstrap p-value from ``(1 + resamples,)`` differences, of which the first is the observed
     difference. The p-value is twice the share of resamples at or below 0, or at or above 0, whichever is smaller. The
-    observed difference is included in this share as an additional resample.
+    observed difference is included in the p-value as an additional resample.
     """
     known = differences[1:][~np.isnan(differences[1:])]
     if np.isnan(differences[0]) or not len(known):

@@ -30,7 +30,7 @@ def ngram_scores(
         images: Canonical image id of each caption.
         captions: Texts of the captions.
         references: Mapping from each image to its reference captions. The weight of an n-gram in CIDEr-D depends on the
-            number of these images whose references contain the n-gram.
+            number of images whose references contain the n-gram.
 
     Raises:
         MissingExtra: If pycocoevalcap is not installed.

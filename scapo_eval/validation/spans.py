@@ -50,8 +50,8 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
 
 
 def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDArray[np.int64]]:
-    """Counts the parts marked as wrong that contain a claim, for each kind of claim. A metric with a ground truth for
-    this kind of claim could detect these errors.
+    """Counts the parts marked as wrong that contain a claim, for each kind of claim. A metric with a ground truth for a
+    kind of claim could detect the errors in the parts that contain a claim of this kind.
 
     Args:
         judgements: Captions with marked parts.

@@ -174,8 +174,8 @@ def validate(
         truth, references, leave_out_self, unnamed, weights, vocabulary, claims: Arguments of :func:`scapo_eval.score`.
             If no references are given, the references in the set of judgments are used.
         half: Half of the images to use; see :mod:`scapo_eval.validation.halves`. None selects all images.
-        without: Names of systems whose texts are excluded from the agreements. The means of these systems are still
-            shown.
+        without: Names of systems whose texts are excluded from the agreements. The means of the excluded systems are
+            still shown.
         ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
         resamples, seed: Number of bootstrap resamples, and seed of the random numbers.
 

@@ -65,8 +65,8 @@ class Measures:
         """Returns a mapping from each metric to its (n,) values, where a greater value is better. Error rates are
         therefore subtracted from 1.
 
-        ``hal_rate`` is undefined for a caption without claims. This function treats such a caption as correct, and
-        returns NaN for a statement without claims.
+        ``hal_rate`` is undefined for a caption without claims. This function treats a caption without claims as
+        correct, and returns NaN for a statement without claims.
 
         Raises:
             InputError: If a metric is unknown, or the ground truth or the references that it requires are missing.

@@ -61,8 +61,8 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
-        """Writes a checkpoint. Then removes the oldest checkpoints until ``keep`` remain, and the remains of
-        interrupted saves.
+        """Writes a checkpoint, and removes the oldest checkpoints until ``keep`` are left, as well as incomplete
+        folders from interrupted saves.
 
         Args:
             step: Number of completed steps. A checkpoint of the same step is replaced.
@@ -151,8 +151,8 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
     """Writes all weights in Hugging Face format, with merged adapters. All ranks must call this function.
 
     ``AutoModelForImageTextToText`` and vLLM can read the result. The files of the processor, the tokenizer, the chat
-    template and the generation configuration are copied unchanged from the source. Saving them again would lose parts
-    that this environment cannot load, such as a video processor if torchvision is not installed.
+    template and the generation configuration are copied unchanged from the source. If these files were saved again,
+    they would lack parts that the environment cannot load, such as a video processor if torchvision is not installed.
 
     Args:
         model: Hugging Face model, whose parameters may be sharded (DTensor).

@@ -1,8 +1,8 @@
 """Adapters for mixture-of-experts models in which one tensor (a stack) contains the weights of all experts in a layer.
 
-peft inserts these adapters (``target_parameters``) and defines their names and shapes. peft's forward pass adds the
-adapters to the weights of all experts, which copies the whole stack. The forward pass in this module instead adds, for
-each token, the low-rank products of its experts' adapters to the outputs of these experts.
+peft inserts the adapters for stacks (``target_parameters``) and defines their names and shapes. peft's forward pass
+adds the adapters to the weights of all experts, which copies the whole stack. The forward pass in this module instead
+adds, for each token, the low-rank products of its experts' adapters to the outputs of these experts.
 """
 
 from __future__ import annotations

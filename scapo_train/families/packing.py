@@ -25,7 +25,7 @@ class Vision:
     Attributes:
         embeds: (n, hidden) features that replace the n image tokens.
         deepstack: Additional (n, hidden) features for the first decoder layers, one tensor per layer. Only Qwen3-VL has
-            these features.
+            deepstack features.
     """
 
     embeds: Tensor

@@ -75,7 +75,8 @@ class Policy(nn.Module):
         vlm: Hugging Face model.
         ends: Ids of the tokens that end a response.
         temperature: Sampling temperature.
-        language: Name of the language model in ``vlm.model``. All other modules of ``vlm.model`` are the frozen tower.
+        language: Name of the language model in ``vlm.model``. All other modules of ``vlm.model`` form the frozen vision
+            tower.
     """
 
     packs = False

@@ -119,7 +119,7 @@ class Log:
             tracker.samples(step, samples)
 
     def alarm(self, step: int, alarm: Alarm) -> None:
-        """Writes an alarm if it was not raised in the previous step."""
+        """Writes an alarm that is raised in this step, but was not raised in the previous step."""
         _append(self.folder / ALARMS, {"step": step, **asdict(alarm)})
 
     def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:

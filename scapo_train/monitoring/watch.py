@@ -2,8 +2,8 @@
 reason.
 
 Each process has a connection to the first process. A failed process sends its reason and waits. A killed process cannot
-send a reason, but its connection breaks. The first process prints the reason and ends all processes. Without this
-mechanism, the other processes would wait in a collective operation until its timeout, and then report a network error.
+send a reason, but its connection breaks. The first process prints the reason and ends all processes. Without a common
+exit, the other processes would wait in a collective operation until its timeout, and then report a network error.
 """
 
 from __future__ import annotations

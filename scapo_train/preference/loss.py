@@ -64,8 +64,8 @@ def symmpo(
         others: Log-ratios, given the image, of the preferred responses y' to another image.
         other_chosen: Log-ratios of y', given the other image.
         chosen_of_other: Log-ratios of y, given the other image.
-        beta: Weight of the implicit KL term in all terms of the loss. The authors' script has two settings for this
-            weight, which are both 0.1.
+        beta: Weight of the implicit KL term in all terms of the loss. The authors' script has two settings for the
+            weight of the KL term, which are both 0.1.
         symmetric: Weight of the symmetric pairs (lambda). The authors' script uses 0.5.
         consistency: Weight of the squared difference of the margins. The authors' code uses 1e-4.
     """

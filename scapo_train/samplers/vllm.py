@@ -4,7 +4,7 @@ During the policy update, vLLM sleeps and keeps neither weights nor caches on th
 again and overwrites them with the policy's weights. ``sample`` allocates the cache, samples, and puts the engine to
 sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the processes
 that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples responses to
-the prompts of all these ranks. The module requires vLLM 0.20 or later.
+the prompts of all ranks that share it. The module requires vLLM 0.20 or later.
 """
 
 from __future__ import annotations
@@ -361,8 +361,8 @@ class Gap(NamedTuple):
 
 
 def _unpacked(model: Any) -> None:
-    """Resets the layout of experts on a CPU. Without this, vLLM (up to 0.33) sets the layout only when weights are
-    loaded for the first time.
+    """Resets the layout of experts on a CPU. Without this reset, vLLM (up to 0.33) sets the layout only when weights
+    are loaded for the first time.
     """
     for module in model.modules():
         if getattr(getattr(module, "quant_method", None), "moe_kernel", None) is not None:

@@ -72,7 +72,8 @@ def no_repeat(sampled: Sampled) -> Advantages:
 
 def opening(sampled: Sampled) -> Advantages:
     """Returns SCAPO's advantages with a penalty of 0.5 on the first token of each piece that only repeats earlier
-    claims. This penalizes the decision to begin such a piece, but not the wording of the piece.
+    claims. The penalty applies to the decision to begin a piece that only repeats claims, but not to the wording of the
+    piece.
     """
     advantages, penalized = _paper(sampled), sampled.paid(_repeat_penalized(sampled))
     for own, other, places in zip(advantages, penalized, sampled.pieces, strict=True):

@@ -55,7 +55,7 @@ class Scheme:
     Attributes:
         title: Name of the scheme in tables and charts.
         settings: Settings that differ from ``world.toml``.
-        on_pairs: True if the scheme trains on pairs of samples from the start model. False if it trains on rollouts.
+        on_pairs: True if the scheme trains on pairs of samples from the start model, False if it trains on rollouts.
         foreign: True if the captions of the scheme are imported from another project.
     """
 
@@ -211,7 +211,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
 
     Args:
         world: Rules of the pictures.
-        output: Folder of the experiment. The files of this world are in its subfolder ``world.name``.
+        output: Folder of the experiment. The files of the world are in the folder ``output / world.name``.
         trials: Trials to run.
         steps: Number of training steps per trial.
         lessons: Length of the start models' training.

@@ -8,7 +8,7 @@ candidates of a picture if their probability ``p`` is high enough to increase th
 - With SCAPO, the expected reward of a piece that names one new object is ``p - (1 - p)``, so the describer guesses if
   ``p > 1/2``.
 - The ``cap_score`` of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). A further
-  guess increases this score if ``p > F / 2``, a threshold below 1/2. A reward by ``cap_score`` therefore leads to more
+  guess increases ``F`` if ``p > F / 2``, a threshold below 1/2. A reward by ``cap_score`` therefore leads to more
   guesses and more hallucinations.
 
 The two rewards prefer different descriptions only if there are guesses with a probability between ``F / 2`` and

@@ -109,7 +109,7 @@ def trial_of(run: Path) -> Trial:
 
 def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
     """Returns the mean of the values and half the width of its 95 % confidence interval from Student's t distribution.
-    The width is None for a single value.
+    For a single value, half the width is None.
     """
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
@@ -242,8 +242,8 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
     ``cover_rate`` of all schemes in one plane.
 
     Thick lines show means over trials, and thin lines show single trials. ``hal_rate`` is omitted if ``cover_rate`` is
-    below 5 %, because it is then computed from few claims. In the plane, the dotted line shows ideal describers with
-    increasing readiness to guess (``ideal.py``).
+    below 5 %, because ``hal_rate`` is then computed from few claims. In the plane, the dotted line shows ideal
+    describers with increasing readiness to guess (``ideal.py``).
 
     Args:
         path: Image file to write.

@@ -12,9 +12,9 @@ each type of decision that receives credit:
 
 Let g_b be the gradient of batch b of B. The squared length of the mean gradient is estimated by the mean of g_b . g_c
 over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by the mean of
-g_b . g_b minus this value. The ratio of the two estimates is the squared signal-to-noise ratio of one batch. The 95 %
-confidence intervals are computed with the jackknife over batches for one seed, and from Student's t distribution for
-several seeds.
+g_b . g_b minus the estimated squared length. The ratio of the two estimates is the squared signal-to-noise ratio of one
+batch. The 95 % confidence intervals are computed with the jackknife over batches for one seed, and from Student's t
+distribution for several seeds.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Signal:
 
     Attributes:
         snr: Squared signal-to-noise ratio of one batch.
-        signal: Share of this part in the squared mean of the whole gradient.
-        noise: Share of this part in the noise of the whole gradient.
+        signal: Share of the part in the squared length of the whole gradient's mean.
+        noise: Share of the part in the noise of the whole gradient.
     """
 
     snr: Estimate
@@ -308,7 +308,7 @@ def measure(
         world: Rules of the pictures.
         output: Folder of the experiment. Existing start models are reused, and missing models are trained.
         schemes: Names of schemes in SCHEMES, except schemes that train on pairs.
-        seeds: Seeds of pictures, start model, prompts and samples.
+        seeds: Seeds of the pictures, the start models, the prompts and the samples.
         lessons: Length of the start models' training.
         batches: Number of batches.
         prompts: Number of prompts per batch.
