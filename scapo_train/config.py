@@ -77,14 +77,14 @@ class Run:
             training step.
         trackers: Names of additional destinations for metrics, ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
-        keep_best: Name of a held-out metric. The checkpoint with its best value is kept in ``best/`` and exported
-            instead of the last checkpoint. If empty, no best checkpoint is kept.
+        keep_best: Name of a held-out metric, or an empty string. The checkpoint with the best value of this metric is
+            kept in ``best/`` and exported instead of the last checkpoint.
         stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
         patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
             With 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
-            limit. With 0, the time is not limited.
+            limit. With 0, the duration of training is not limited.
     """
 
     output: str = "runs/scapo"
@@ -145,8 +145,8 @@ class Lora:
             trained.
         alpha: Scale of the adapters. The output of an adapter is multiplied by ``alpha / rank``.
         dropout: Share of an adapter's inputs that are set to 0 during updates.
-        targets: Names of the linear layers that receive an adapter, such as ``q_proj``. If empty, all linear layers of
-            the language model receive an adapter.
+        targets: Names of the linear layers that receive an adapter, such as ``q_proj``. If no names are given, all
+            linear layers of the language model receive an adapter.
     """
 
     rank: int = 0
@@ -162,15 +162,15 @@ class Data:
     Attributes:
         train: Path of a JSON Lines file with the keys ``image``, ``image_id`` and ``prompt``. For several images and
             for chats, the keys ``images`` and ``messages`` are used instead.
-        images: Folder against which relative image names are resolved. If empty, the folder of the prompts file is
-            used.
+        images: Folder against which relative image names are resolved, or an empty string for the folder of the prompts
+            file.
         oracle: Ground truth file in any format that ``scapo-eval`` reads.
         vocabulary: Name of a shipped vocabulary, or path of a vocabulary file.
         any_fingerprint: True to accept a ground truth matrix that was made for another vocabulary.
         epochs: Number of passes over the prompts.
         prompts_per_step: Number of prompts per step, over all ranks.
-        evaluation: Path of the file with held-out prompts. If empty, there is no evaluation.
-        evaluation_oracle: Path of the ground truth file for the held-out images. If empty, ``oracle`` is used.
+        evaluation: Path of the file with held-out prompts, or an empty string for training without evaluation.
+        evaluation_oracle: Path of the ground truth file for the held-out images, or an empty string to use ``oracle``.
         evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
         evaluation_temperature: Sampling temperature of the single response to each held-out prompt. With 0, decoding is
             greedy.
@@ -243,7 +243,7 @@ class Credit:
             With 1, the score is ``cap_score``.
         form: Settings of the baselines. ``paper`` uses SCAPO's normalizer, clip and KL term, and ``original`` uses the
             published settings of the baseline.
-        ablation: Name of an ablation of SCAPO, ``additive``, ``full_repeat`` or ``no_reg``. If empty, there is no
+        ablation: Name of an ablation of SCAPO (``additive``, ``full_repeat`` or ``no_reg``), or an empty string for no
             ablation.
         robust: True to use the settings of :meth:`scapo_eval.RewardConfig.robust`, which resist known methods of gaming
             the reward. Non-default settings in this section take precedence.

@@ -99,8 +99,8 @@ def read_prompts(
         path: Path of a JSON Lines file with the keys ``image``, ``image_id`` and ``prompt``. A line may contain
             ``images`` (a list, possibly empty) in place of ``image``, and ``messages`` (a chat) instead of ``prompt``.
             If there is exactly one image and its name contains the id, ``image_id`` is optional.
-        images: Folder against which relative image names are resolved. If empty, the folder of the prompts file is
-            used.
+        images: Folder against which relative image names are resolved, or an empty string for the folder of the prompts
+            file.
         oracle: Ground truth that must contain all images.
         skip_unknown: True to omit prompts whose image is not in the ground truth, with a warning.
 
@@ -152,7 +152,8 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
 
     Args:
         path: Path of a JSON Lines file of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
-        images: Folder against which relative image names are resolved. If empty, the folder of the pairs file is used.
+        images: Folder against which relative image names are resolved, or an empty string for the folder of the pairs
+            file.
 
     Raises:
         InputErrors: If lines are invalid. The error lists each fault with its line.

@@ -49,8 +49,8 @@ def token_loss(
         logprob: (N,) log-probabilities by the policy, with gradients.
         advantage: (N,) advantages.
         weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
-        old: (N,) log-probabilities at sampling time. With None, the update is the only one of the batch, so that the
-            ratio is 1 and its gradient is that of the log-probability.
+        old: (N,) log-probabilities at sampling time. If ``old`` is None, the update is the only one of the batch, so
+            that the ratio is 1 and its gradient is that of the log-probability.
         reference: (N,) log-probabilities by the reference model, or None for no KL term.
         clip_low: Lower clip range. Ratios below ``1 - clip_low`` are clipped.
         clip_high: Upper clip range. Ratios above ``1 + clip_high`` are clipped.

@@ -82,8 +82,8 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
     """Connects to a Ray cluster, or starts a cluster on this machine, until the ``with`` block ends.
 
     Args:
-        address: Address of the cluster (``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``). None selects the address in
-            ``RAY_ADDRESS``, a running cluster on this machine, or a new cluster, in this order.
+        address: Address of the cluster (``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``). If ``address`` is None, the
+            address in ``RAY_ADDRESS``, a running cluster on this machine, or a new cluster is used, in this order.
         quiet: True to disable progress bars. The logs of Ray and its workers are written to Ray's log files in either
             case, and never to the terminal.
 

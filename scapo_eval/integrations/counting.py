@@ -49,10 +49,10 @@ class CaptionCounter:
         """Creates a counter for a given ground truth, or for a protocol that includes a ground truth.
 
         Args:
-            truth: Ground truth of the images. None selects the ground truth of the protocol.
+            truth: Ground truth of the images, or None to use the ground truth of the protocol.
             protocol: Protocol that determines how captions are read (``chair-opera``), and supplies the ground truth if
                 ``truth`` is None.
-            profile: Profile by which captions are read. None selects the profile of the protocol or, without a
+            profile: Profile by which captions are read, or None to use the profile of the protocol or, without a
                 protocol, the project's matcher.
             claims: Mentions that the project's matcher counts.
 

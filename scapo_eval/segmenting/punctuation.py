@@ -40,7 +40,7 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
     Args:
         text: Any string.
         starts: Positions of the marks to examine, where each position is that of the first mark in a run of marks. If
-            None, all marks are examined.
+            ``starts`` is None, all marks are examined.
 
     Yields:
         ``(offset after the white space, True if the mark ends a sentence)`` for each boundary, in the order of the

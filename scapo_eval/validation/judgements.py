@@ -104,8 +104,8 @@ class Judgements:
         Args:
             path: Path of a JSON Lines file or a JSON array, optionally compressed (``.gz`` or ``.zst``), or records in
                 memory.
-            name: Name of the set, for files whose fields match several sets (such as ``faithscore-answers``). None
-                selects the first set that matches.
+            name: Name of the set, for files whose fields match several sets (such as ``faithscore-answers``). If
+                ``name`` is None, the first set that matches is used.
             ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
 
         Raises:

@@ -166,14 +166,14 @@ def validate(
             :meth:`~scapo_eval.validation.judgements.Judgements.load`.
         set_name: Name of the set, for files whose fields match several sets.
         metrics: Metrics of this project, ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``), or ``length``. The
-            first metric is the baseline with which the other metrics are compared. If empty, all metrics are used for
-            which the required ground truth or references are given.
+            first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, all metrics
+            are used for which the required ground truth or references are given.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
             ``score``.
-        ratings: Names of the dimensions to use. If empty, all dimensions are used.
+        ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.
         truth, references, leave_out_self, unnamed, weights, vocabulary, claims: Arguments of :func:`scapo_eval.score`.
             If no references are given, the references in the set of judgments are used.
-        half: Half of the images to use; see :mod:`scapo_eval.validation.halves`. None selects all images.
+        half: Half of the images to use (see :mod:`scapo_eval.validation.halves`), or None to use all images.
         without: Names of systems whose texts are excluded from the agreements. The means of the excluded systems are
             still shown.
         ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.

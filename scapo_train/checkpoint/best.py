@@ -13,7 +13,7 @@ class Best:
 
     Attributes:
         metric: Name of the metric, ``cap_score``, ``cover_rate`` or ``hal_rate`` (for which lower values are better).
-            If empty, no best checkpoint is selected.
+            With an empty name, no best checkpoint is selected.
         patience: Number of consecutive evaluations without improvement after which training ends. With 0, training does
             not end early.
         value: Best value of the metric so far.
