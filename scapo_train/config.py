@@ -71,8 +71,8 @@ class Run:
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
-        samples_every: Number of steps after which responses are written to ``samples.jsonl``, together with the best
-            and worst rollouts.
+        samples_every: Number of steps after which responses are written to ``samples.jsonl``, and the best and worst
+            rollouts to ``extremes.jsonl``.
         samples: Number of responses that are written each time. The responses are taken from the evaluation or from the
             training step.
         trackers: Names of additional destinations for metrics, ``tensorboard``, ``wandb`` or ``trackio``.
@@ -115,9 +115,9 @@ class Model:
             of computations that differ only in rounding.
         gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
             pass.
-        reference: Location of the reference model's frozen weights. ``device`` keeps the weights on the device in
-            ``dtype``, sharded like the policy. ``cpu`` keeps the weights in pinned host memory and copies them to the
-            device when they are used.
+        reference: Location of the reference model's frozen weights. With ``device``, the weights are kept on the device
+            in the format ``dtype``, sharded like the policy. With ``cpu``, the weights are kept in pinned host memory
+            and copied to the device when they are used.
         min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
             of the processor applies.
         max_pixels: Maximum number of pixels after resizing, for processors that support a maximum. With 0, the default
@@ -199,8 +199,8 @@ class Rollout:
     """Settings for the sampling of responses.
 
     Attributes:
-        engine: Engine that samples the responses. ``transformers`` uses the policy itself. ``vllm`` runs on the same
-            GPUs as training, and receives the policy's weights in each step.
+        engine: Engine that samples the responses. With ``transformers``, the policy itself samples. With ``vllm``, vLLM
+            samples on the GPUs that train, and receives the policy's weights in each step.
         group: Number of responses per prompt.
         max_new_tokens: Maximum number of tokens in a response.
         temperature: Sampling temperature. The log-probabilities in the update are computed with the same temperature.
@@ -241,8 +241,8 @@ class Credit:
             Response-level schemes require this setting.
         beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses.
             With 1, the score is ``cap_score``.
-        form: Settings of the baselines. ``paper`` uses SCAPO's normalizer, clip and KL term, and ``original`` uses the
-            published settings of the baseline.
+        form: Settings of the baselines. With ``paper``, baselines use SCAPO's normalizer, clip and KL term. With
+            ``original``, baselines use their published settings.
         ablation: Name of an ablation of SCAPO (``additive``, ``full_repeat`` or ``no_reg``), or an empty string for no
             ablation.
         robust: True to use the settings of :meth:`scapo_eval.RewardConfig.robust`, which resist known methods of gaming

@@ -109,8 +109,8 @@ class Replies(Counted[Run]):
         """
 
     def accounted(self, counts: Any, run: Run) -> Run:
-        """Adds the account of the records to a run. The account equals that of a single process, except that it
-        contains no number of bytes.
+        """Adds the account of the records to a run. The account equals that of a single process, except that the
+        numbers of bytes and of lines are unknown.
         """
         totals = of_kind(counts, "total")
         count = RecordCount()

@@ -20,8 +20,9 @@ def read_answers(
     """Yields the answers of a file in any supported layout, in file order. If several answers have the same id, all of
     them are yielded.
 
-    The id of an answer is the question id in the file. If the layout has no ids, the line number (from 1) is used,
-    which may differ from the question's id. To join answers without ids to questions, compare the question texts.
+    The id of an answer is the question id in the file. If the layout has no ids, the line number (from 1) is used as
+    the id, which may differ from the question's id. To join answers without ids to questions, compare the question
+    texts.
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.

@@ -224,7 +224,7 @@ def naming_files(sources: Collection[object]) -> Iterator[None]:
     """Translates the line numbers of faults in data sets to file names and line numbers in these files.
 
     Args:
-        sources: Inputs that are read inside the ``with`` block. More inputs may be added while the block runs.
+        sources: Inputs that are read inside the ``with`` block. More inputs may be added while the ``with`` block runs.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Segmentation of many texts, which processes common cases with NumPy for a thousand texts at once.
 
-A common case is, for example, a letter followed by a period and a space. All other cases are passed to ``segment.py``,
-which defines the segmentation. For every text, the results equal those of ``segment.py``.
+A common case is, for example, a letter followed by a period and a space. Texts with less common cases are passed to
+``segment.py``, which defines the segmentation. For every text, the results equal those of ``segment.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Optional trackers for metrics and samples, for TensorBoard, Weights & Biases and trackio."""
+"""Optional trackers, which send metrics and samples to TensorBoard, Weights & Biases or trackio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m scapo_train.world``: a small world for a CPU that demonstrates the claim of the paper.
+"""``python -m scapo_train.world``: tests the claim of the paper in a small world that needs only a CPU.
 
 For each seed, the command draws pictures, trains a small Qwen2.5-VL on the pictures from scratch, and trains this model
 further with SCAPO and with its baselines (``scapo_train``). The command writes ``dynamics.png``, ``table.md`` and
