@@ -17,7 +17,8 @@ class MentionColumns:
 
     Attributes:
         indptr: (captions + 1,) int64 bounds of the captions.
-        start, end: (mentions,) int32 character span in the original caption.
+        start: (mentions,) int32 offset of each mention's first character in the original caption.
+        end: (mentions,) int32 offset after each mention's last character.
         label_id: (mentions,) int32 position of the label in ``vocabulary.labels``, or, for a watched word, its value in
             ``watch``.
     """
@@ -83,7 +84,8 @@ class SpanColumns:
 
     Attributes:
         indptr: (texts + 1,) int64 bounds of the texts.
-        start, end: (spans,) int32 character span in the original text.
+        start: (spans,) int32 offset of each span's first character in the original text.
+        end: (spans,) int32 offset after each span's last character.
     """
 
     indptr: NDArray[np.int64]

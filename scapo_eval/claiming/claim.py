@@ -37,7 +37,8 @@ class Claim:
         category: Category of an attribute (color, material, size or state) or of a relation (spatial, place, holding,
             wearing or part). The value is an empty string for other kinds.
         other: Label of the second object of a relation, or an empty string if the relation is a position in the image.
-        start, end: Span of the words that would have to be changed if the claim were false.
+        start: Offset of the first word that would have to be changed if the claim were false.
+        end: Offset after the last word that would have to be changed if the claim were false.
         use: Use of the statement in the caption. Only the use ``claim`` means that the caption asserts the statement.
         mentions: Mentions of the object and of the second object.
         restricted: True for a count that may refer to only some of the objects ("two dogs on the couch").

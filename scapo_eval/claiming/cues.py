@@ -24,7 +24,8 @@ class ClaimCue:
         value: Canonical word for all words of the cue, or an empty string if each word is its own canonical word.
         category: Category of the claim; see :class:`~scapo_eval.claiming.claim.Claim`.
         agent: True if only people and animals can be the subject of the claim.
-        holds, fails: Example texts in which a claim of the cue is marked, and example texts without a claim of the cue.
+        holds: Example texts in which a claim of the cue is marked.
+        fails: Example texts without a claim of the cue.
     """
 
     group: str

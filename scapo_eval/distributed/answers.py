@@ -185,7 +185,8 @@ class AnswerCounter(Replies):
         benchmark: Name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
         questions: Questions with their ground truth.
         parser: Name of the rule that parses answers; see :func:`scapo_eval.yesno`.
-        yes, no: Additional words for the parser.
+        yes: Additional words that the parser reads as yes.
+        no: Additional words that the parser reads as no.
         model: Name of the model to score in files with answers from several models.
         options: Options of the benchmark.
     """

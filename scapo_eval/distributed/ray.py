@@ -121,7 +121,8 @@ def reward(
         responses: A Ray Dataset with one response per row.
         reward: Reward to compute. Custom subclasses, and functions in the settings of the reward, are sent to the
             workers with cloudpickle.
-        image_id, response: Names of the columns with image ids and responses.
+        image_id: Name of the column with the image ids.
+        response: Name of the column with the responses.
         workers: Number of parallel tasks. The default is the number of processors in the cluster.
 
     Returns:

@@ -49,7 +49,8 @@ def with_rewards(reward: SubsentenceReward, table: Any, image_id: str, response:
     Args:
         reward: Reward to compute.
         table: A pyarrow Table or RecordBatch of any size, with one response per row.
-        image_id, response: Names of the columns with image ids and responses.
+        image_id: Name of the column with the image ids.
+        response: Name of the column with the responses.
 
     Returns:
         A pyarrow Table with the same rows in the same order, and the additional columns of :func:`reward_fields`.

@@ -90,7 +90,8 @@ def reward(
         responses: A DataFrame with one response per row.
         reward: Reward to compute. Custom subclasses, and functions in the settings of the reward, are sent to the
             workers with cloudpickle.
-        image_id, response: Names of the columns with image ids and responses.
+        image_id: Name of the column with the image ids.
+        response: Name of the column with the responses.
 
     Returns:
         A DataFrame with the same rows and the additional columns of

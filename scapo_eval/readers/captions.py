@@ -67,8 +67,7 @@ class Block:
         name: Display name of the file.
         lines: Bytes of the lines (or of the elements of a JSON array, one per line), or the position of the lines in an
             uncompressed file.
-        blank: Number of blank lines at the beginning of the file, for the first block. The value is 0 for all other
-            blocks.
+        blank: Number of blank lines at the beginning of the file for the first block, and 0 for all other blocks.
     """
 
     name: str

@@ -121,7 +121,8 @@ class Chunk(NamedTuple):
         mark: Punctuation mark before the chunk, or an empty string for the first chunk of a sentence.
         n_words: Number of words in the chunk. Two ideographs count as one word.
         words: Words of the chunk in lower case.
-        finite, relative: Number of finite verbs, and number of relative words (such as *which*).
+        finite: Number of finite verbs in the chunk.
+        relative: Number of relative words, such as *which*, in the chunk.
     """
 
     begin: int

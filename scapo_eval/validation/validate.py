@@ -38,8 +38,10 @@ class Agreement:
     Attributes:
         metric, rating, statistic: Names of the metric, the rating, and the measure of their agreement.
         value: Value of the statistic, or None if the statistic is undefined.
-        low, high: Bounds of the 95 % confidence interval, computed from resampled images.
-        n, n_images: Number of items with both a metric value and a rating, and number of images of these items.
+        low: Lower bound of the 95 % confidence interval, computed from resampled images.
+        high: Upper bound of the 95 % confidence interval.
+        n: Number of items with both a metric value and a rating.
+        n_images: Number of images of the items with both a metric value and a rating.
     """
 
     metric: str
@@ -60,9 +62,10 @@ class Difference:
     Attributes:
         metric, baseline, rating, statistic: Names of the compared metrics, the rating and the statistic.
         difference: Agreement of the metric minus agreement of the baseline.
-        low, high: Bounds of the 95 % confidence interval of the difference.
-        p_value, p_holm: Two-sided bootstrap p-value, and the p-value after Holm's correction for the number of compared
-            metrics.
+        low: Lower bound of the 95 % confidence interval of the difference.
+        high: Upper bound of the 95 % confidence interval of the difference.
+        p_value: Two-sided bootstrap p-value of the difference.
+        p_holm: P-value after Holm's correction for the number of compared metrics.
         n: Number of items.
     """
 
@@ -177,7 +180,8 @@ def validate(
         without: Names of systems whose texts are excluded from the agreements. The means of the excluded systems are
             still shown.
         ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
-        resamples, seed: Number of bootstrap resamples, and seed of the random numbers.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the random numbers.
 
     Raises:
         InputErrors, InputError: If the input is invalid, ratings are constant, missing or out of range, or the number
