@@ -34,7 +34,7 @@ _ROWS = 512
 
 @dataclass(frozen=True)
 class ResampledImages:
-    """Bootstrap samples of images, as the image of each item and the number of times that each image is drawn.
+    """Bootstrap samples of images. A sample is stored as the number of times that each image is drawn.
 
     Attributes:
         group: (items,) index of each item's image, starting at 0.

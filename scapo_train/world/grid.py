@@ -44,7 +44,7 @@ LESSONS = {"full": Lessons(), "quick": QUICK}
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Set of trials in the same world, which are compared with each other.
+    """Set of trials in the same world that are compared with each other.
 
     Attributes:
         name: Name of the cell.

@@ -52,7 +52,7 @@ class SchemeRow:
     """Line of the table for one scheme with its settings, over all seeds and kernels.
 
     Attributes:
-        name: Name that the trials share. The models before alignment have the name ``start``.
+        name: Name that all trials of the line share. The models before alignment have the name ``start``.
         title: Name of the line in tables and charts.
         trials: Trials of the line, one per combination of seed and kernels, or one per seed for start models.
         measured: Measured rates of each trial.
