@@ -112,9 +112,11 @@ class CountingEngine(ABC, Generic[Data]):
         """Computes CHAIR_s, CHAIR_i, Recall and Len of captions. The result equals that of :func:`scapo_eval.chair`.
 
         Args:
-            captions, truth: Captions and ground truth, as for :meth:`score`.
-            profile, synonyms, vocabulary: Settings that determine how captions are read, as for
-                :func:`scapo_eval.chair`.
+            captions: Captions, given in the same forms as for :meth:`score`.
+            truth: Ground truth of the images, as for :meth:`score`.
+            profile: Profile by which captions are read, as for :func:`scapo_eval.chair`.
+            synonyms: Synonyms of the object names, as for :func:`scapo_eval.chair`.
+            vocabulary: Labels and their aliases, as for :func:`scapo_eval.chair`.
             name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in
                 :class:`CountingEngine`.
             reading: Further arguments of :func:`scapo_eval.chair`: ``claims``, ``skip_bad``, ``on_unknown_image``,
