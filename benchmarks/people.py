@@ -259,7 +259,7 @@ def choices(data: Path) -> Iterator[str]:
     yield CHOICES.rstrip() + "\n"
     yield (
         "**Reading.** For both readings, the table shows r between `hal_rate` and people's ratings, and the "
-        "difference `visual` minus `all`. Both halves are used, because nothing is fitted:\n"
+        "difference `visual` minus `all`. The table covers both halves, because nothing was fitted for this comparison:\n"
     )
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
     yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)
