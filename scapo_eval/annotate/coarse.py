@@ -1,8 +1,10 @@
-"""The first annotation pass over all cells, with one question per image and label or several labels per call."""
+"""The first annotation pass over all cells, with one question per image and label or several labels per call, or one
+question per claim about an image.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -10,34 +12,95 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
-from ..base.verdicts import UNKNOWN
+from ..claiming.claim import KINDS, ClaimKey, ClaimKind
+from ..claiming.extract import ClaimExtractor
 from ..engines import Sampling
+from ..inference.judge_claims import claims_to_judge
 from ..inference.runner import Session
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
-from .passes import Call, Forecast, PassOutcome, run_pass
+from ..readers.captions_foreign import read_foreign_captions
+from ..readers.formats import ForeignCaption
+from .passes import Call, Forecast, PassOutcome, Prompt, run_pass
 from .prompts import LabelPrompt, Template
 from .store import Store
 
+_BATCH = 4096  # captions whose claims are found at once
 
-def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
-    """Opens the run in a folder for writing, or creates a run if the folder contains none.
+
+Claims = Mapping[str, tuple[ClaimKey, ...]]
+"""Image id -> distinct claims about the image."""
+
+
+def claims_in(
+    captions: Sequence[str], images: Sequence[ImageFile], vocabulary: Vocabulary, kinds: Sequence[ClaimKind]
+) -> tuple[Claims, int]:
+    """Returns the distinct claims that captions make about images.
+
+    Args:
+        captions: Caption or rollout files of any number of systems, in any order.
+        images: Images of the run.
+        vocabulary: Labels that the claims are about.
+        kinds: Kinds of claims to find.
+
+    Returns:
+        The claims of each image in a fixed order, and the number of captions of other images.
 
     Raises:
-        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or the run has other images.
+        InputError: If a file cannot be read.
+        InputErrors: If a file has faulty records.
+    """
+    known, found, foreign = {image.image_id for image in images}, dict[str, set[ClaimKey]](), 0
+    extractor = ClaimExtractor(vocabulary, kinds)
+    for path in captions:
+        stream = (ForeignCaption(*row) for row in read_foreign_captions(path))
+        while block := list(islice(stream, _BATCH)):
+            of_run = [caption for caption in block if caption.image_id in known]
+            foreign += len(block) - len(of_run)
+            for image in claims_to_judge(of_run, extractor):
+                found.setdefault(image.image_id, set()).update(image.claims)
+    return {image: tuple(sorted(claims, key=_in_order)) for image, claims in found.items()}, foreign
+
+
+def _in_order(claim: ClaimKey) -> tuple[int, ClaimKey]:
+    return KINDS.index(claim[0]), claim
+
+
+def open_or_create(
+    folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary, claims: Claims | None = None
+) -> Store:
+    """Opens the run in a folder for writing, or creates a run if the folder contains none.
+
+    Args:
+        folder: Folder of the run.
+        images: Images of the run.
+        vocabulary: Vocabulary of the run.
+        claims: Claims that are the cells of the run. None makes a cell of every image and label.
+
+    Raises:
+        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or the run has other images or
+            claims.
     """
     if not (Path(folder) / "run.json").exists():
-        return Store.create(folder, images, vocabulary)
+        return Store.create(folder, images, vocabulary, claims)
     store = Store.open(folder, vocabulary=vocabulary, write=True)
-    wanted = tuple(image.image_id for image in images)
-    if wanted != store.image_ids:
+    wanted, begun = (tuple(image.image_id for image in given) for given in (images, store.images))
+    if wanted != begun:
         store.close()
-        have, want = set(store.image_ids), set(wanted)
+        have, want = set(begun), set(wanted)
         reason = (
             f"was begun with other images: {len(have - want):,} of its {len(have):,} are not in the list, "
             f"{len(want - have):,} of the list are not in it"
             if have != want
             else "was begun with the same images in another order; give them in the order of the first start"
+        )
+        raise InputError(reason, path=folder)
+    if store.claims != tuple(claim for image in wanted for claim in (claims or {}).get(image, ())):
+        store.close()
+        reason = (
+            "was begun with other claims; give the same captions and kinds, or choose another folder"
+            if store.claims
+            else "was begun with labels, not with claims; choose another folder"
         )
         raise InputError(reason, path=folder)
     return store
@@ -69,7 +132,7 @@ def prompts_for(
 def coarse(
     store: Store,
     session: Session,
-    prompts: Sequence[LabelPrompt],
+    prompts: Sequence[Prompt],
     *,
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
@@ -81,7 +144,7 @@ def coarse(
     Args:
         store: Run, open for writing.
         session: Session with the judge.
-        prompts: Prompts from :func:`prompts_for`.
+        prompts: Prompts from :func:`prompts_for`, or the prompts of the run's claims.
         sampling: Sampling settings of the judge. None selects the defaults.
         report: Callback that receives a forecast of cost and time after every block.
         only_first: True to make only the first few calls, for their forecast.
@@ -94,19 +157,24 @@ def coarse(
     )  # fmt: skip
 
 
-def calls_left(store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None = None) -> int:
+def calls_left(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None = None) -> int:
     """Returns the number of calls that a coarse pass would make for all images, or for the images in ``rows``."""
     return _open_calls(store, prompts, rows)[1]
 
 
-def _open_calls(
-    store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None
-) -> tuple[Iterator[Call], int]:
+def _open_calls(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None) -> tuple[Iterator[Call], int]:
     coarse_or_none = np.array([*(provenance.kind == "coarse" for provenance in store.provenances), True])
-    open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.provenance_ids]
+    open_cells = store.unsettled & coarse_or_none[store.provenance_ids]
     if rows is not None:
         open_cells &= rows[:, None]
-    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in prompts]
+    if store.claims:
+        asked = np.argwhere(open_cells).tolist()
+        return (Call(row, prompts[row], (column,)) for row, column in asked), len(asked)
+    columns = [
+        tuple(store.vocabulary.label_ids[label] for label in prompt.labels)
+        for prompt in prompts
+        if isinstance(prompt, LabelPrompt)
+    ]
     wanted = np.stack([open_cells[:, list(column)].any(axis=1) for column in columns], axis=1)
     cells = (
         Call(row, prompts[k], columns[k]) for row in range(len(wanted)) for k in np.flatnonzero(wanted[row]).tolist()

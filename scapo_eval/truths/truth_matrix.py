@@ -77,10 +77,10 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
     if truth.probabilities is not None:
         arrays["probabilities"] = truth.probabilities
     with atomic_write(path) as stream:
-        stream.write(_npz(arrays))
+        stream.write(npz_bytes(arrays))
 
 
-def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Returns arrays in NumPy's ``savez_compressed`` format without time stamps, so that equal content yields equal
     bytes.
     """
