@@ -396,7 +396,7 @@ def _duration(seconds: float) -> str:
 
 
 def _finish(store: Store, outcome: PassOutcome, settings: EngineSettings) -> int:
-    parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} present"]
+    parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} {'true' if store.claims else 'present'}"]
     parts += [f"{outcome.changed:,} changed"] if outcome.changed else []
     parts += [f"{len(outcome.unread):,} without a readable verdict"] if outcome.unread else []
     parts += [f"{len(outcome.failed):,} without an answer"] if outcome.failed else []

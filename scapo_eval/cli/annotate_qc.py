@@ -230,7 +230,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
         console.print(Text(line), soft_wrap=True)
-    if labels and summary["labels"]:
+    if (labels or summary["claims"]) and summary["labels"]:
         console.print()
         _table(console, labels_table(summary))
     console.print()

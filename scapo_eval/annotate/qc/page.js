@@ -635,6 +635,7 @@ function drawResult() {
         ? [el("p", { class: "hint" }, `No overall bounds: ${round.overall_missing}.`)]
         : []),
   );
+  if (round.kinds) byId("bounds").append(...kindBounds(Object.entries(round.kinds)));
   const next = errors.length && round.command ? round.command : null;
   byId("advice").replaceChildren(
     ...(next
@@ -664,6 +665,19 @@ function drawResult() {
       : []),
   );
   document.body.dataset.ready = "result";
+}
+
+// The bounds of every kind of claims.
+function kindBounds(kinds) {
+  const cells = ({ cells, wrong, unsure, checked, high }) =>
+    [cells.toLocaleString("en"), `${wrong}${unsure ? ` (+${unsure}?)` : ""} / ${checked}`, percent(high, Math.ceil)].map(
+      (text) => el("td", {}, text),
+    );
+  const heads = ["true", "false"].flatMap((said) => [`called ${said}`, "wrong / checked", "at most"]);
+  const rows = kinds.map(([kind, { present, absent }]) =>
+    el("tr", {}, el("th", { scope: "row" }, kind), cells(present), cells(absent)),
+  );
+  return [el("h3", {}, "Still wrong, by kind of claim"), table("Bounds by kind", ["", ...heads], rows)];
 }
 
 function errorRow(error) {

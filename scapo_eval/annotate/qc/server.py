@@ -231,6 +231,8 @@ class QcServer(ThreadingHTTPServer):
                 told = f"round {self._round.number}, second"
                 state["people"] = [line for line in people_lines(self._summary) if line.startswith(told)]
             state |= {"errors": self._round.errors, **{name: self._summary[name] for name in names}}
+            if self._store.claims:
+                state["kinds"] = self._summary["labels"]
             state["command"] = refine_command(store.folder, self._summary)
         return state
 
