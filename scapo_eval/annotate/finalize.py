@@ -342,7 +342,8 @@ def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         labels = {label for prompt in general for label in prompt["labels"]}
         hashes = digest(sorted(prompt["prompt"] for prompt in general))
         cells = sum(prompt["cells"] for prompt in general)
-        rows.append([f"{len(general)} texts (hash {hashes})", "coarse", f"{len(labels)}" if labels else "any claim", f"{cells:,}"])
+        asked = f"{len(labels)}" if labels else "any claim"
+        rows.append([f"{len(general)} texts (hash {hashes})", "coarse", asked, f"{cells:,}"])
     for prompt in prompts:
         if prompt["kind"] != "coarse":
             rows.append([prompt["prompt"], prompt["kind"], ", ".join(prompt["labels"]), f"{prompt['cells']:,}"])

@@ -1,6 +1,6 @@
 """The claim matrix: true, false or unknown for each claim about each image, in a compact file.
 
-``docs/specification.md#formats`` describes the file.
+``docs/annotate_claims.md#use-the-matrix`` describes the file.
 """
 
 from __future__ import annotations

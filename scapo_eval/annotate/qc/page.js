@@ -210,7 +210,8 @@ async function draw() {
     await drawGrid(label);
     return;
   }
-  byId("step").textContent = `${round.claims ? `${round.labels[label].name} ` : "pair "}${within.indexOf(at) + 1} of ${within.length}, ${done} answered`;
+  byId("step").textContent =
+    `${round.claims ? `${round.labels[label].name} ` : "pair "}${within.indexOf(at) + 1} of ${within.length}, ${done} answered`;
   for (const button of document.querySelectorAll("[data-answer]"))
     button.setAttribute("aria-pressed", String(button.dataset.answer === round.answers[at]));
   if (round.answers[at] === "missing") byId("said").textContent = "Skipped.";
@@ -326,8 +327,7 @@ async function answer(value) {
   mine = [...mine.map((group) => group.filter((other) => other !== pair)).filter((group) => group.length), [pair]];
   const said = value === "missing" ? "skipped" : value;
   at = open(pair + 1);
-  byId("said").textContent =
-    `${round.labels[round.pairs[pair][1]].name}, image ${imageOf(pair)}: ${said}.`;
+  byId("said").textContent = `${round.labels[round.pairs[pair][1]].name}, image ${imageOf(pair)}: ${said}.`;
   draw();
 }
 
@@ -670,9 +670,11 @@ function drawResult() {
 // The bounds of every kind of claims.
 function kindBounds(kinds) {
   const cells = ({ cells, wrong, unsure, checked, high }) =>
-    [cells.toLocaleString("en"), `${wrong}${unsure ? ` (+${unsure}?)` : ""} / ${checked}`, percent(high, Math.ceil)].map(
-      (text) => el("td", {}, text),
-    );
+    [
+      cells.toLocaleString("en"),
+      `${wrong}${unsure ? ` (+${unsure}?)` : ""} / ${checked}`,
+      percent(high, Math.ceil),
+    ].map((text) => el("td", {}, text));
   const heads = ["true", "false"].flatMap((said) => [`called ${said}`, "wrong / checked", "at most"]);
   const rows = kinds.map(([kind, { present, absent }]) =>
     el("tr", {}, el("th", { scope: "row" }, kind), cells(present), cells(absent)),
@@ -816,7 +818,11 @@ document.addEventListener("visibilitychange", () => {
   round = found.body;
   mine = round.order.map((pair) => [pair]);
   document.title = `Quality control: ${round.run}, round ${round.round}`;
-  document.body.classList.toggle("claims", Boolean(round.claims));
+  if (round.claims) {
+    document.body.classList.add("claims");
+    byId("fresh").textContent = "New kind";
+    byId("labels-card").querySelector("summary").textContent = "Kinds";
+  }
   byId("run").textContent = `${round.run} · round ${round.round} · ${round.by}`;
   if (round.state !== "open") {
     drawResult();
