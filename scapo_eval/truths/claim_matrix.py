@@ -195,8 +195,8 @@ class ClaimMatrix:
             raise ValueError(f"the format is {form!r}, expected {FORMAT!r}")
         if not all(isinstance(text, str) for text in (*self.image_ids, *self.labels, *self.values)):
             raise ValueError("images, labels and values must be texts")
-        if self.labels[:1] != ("",):
-            raise ValueError("the first label must be empty")
+        if self.labels[:1] != ("",) or not all(label.strip() for label in self.labels[1:]):
+            raise ValueError("the first label must be empty, and no other")
         if len(set(self.image_ids)) < len(self.image_ids):
             raise ValueError("an image appears twice")
         if any(columns[name].shape != (n,) or columns[name].dtype != kind for name, kind in _COLUMNS.items()):

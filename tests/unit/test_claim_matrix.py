@@ -116,6 +116,22 @@ SIX = np.zeros(6, np.uint32)
         (put(names=np.frombuffer(b'{"format": "x"', np.uint8)), "claim matrix"),
         (put(names=np.frombuffer(b"[]", np.uint8)), "claim matrix"),
         (put(names=np.frombuffer(b'{"format":"x","images":[],"labels":[""],"values":[]}', np.uint8)), "the format is"),
+        (
+            put(
+                names=np.frombuffer(
+                    b'{"format":"scapo-claims/1","images":["7","9"],"labels":[""," "],"values":[]}', np.uint8
+                )
+            ),
+            "the first label must be empty, and no other",
+        ),
+        (
+            put(
+                names=np.frombuffer(
+                    b'{"format":"scapo-claims/1","images":["7","7"],"labels":[""],"values":[]}', np.uint8
+                )
+            ),
+            "an image appears twice",
+        ),
         (put(starts=np.array([0, 2, 5])), "'starts' does not divide"),
         (put(starts=np.array([0, 9, 6])), "'starts' does not increase"),
         (put(state=np.zeros(5, np.int8)), "another type or size"),
