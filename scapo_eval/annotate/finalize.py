@@ -1,5 +1,5 @@
-"""The export of a run, which writes the matrix E* or the claim matrix to a file for scorers and rewards, with a card that
-documents its origin.
+"""The export of a run, which writes the matrix E* or the claim matrix to a file for scorers and rewards, with a card of
+its origin.
 """
 
 from __future__ import annotations
