@@ -70,6 +70,7 @@ def test_the_oracle_looks_claims_up_and_can_be_pickled(tmp_path: Path) -> None:
             {claim.value: state for claim, state in zip(*of, strict=True)} for of in zip(claims, states, strict=True)
         ]
         assert found == expected
+    assert [oracle.evidence(9, *of) for of in claims[1:]] == ["judged: no", ""]
     assert oracle.facts(7, "attribute") == frozenset()  # what is judged is no fact to cover
     assert len(scenes.scenes) == 2
     assert "8" not in scenes.scenes
