@@ -4,7 +4,8 @@ question per claim about an image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
+from ..base.types import State
+from ..base.verdicts import UNKNOWN
 from ..claiming.claim import KINDS, ClaimKey, ClaimKind
 from ..claiming.extract import ClaimExtractor
 from ..engines import Sampling
@@ -21,9 +24,10 @@ from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions_foreign import read_foreign_captions
 from ..readers.formats import ForeignCaption
+from ..truths.scenes import Scenes
 from .passes import Call, Forecast, PassOutcome, Prompt, run_pass
 from .prompts import LabelPrompt, Template
-from .store import Store
+from .store import CellProvenance, Store
 
 _BATCH = 4096  # captions whose claims are found at once
 
@@ -59,7 +63,76 @@ def claims_in(
             foreign += len(block) - len(of_run)
             for image in claims_to_judge(of_run, extractor):
                 found.setdefault(image.image_id, set()).update(image.claims)
-    return {image: tuple(sorted(claims, key=_in_order)) for image, claims in found.items()}, foreign
+    return joined([found]), foreign
+
+
+@dataclass(frozen=True)
+class JudgedClaims:
+    """Claims that another command has already decided.
+
+    Attributes:
+        name: Name and hash of the file, which identify the judge in the history.
+        states: Image id -> claim -> state: 1 true, 0 false, -1 undecided.
+        notes: Remarks about unused parts of the file.
+    """
+
+    name: str
+    states: Mapping[str, Mapping[ClaimKey, State]]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def load(
+        cls, path: str, images: Sequence[ImageFile], vocabulary: Vocabulary, kinds: Sequence[ClaimKind]
+    ) -> JudgedClaims:
+        """Reads the output of ``scapo-eval judge claims`` or a claim matrix.
+
+        Args:
+            path: Path of the file.
+            images: Images of the run. Claims about other images are omitted.
+            vocabulary: Labels of the claims.
+            kinds: Kinds of claims to read.
+
+        Raises:
+            InputError: If the file contains no judged claim of these kinds about the images.
+            InputErrors: If the file has faulty records.
+        """
+        scenes = Scenes.load(path, vocabulary)
+        of_images = ((image.image_id, scenes.scenes.get(image.image_id)) for image in images)
+        states = {
+            image: {claim: state for claim, state in (scene.answers or {}).items() if claim[0] in kinds}
+            for image, scene in of_images
+            if scene is not None
+        }
+        if not any(states.values()):
+            raise InputError(f"no judged claim of {', '.join(kinds)} about the images", path=path)
+        return cls(f"{Path(path).name}@{scenes.fingerprint}", states, scenes.notes)
+
+    def store(self, store: Store, rows: NDArray[np.bool_]) -> None:
+        """Stores the known states of claims without a verdict. The judge is asked about all others.
+
+        Args:
+            store: Run of claims, open for writing.
+            rows: (claims,) mask of the claims whose states to store.
+        """
+        never = rows & (store.provenance_ids.max(axis=1) < 0)
+        known = [
+            (row, state)
+            for row in np.flatnonzero(never).tolist()
+            if (state := self.states.get(store.image_ids[row], {}).get(store.claims[row], UNKNOWN)) != UNKNOWN
+        ]
+        if known:
+            of_rows, states = np.array(known).T
+            columns = store.cells[of_rows].argmax(axis=1)
+            store.write(of_rows, columns, states, CellProvenance("coarse", "", self.name))
+
+
+def joined(claims: Sequence[Mapping[str, Iterable[ClaimKey]]]) -> Claims:
+    """Returns the distinct claims of several sources, in a fixed order."""
+    found: dict[str, set[ClaimKey]] = {}
+    for source in claims:
+        for image, of_image in source.items():
+            found.setdefault(image, set()).update(of_image)
+    return {image: tuple(sorted(of_image, key=_in_order)) for image, of_image in found.items()}
 
 
 def _in_order(claim: ClaimKey) -> tuple[int, ClaimKey]:

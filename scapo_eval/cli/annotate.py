@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..annotate.coarse import calls_left, claims_in, coarse, open_or_create
+from ..annotate.coarse import JudgedClaims, calls_left, claims_in, coarse, joined, open_or_create
 from ..annotate.coarse import prompts_for as coarse_prompts
 from ..annotate.passes import PRESENT_FROM, UNREAD, Forecast, PassOutcome, Prompt, journal_of, judge_of
 from ..annotate.prompt_lint import lint
@@ -145,7 +145,15 @@ _probability = click.option(
     help="Ask about the claims in these captions or rollouts instead of the labels.",
 )  # fmt: skip
 @click.option(
-    "--kinds", default=_CLAIM_KINDS, show_default=True, metavar="KIND,...", help="Kinds of claims, for --captions."
+    "--judged", type=INPUT, multiple=True, metavar="FILE",
+    help="Take over the claims that `judge claims` or a claim matrix has decided.",
+)  # fmt: skip
+@click.option(
+    "--kinds",
+    default=_CLAIM_KINDS,
+    show_default=True,
+    metavar="KIND,...",
+    help="Kinds of claims, for --captions and --judged.",
 )
 @click.option(
     "--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Higher: cheaper, less exact."
@@ -167,6 +175,7 @@ def coarse_command(
     images_root: str | None,
     limit: int | None,
     captions: tuple[str, ...],
+    judged: tuple[str, ...],
     kinds: str,
     labels_per_call: int,
     prompt: str | None,
@@ -182,7 +191,8 @@ def coarse_command(
 ) -> int:
     """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations).
 
-    With --captions, asks instead about every distinct claim that the captions make about an image.
+    With --captions, asks instead about every distinct claim that the captions make about an image. With --judged, asks
+    only about the claims that the file leaves undecided.
     """
     from ..annotate.sample import card_of
 
@@ -193,13 +203,18 @@ def coarse_command(
         raise click.UsageError("--prompts paper asks about one label per call and excludes --prompt")
     if probability and (texts == "paper" or labels_per_call > 1):
         raise click.UsageError("--probability asks for one word about one label a call; the paper's text asks for JSON")
-    if captions and (texts == "paper" or labels_per_call > 1):
-        raise click.UsageError("--captions asks about one claim a call, and excludes --prompts paper")
-    claims, foreign = claims_in(captions, pictures, labels, kinds_of(kinds)) if captions else (None, 0)
+    of_claims = bool(captions or judged)
+    if of_claims and (texts == "paper" or labels_per_call > 1):
+        raise click.UsageError("--captions and --judged ask about one claim a call, and exclude --prompts paper")
+    decided = [JudgedClaims.load(path, pictures, labels, kinds_of(kinds)) for path in judged]
+    mined, foreign = claims_in(captions, pictures, labels, kinds_of(kinds)) if captions else ({}, 0)
+    claims = joined([mined, *(each.states for each in decided)]) if of_claims else None
     if foreign:
         settings.warn(f"{foreign:,} captions of images that are not in the list")
+    for note in (note for each in decided for note in each.notes):
+        settings.warn(note)
     task, template = CLAIM_TASK, None
-    if captions:
+    if of_claims:
         task = read_claim_task(prompt)
     else:
         template = Template.read(prompt, "coarse") if prompt else None
@@ -217,7 +232,9 @@ def coarse_command(
         if card := card_of(images):
             store.keep_pool(card)
         prompts: Sequence[Prompt]
-        if captions:
+        for each in decided:
+            each.store(store, rows)
+        if of_claims:
             prompts = claim_prompts(store.claims, task, one_word=probability)
         else:
             prompts = of_labels = coarse_prompts(store.vocabulary, labels_per_call, template, one_word=probability)

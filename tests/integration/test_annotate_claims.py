@@ -204,6 +204,47 @@ def test_a_killed_run_and_its_shards_give_the_bytes_of_an_undisturbed_one(run: R
     assert run(*turned, "-q")[0] == 0  # the order of the captions changes nothing, and nothing is left to ask
 
 
+def test_judged_claims_and_an_earlier_matrix_are_not_asked_again(run: Run, start: Start, folder: Path) -> None:
+    url, images = start(), folder / "images"
+    asking = ("--vocabulary", "coco80", "--model", "judge", "--base-url", url, "-q")
+    judging = ("judge", "claims", folder / "a.jsonl", folder / "b.jsonl", "--images-root", images)
+    assert run(*judging, "-o", folder / "judged.jsonl", *asking)[0] == 0
+    asked = stats(url)["requests"]
+    onto = ("annotate", "coarse", images, "--judged", folder / "judged.jsonl", *asking)
+    assert run(*onto, "-o", folder / "run")[0] == 0
+    assert run(*onto, "-o", folder / "run")[0] == 0  # nothing is left to ask or to take over
+    store = Store.open(folder / "run")
+    assert store.matrix[store.cells].tolist() == [expected(claim) for claim in store.claims]
+    assert len(store) == len(store.claims)
+    undecided = sum(expected(claim) == -1 for claim in store.claims)
+    assert stats(url)["requests"] == asked + undecided
+    judges = {source.judge.partition("@")[0] for source in store.provenances}
+    assert judges == {"judged.jsonl", "judge"}
+    check(run, folder, lambda row: "white" in row["claim"], "--random", 200)
+    assert run("annotate", "finalize", folder / "run", "-o", folder / "old.npz")[0] == 0
+
+    write(folder / "c.jsonl", [{"image_id": 1, "caption": "A green car."}])
+    more = ("annotate", "coarse", images, "--captions", folder / "c.jsonl", "--judged", folder / "old.npz")
+    asked = stats(url)["requests"]
+    assert run(*more, "-o", folder / "more", *asking)[0] == 0
+    assert stats(url)["requests"] == asked + 1 + undecided
+    assert run("annotate", "finalize", folder / "more", "-o", folder / "new.npz")[0] == 0
+    old, new = (Scenes.load(folder / name, VOCABULARY).scenes for name in ("old.npz", "new.npz"))
+    assert new["1"].answers == {**(old["1"].answers or {}), ("attribute", "car", "green", ""): 1}
+    assert new["2"].answers == old["2"].answers
+
+    for k in (1, 2):
+        assert run(*onto, "-o", folder / "part", "--shard", f"{k}/2")[0] == 0
+    parts = sorted(path for path in folder.iterdir() if path.name.startswith("part"))
+    assert run("merge", *parts, "-o", folder / "whole")[0] == 0
+    assert Store.open(folder / "whole").matrix[store.cells].tolist() == [expected(claim) for claim in store.claims]
+
+    nothing = write(folder / "scenes.jsonl", [{"image_id": 1, "objects": [{"name": "dog"}]}])
+    code, _, told = run("annotate", "coarse", images, "--judged", nothing, "-o", folder / "none", *asking)
+    assert code == 2
+    assert f"{nothing}: no judged claim of count, attribute, relation, text about the images" in told
+
+
 def test_unreadable_answers_are_listed_and_never_guessed(run: Run, start: Start, folder: Path) -> None:
     write(folder / "b.jsonl", [{"image_id": 1, "caption": ZEBRA}])
     url, target = start(), folder / "claims.npz"
