@@ -349,7 +349,9 @@ _LISTED = 4
 def _said(scene: SceneGraph, claim: Claim) -> str:
     """Returns the data in a scene graph about the objects of a claim, as readable text."""
     answer = (scene.answers or {}).get(asked_as(claim))
-    judged = [] if answer is None else [f"the judge says {_ANSWERS[answer]}"]
+    judged = [] if answer is None else [f"judged: {_ANSWERS[answer]}"]
+    if scene.answers and not (scene.things or scene.counts or scene.complete):  # a judge's file, without annotations
+        return "; ".join(judged)
     if claim.kind == "text":
         texts = [f"“{thing.text}”" for thing in scene.things if thing.text and claim.label in ("", thing.label)]
         return "; ".join([*_listed(texts), *judged])

@@ -34,6 +34,7 @@ from ..files.files import display_name, read_bytes
 from ..files.records import Readable, Records
 from ..matching.vocabulary import Vocabulary
 from . import scenes_visual_genome as visual_genome
+from .claim_matrix import ClaimMatrix
 from .truth_coco import is_coco
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
@@ -115,7 +116,7 @@ class Scenes:
 
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json``, Visual Genome's files or a file of scene graphs.
+        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of scene graphs or a claim matrix.
 
         Args:
             path: File, folder of Visual Genome's files, or records in memory.
@@ -133,7 +134,10 @@ class Scenes:
             genome = visual_genome.files_in(path)
             return cls(name, reader.genome(genome), digest(list(genome.values())), tuple(reader.notes()))
         data = b"" if isinstance(path, Records) else read_bytes(path)
-        if is_coco(data):
+        scenes: Mapping[str, SceneGraph]
+        if data.startswith(b"PK"):
+            scenes = reader.judged(ClaimMatrix.load(data, name))
+        elif is_coco(data):
             scenes = reader.coco(data)
         elif visual_genome.is_visual_genome_scenes(data):
             scenes = reader.genome({name: data})
@@ -141,6 +145,38 @@ class Scenes:
             scenes = reader.graphs(path)
             data = data or repr(sorted(scenes.items())).encode()
         return cls(name, scenes, digest([data]), tuple(reader.notes()))
+
+
+def state_of(kind: str, answer: str) -> State:
+    """Returns the state of a claim that a judge's answer determines.
+
+    If the object is absent, a count is false, and an attribute or a relation is undecided.
+    """
+    return 0 if answer == "absent" and kind in ("presence", "count") else ANSWERS[answer]
+
+
+class _JudgedScenes(Mapping[str, SceneGraph]):
+    """Scene graphs that contain only the answers of a claim matrix. They are built when they are first used."""
+
+    def __init__(self, matrix: ClaimMatrix) -> None:
+        self.matrix = matrix
+        self.built = dict[str, SceneGraph]()
+
+    def __getitem__(self, image: str) -> SceneGraph:
+        scene = self.built.get(image)
+        if scene is None:
+            answers = self.matrix.states(image)
+            scene = self.built[image] = SceneGraph(0, 0, (), (), {}, frozenset(), answers)
+        return scene
+
+    def __contains__(self, image: object) -> bool:
+        return image in self.matrix.rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.matrix.image_ids)
+
+    def __len__(self) -> int:
+        return len(self.matrix.image_ids)
 
 
 class _CocoImage(msgspec.Struct, gc=False):
@@ -275,6 +311,19 @@ class _Reader:
         faults.raise_if_any()
         return scenes
 
+    def judged(self, matrix: ClaimMatrix) -> _JudgedScenes:
+        """Returns the scene graphs of a claim matrix with the vocabulary's labels.
+
+        Claims about labels that the vocabulary lacks are counted and omitted.
+        """
+        labels = list[str | None]()
+        for k, name in enumerate(matrix.labels):
+            labels.append(self.label(name) if name else "")
+            if labels[k] is None:
+                of_label = (matrix.columns["label"] == k) | (matrix.columns["other"] == k)
+                self.unnamed[name.casefold()] += int(of_label.sum()) - 1
+        return _JudgedScenes(matrix.with_labels(labels))
+
     def graph(self, record: Mapping[str, Any], image: str) -> SceneGraph:
         """Converts one record to the scene graph of an image."""
         if not isinstance(record.get("objects"), list):
@@ -321,7 +370,5 @@ class _Reader:
         ends = [self.label(name) if name else "" for name in (given.get("label"), given.get("other"))]
         if ends[0] is None or ends[1] is None:
             return None
-        state: State = ANSWERS[answer] if answer is not None else -1
-        if answer == "absent" and kind in ("presence", "count"):
-            state = 0
+        state = state_of(kind, answer) if answer is not None else -1
         return (kind, ends[0], str(given.get("value") or ""), ends[1]), state
