@@ -129,10 +129,7 @@ class AliasMatcher:
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
         if len(texts) == 1:  # for one text the plain walk is faster
-            matches, uses = self._read(texts[0], left_out)
-            rows = np.array(matches, dtype=np.int32).reshape(-1, 3)
-            mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
-            return mentions, np.frombuffer(uses, dtype=np.uint8)
+            return _columns_of_one(*self._read(texts[0], left_out))
         batch = self._batch.find(texts)
         return batch.mentions, find_uses(texts, *batch, left_out, self._words)
 
@@ -147,9 +144,19 @@ class AliasMatcher:
             :data:`~scapo_eval.matching.uses.USES`.
         """
         texts = all_shown(texts)
+        if len(texts) == 1:
+            return _columns_of_one(*self._read(texts[0], USES))
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         matches = batch.find(texts)
         return matches.mentions, find_uses(texts, *matches, USES, words)
+
+
+def _columns_of_one(
+    matches: Sequence[tuple[int, int, int]], uses: bytearray
+) -> tuple[MentionColumns, NDArray[np.uint8]]:
+    rows = np.array(matches, dtype=np.int32).reshape(-1, 3)
+    mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
+    return mentions, np.frombuffer(uses, dtype=np.uint8)
 
 
 class _Identity:

@@ -1,0 +1,187 @@
+"""Results of rules, remembered by what the rules read.
+
+A rule reads cells (a word and its place in an object) at distances from where it begins, and its result depends on
+these cells alone. What it reads first, it always reads first, and the answer decides what it reads next. All readings of
+a rule therefore form a tree: a node is a distance, a branch is the cell there, and a leaf is a result. A rule is run only
+if no leaf is reached, and then adds one. For many places, NumPy takes one step from every node at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAF = np.iinfo(np.int64).max
+_MOST = 1 << 17  # branches, of about 60 bytes; beyond, everything is forgotten
+_SLOTS = 1 << 19  # of the hash table of branches
+_FACTOR = 0x9E3779B97F4A7C15
+_FEW = 256
+"""Number of places below which the steps of Python are faster than those of NumPy."""
+
+Rule = Callable[[Any], Iterable[tuple[int, ...]]]
+"""A rule, which reads a tape and returns rows of integers."""
+
+
+class Tape:
+    """The cells of a batch of captions as a rule reads them. Each cell that is read for the first time is noted.
+
+    Args:
+        cells: Cells of the batch. Channel ``c`` of the cell at a place is at ``c * size`` behind it.
+        size: Number of places.
+    """
+
+    def __init__(self, cells: memoryview, size: int) -> None:
+        self._cells, self.size = cells, size
+        self.at = 0
+        self.noted: dict[int, int] = {}
+
+    def cell(self, place: int, channel: int = 0) -> int:
+        """Returns the cell at a place."""
+        distance = place - self.at << 1 | channel
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self._cells[place + channel * self.size]
+        return value
+
+
+class Memory:
+    """The trees of several rules.
+
+    Args:
+        rules: Rules, which are referred to by their index.
+        columns: Number of integers in a row of a result.
+    """
+
+    def __init__(self, rules: Sequence[Rule], columns: int) -> None:
+        self._rules = rules
+        self._columns = columns
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        n = len(self._rules)
+        self._branches: dict[int, int] = {}
+        self._distance = [_LEAF] * n  # of each node
+        self._rows = [(0, -1)] * n  # of each leaf: the first of its rows in the table, and their number; else -1
+        self._nodes = np.empty((1 << 12, 3), dtype=np.int64)  # both as an array
+        self._n_nodes = 0
+        self._table = np.empty((1 << 12, self._columns), dtype=np.int64)
+        self._n_rows = 0
+        self._keys = np.full(_SLOTS, -1, dtype=np.int64)
+        self._targets = np.zeros(_SLOTS, dtype=np.int64)
+
+    def rows(
+        self, tape: Tape, cells: NDArray[np.int64], at: NDArray[np.int64], root: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the results of rules at many places.
+
+        Args:
+            tape: Cells as the rules read them.
+            cells: The same cells as an array.
+            at: (n,) places at which the rules begin.
+            root: (n,) index of the rule at each place.
+
+        Returns:
+            (rows,) index of the place that each row belongs to, and the (rows, columns) rows.
+        """
+        with self._lock:
+            if len(self._branches) > _MOST:
+                self._forget()
+            node = root.copy() if len(at) < _FEW else self._walk(tape.size, cells, at, root)
+            missing = np.flatnonzero(self._nodes[node, 2] < 0) if self._n_nodes else np.arange(len(at))
+            for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
+                node[k] = self._leaf(tape, place, begin, int(root[k]))
+            self._grow()
+            _, first, number = self._nodes[node].T
+            owner = np.repeat(np.arange(len(at)), number)
+            row = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number - first, number)
+            return owner, self._table[row]
+
+    def _walk(
+        self, size: int, cells: NDArray[np.int64], at: NDArray[np.int64], root: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Returns the node that is reached at each place: a leaf, or the last node with a known branch."""
+        reached = root.copy()
+        active, node = np.arange(len(at)), root
+        while self._n_nodes:
+            distance = self._nodes[node, 0]
+            inner = np.flatnonzero(distance != _LEAF)
+            if not len(inner):
+                return reached
+            active, node, distance = active[inner], node[inner], distance[inner]
+            cell = cells[at[active] + (distance >> 1) + (distance & 1) * size]
+            target = self._find(node << 16 | cell)
+            goes_on = np.flatnonzero(target)
+            active, node = active[goes_on], target[goes_on]
+            reached[active] = node
+        return reached
+
+    def _find(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the node behind each branch, or 0."""
+        slot = (key.view(np.uint64) * np.uint64(_FACTOR) >> np.uint64(45)).view(np.int64)
+        found = self._keys[slot]
+        target = np.where(found == key, self._targets[slot], 0)
+        rest = np.flatnonzero((found != key) & (found >= 0))
+        while len(rest):
+            slot[rest] = (slot[rest] + 1) & (_SLOTS - 1)
+            found = self._keys[slot[rest]]
+            same = found == key[rest]
+            target[rest[same]] = self._targets[slot[rest[same]]]
+            rest = rest[~same & (found >= 0)]
+        return target
+
+    def _leaf(self, tape: Tape, place: int, node: int, root: int) -> int:
+        """Returns the leaf of a rule at a place, from any node on the way to it."""
+        cells, branches, distances = tape._cells, self._branches, self._distance
+        while (distance := distances[node]) != _LEAF:
+            cell = cells[place + (distance >> 1) + (distance & 1) * tape.size]
+            target = branches.get(node << 16 | cell)
+            if target is None:
+                break
+            node = target
+        else:
+            if self._rows[node][1] >= 0:
+                return node
+        tape.at, tape.noted = place, {}
+        rows = list(self._rules[root](tape))
+        node = root
+        for distance, cell in tape.noted.items():
+            distances[node] = distance
+            key = node << 16 | cell
+            target = branches.get(key)
+            if target is None:
+                target = branches[key] = len(distances)
+                distances.append(_LEAF)
+                self._rows.append((0, -1))
+                self._insert(key, target)
+            node = target
+        self._rows[node] = (self._n_rows, len(rows))
+        for row in rows:
+            if self._n_rows == len(self._table):
+                self._table = np.concatenate([self._table, np.empty_like(self._table)])
+            self._table[self._n_rows] = row
+            self._n_rows += 1
+        return node
+
+    def _insert(self, key: int, target: int) -> None:
+        slot = (key * _FACTOR & 0xFFFFFFFFFFFFFFFF) >> 45
+        keys: Any = self._keys
+        while keys[slot] >= 0:
+            slot = (slot + 1) & (_SLOTS - 1)
+        keys[slot] = key
+        self._targets[slot] = target
+
+    def _grow(self) -> None:
+        """Copies the new nodes to the array."""
+        old, n = self._n_nodes, len(self._distance)
+        if n > len(self._nodes):
+            self._nodes = np.concatenate([self._nodes, np.empty((n, 3), dtype=np.int64)])
+        roots = slice(0, len(self._rules))  # the only nodes that change: from no result to a rule's first reading
+        for new in (slice(old, n), roots) if n > old else ():
+            self._nodes[new, 0] = self._distance[new]
+            self._nodes[new, 1:] = self._rows[new]
+        self._n_nodes = n
