@@ -235,8 +235,8 @@ class _Reading:
         channel[self._ones_among_others()] |= rules.OTHERS
         channel[self.gap[self._has("finite", self.gap + 1)]] |= rules.FINITE
         self.flags = flags
-        self.cells = np.concatenate([tokens.code << rules.FLAGS | flags, channel])
-        self.tape = Rules(self.cells.data, size)
+        exact, coarse = (code << rules.FLAGS | flags for code in (tokens.code, rules.COARSE_CODE[tokens.code]))
+        self.tape = Rules(np.stack([exact, channel, coarse]))
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things before which a word of a set stands, at or behind a place."""
@@ -289,7 +289,7 @@ class _Reading:
         """
         code, free = self.tokens.code, ~self.is_quoted[self.first]
         things = np.flatnonzero(free & ~_is_of("bare")[code[self.first - 1]])
-        owner, rows = self._rules(things, self.first[things], rules.BEFORE_RULE)
+        owner, rows = rules.MEMORY.rows(self.tape, rules.BEFORE_RULE, self.first[things])
         k = things[owner]
         kept = (rows[:, 6] & rules.NO_PAIR == 0) | ~self.is_pair[k]
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
@@ -301,7 +301,7 @@ class _Reading:
         relations, root, with_led = self._relations(np.flatnonzero(others & self._follows_another()))
         says = _is_of("saying")[code[self.behind]] | _is_of("colored")[code[self.last]]
         things = np.flatnonzero(others & (says | (self.flags[self.behind] & rules.PASSES > 0)))
-        owner, rows = self._rules(things, self.behind[things], rules.BEHIND_RULE)
+        owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
         thing, conditions = things[owner], rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
         kept = (conditions & rules.WITH == 0) | with_led[thing]
@@ -312,9 +312,6 @@ class _Reading:
         claims = np.concatenate([before, relations, behind, self._located(root)])
         claims = self._restricted(claims)
         return np.concatenate([claims, self._texts()]) if "text" in kinds else claims
-
-    def _rules(self, things: Ints, at: Ints, rule: int) -> tuple[Ints, Ints]:
-        return rules.MEMORY.rows(self.tape, self.cells, at, np.full(len(things), rule))
 
     def _claims(self, k: Ints, at: Ints, rows: Ints, other: Ints | None = None) -> Ints:
         """Returns claims about things ``k`` as rows, from the rows of rules that began at ``at``."""
@@ -361,7 +358,7 @@ class _Reading:
     def _follows_another(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things to which a relation may lead from the thing before."""
         distance = self.first - self.gap
-        follows: NDArray[np.bool_] = (0 < distance) & (distance <= REACH) & ~self._has("apart", self.gap)
+        follows: NDArray[np.bool_] = (distance > 0) & (distance <= REACH) & ~self._has("apart", self.gap)
         follows[:1] = False
         follows[1:] &= ~self.is_quoted[self.first[:-1]]
         return follows
@@ -373,7 +370,7 @@ class _Reading:
             The relations as rows, the (things,) subject of the clause of each thing, and a (things,) mask of the things
             to which "with" leads, or that follow in its list.
         """
-        owner, rows = self._rules(things, self.gap[things], rules.BETWEEN_RULE)
+        owner, rows = rules.MEMORY.rows(self.tape, rules.BETWEEN_RULE, self.gap[things])
         chain = _Chain(self)
         for k, said in zip(things[owner].tolist(), rows[:, 0].tolist(), strict=True):
             chain.add(k, rules.BETWEEN[said])
@@ -430,7 +427,7 @@ class _Reading:
     def _located(self, root: Ints) -> Ints:
         """Returns the positions of things as rows."""
         first, begin, end = np.array([place[:3] for place in self.places], dtype=np.int64).reshape(-1, 3).T
-        owner, rows = self._rules(first, first, rules.LOCATED_RULE)
+        owner, rows = rules.MEMORY.rows(self.tape, rules.LOCATED_RULE, first)
         k = np.searchsorted(self.first, first[owner] + rows[:, 0], side="right") - 1
         k = np.where(rows[:, 1], root[k], k)
         said = [_place_values()[self.places[place][3]] for place in owner.tolist()]
@@ -487,13 +484,13 @@ class _Chain:
     Attributes:
         root: Subject of the clause of each thing: the thing itself, or the one from which relations lead to it.
         leds: Thing -> the relation that leads to it, the first word of the gap that it is in, and its subject.
-        found: A row for each relation: subject, object, first word of the gap, and a rule's row.
+        found: Ten integers for each relation: subject, object, first word of the gap, and a rule's row.
     """
 
     def __init__(self, reading: _Reading) -> None:
         self.root = list(range(len(reading.first)))
         self.leds = dict[int, tuple[Led, int, int]]()
-        self.found = list[tuple[int, ...]]()
+        self.found = list[int]()
         self._tape = reading.tape
         self._first, self._last, self._gap = reading.first.tolist(), reading.last.tolist(), reading.gap.tolist()
         self._caption = reading.caption.tolist()
@@ -538,7 +535,7 @@ class _Chain:
 
     def _find(self, subject: int, other: int, at: int, led: Led, use: int | None = None) -> None:
         row = led.row
-        self.found.append((subject, other, at, *(row if use is None else (*row[:5], use, 0))))
+        self.found += (subject, other, at, *(row if use is None else (*row[:5], use, 0)))
 
     def _word(self, place: int) -> str:
         return self._tape.plain_word(place)
@@ -585,7 +582,7 @@ class _Chain:
         behind = self._last[k] + 1
         if self._word(behind) not in OWNING or self._word(behind + 1) in SETS["ends"] or not self._word(behind + 1):
             return None
-        return k + 1 if self._tape.afresh(behind + 1).is_phrase(behind + 1) else 0
+        return k + 1 if self._tape.is_owned(behind + 1) else 0
 
     def _subject(self, k: int, led: Led, at: int) -> int | None:
         """Returns the index of a relation's subject: the preceding object, or the object that a relation to it starts

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 _LEAF = np.iinfo(np.int64).max
 _MOST = 1 << 17  # branches, of about 60 bytes; beyond, everything is forgotten
-_SLOTS = 1 << 19  # of the hash table of branches
+_BITS = 19
+_SLOTS = 1 << _BITS  # of the hash table of branches
+_CELL = 16  # bits of a cell
 _FACTOR = 0x9E3779B97F4A7C15
 _FEW = 256
 """Number of places below which the steps of Python are faster than those of NumPy."""
@@ -30,21 +32,26 @@ class Tape:
     """The cells of a batch of captions as a rule reads them. Each cell that is read for the first time is noted.
 
     Args:
-        cells: Cells of the batch. Channel ``c`` of the cell at a place is at ``c * size`` behind it.
-        size: Number of places.
+        channels: Channel -> cells of the batch, (CHANNELS, places).
     """
 
-    def __init__(self, cells: memoryview, size: int) -> None:
-        self._cells, self.size = cells, size
-        self.at = 0
+    def __init__(self, channels: NDArray[np.int64]) -> None:
+        self.channels = channels
+        self.cells = memoryview(channels.reshape(-1))
+        self.size = channels.shape[1]
+        self.start_at(0)
+
+    def start_at(self, place: int) -> None:
+        """Begins a reading at a place."""
+        self.at = place
         self.noted: dict[int, int] = {}
 
-    def cell(self, place: int, channel: int = 0) -> int:
-        """Returns the cell at a place."""
-        distance = place - self.at << 1 | channel
+    def cell(self, place: int, channel: int) -> int:
+        """Returns the cell of a channel at a place."""
+        distance = (place - self.at) << 2 | channel
         value = self.noted.get(distance)
         if value is None:
-            value = self.noted[distance] = self._cells[place + channel * self.size]
+            value = self.noted[distance] = self.cells[place + channel * self.size]
         return value
 
 
@@ -68,22 +75,21 @@ class Memory:
         self._distance = [_LEAF] * n  # of each node
         self._rows = [(0, -1)] * n  # of each leaf: the first of its rows in the table, and their number; else -1
         self._nodes = np.empty((1 << 12, 3), dtype=np.int64)  # both as an array
-        self._n_nodes = 0
+        self._nodes[:n] = _LEAF, 0, -1
+        self._n_nodes = n
+        self._new: list[tuple[int, int]] = []  # branches that are not in the arrays yet
         self._table = np.empty((1 << 12, self._columns), dtype=np.int64)
         self._n_rows = 0
         self._keys = np.full(_SLOTS, -1, dtype=np.int64)
         self._targets = np.zeros(_SLOTS, dtype=np.int64)
 
-    def rows(
-        self, tape: Tape, cells: NDArray[np.int64], at: NDArray[np.int64], root: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the results of rules at many places.
+    def rows(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the results of a rule at many places.
 
         Args:
-            tape: Cells as the rules read them.
-            cells: The same cells as an array.
-            at: (n,) places at which the rules begin.
-            root: (n,) index of the rule at each place.
+            tape: Cells that the rule reads.
+            rule: Index of the rule.
+            at: (n,) places at which the rule begins.
 
         Returns:
             (rows,) index of the place that each row belongs to, and the (rows, columns) rows.
@@ -91,38 +97,35 @@ class Memory:
         with self._lock:
             if len(self._branches) > _MOST:
                 self._forget()
-            node = root.copy() if len(at) < _FEW else self._walk(tape.size, cells, at, root)
-            missing = np.flatnonzero(self._nodes[node, 2] < 0) if self._n_nodes else np.arange(len(at))
+            node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
+            missing = np.flatnonzero(self._nodes[node, 2] < 0)
             for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
-                node[k] = self._leaf(tape, place, begin, int(root[k]))
-            self._grow()
+                node[k] = self._leaf(tape, rule, place, begin)
+            self._publish()
             _, first, number = self._nodes[node].T
             owner = np.repeat(np.arange(len(at)), number)
             row = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number - first, number)
             return owner, self._table[row]
 
-    def _walk(
-        self, size: int, cells: NDArray[np.int64], at: NDArray[np.int64], root: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _walk(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the node that is reached at each place: a leaf, or the last node with a known branch."""
-        reached = root.copy()
-        active, node = np.arange(len(at)), root
-        while self._n_nodes:
+        cells = tape.channels.reshape(-1)
+        reached = np.full(len(at), rule)
+        active, node = np.arange(len(at)), reached
+        while True:
             distance = self._nodes[node, 0]
             inner = np.flatnonzero(distance != _LEAF)
             if not len(inner):
                 return reached
             active, node, distance = active[inner], node[inner], distance[inner]
-            cell = cells[at[active] + (distance >> 1) + (distance & 1) * size]
-            target = self._find(node << 16 | cell)
+            target = self._find(node << _CELL | cells[at[active] + (distance >> 2) + (distance & 3) * tape.size])
             goes_on = np.flatnonzero(target)
             active, node = active[goes_on], target[goes_on]
             reached[active] = node
-        return reached
 
     def _find(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the node behind each branch, or 0."""
-        slot = (key.view(np.uint64) * np.uint64(_FACTOR) >> np.uint64(45)).view(np.int64)
+        slot = _slots(key)
         found = self._keys[slot]
         target = np.where(found == key, self._targets[slot], 0)
         rest = np.flatnonzero((found != key) & (found >= 0))
@@ -134,30 +137,29 @@ class Memory:
             rest = rest[~same & (found >= 0)]
         return target
 
-    def _leaf(self, tape: Tape, place: int, node: int, root: int) -> int:
+    def _leaf(self, tape: Tape, rule: int, place: int, node: int) -> int:
         """Returns the leaf of a rule at a place, from any node on the way to it."""
-        cells, branches, distances = tape._cells, self._branches, self._distance
+        branches, distances = self._branches, self._distance
         while (distance := distances[node]) != _LEAF:
-            cell = cells[place + (distance >> 1) + (distance & 1) * tape.size]
-            target = branches.get(node << 16 | cell)
+            target = branches.get(node << _CELL | tape.cells[place + (distance >> 2) + (distance & 3) * tape.size])
             if target is None:
                 break
             node = target
         else:
             if self._rows[node][1] >= 0:
                 return node
-        tape.at, tape.noted = place, {}
-        rows = list(self._rules[root](tape))
-        node = root
+        tape.start_at(place)
+        rows = list(self._rules[rule](tape))
+        node = rule
         for distance, cell in tape.noted.items():
             distances[node] = distance
-            key = node << 16 | cell
+            key = node << _CELL | cell
             target = branches.get(key)
             if target is None:
                 target = branches[key] = len(distances)
                 distances.append(_LEAF)
                 self._rows.append((0, -1))
-                self._insert(key, target)
+                self._new.append((key, target))
             node = target
         self._rows[node] = (self._n_rows, len(rows))
         for row in rows:
@@ -167,21 +169,30 @@ class Memory:
             self._n_rows += 1
         return node
 
-    def _insert(self, key: int, target: int) -> None:
-        slot = (key * _FACTOR & 0xFFFFFFFFFFFFFFFF) >> 45
-        keys: Any = self._keys
-        while keys[slot] >= 0:
-            slot = (slot + 1) & (_SLOTS - 1)
-        keys[slot] = key
-        self._targets[slot] = target
-
-    def _grow(self) -> None:
-        """Copies the new nodes to the array."""
+    def _publish(self) -> None:
+        """Copies the new nodes and branches to the arrays."""
+        if not self._new:
+            return
         old, n = self._n_nodes, len(self._distance)
         if n > len(self._nodes):
             self._nodes = np.concatenate([self._nodes, np.empty((n, 3), dtype=np.int64)])
         roots = slice(0, len(self._rules))  # the only nodes that change: from no result to a rule's first reading
-        for new in (slice(old, n), roots) if n > old else ():
+        for new in (slice(old, n), roots):
             self._nodes[new, 0] = self._distance[new]
             self._nodes[new, 1:] = self._rows[new]
         self._n_nodes = n
+        key, target = np.array(self._new, dtype=np.int64).T
+        self._new = []
+        slot = _slots(key)
+        while len(key):
+            free = self._keys[slot] < 0
+            self._keys[slot[free]] = key[free]
+            there = self._keys[slot] == key  # of several new keys in a slot, the last one
+            self._targets[slot[there]] = target[there]
+            key, target, slot = key[~there], target[~there], (slot[~there] + 1) & (_SLOTS - 1)
+
+
+def _slots(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Maps branches to the slots of the hash table."""
+    hashed: NDArray[np.uint64] = (key.view(np.uint64) * np.uint64(_FACTOR)) >> np.uint64(64 - _BITS)
+    return hashed.view(np.int64)

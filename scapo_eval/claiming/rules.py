@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base.types import Use
 from ..matching.uses import USES
 from .claim import KINDS, ClaimKind, count_range
@@ -32,14 +35,20 @@ REACH = 14
 BEGINS, GOES_ON, PASSES = 1, 2, 4
 """Flags of a cell: the word begins an object, is a later word of an object, begins a phrase for a position."""
 
+EXACT, PHRASES, COARSE = range(3)
+"""Channels of cells: words with flags; phrases for a position and other flags; words with flags, in which the words of
+the same lists are alike.
+"""
+
 FLAGS = 3  # bits of flags in a cell, before the code of its word
 LENGTH = 63
-"""Mask of the second channel of a cell: number of words of the phrase for a position that begins there."""
+"""Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
 OTHERS, FINITE = 64, 128
-"""Flags of the second channel: "another" or "others" follows in the sentence; a finite "be" follows before an object."""
+"""Flags of the channel PHRASES: "another" or "others" follows in the sentence; a finite "be" precedes the next object.
+"""
 
-ENDED = 8  # bits of the second channel before the length of a phrase that ends there
+ENDED = 8  # bits of the channel PHRASES before the length of a phrase that ends there
 
 BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR = 1, 2, 4, 8, 16
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
@@ -86,6 +95,7 @@ _JOINTS = frozenset(((",", "and"), ("along", "with"), (",", "along")))
 _PREDICATING = BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
 _LOCATED = BEING | _ON_THE_WAY | _DOING.keys() | {"which", "who", "that", "can"}
 _WORD = codes().words
+_ENDINGS = ("ing", "ed", "ly", "ward", "wards", "s")
 _color_in = cache(codes().color_in)
 
 
@@ -152,31 +162,37 @@ _NOTHING_BETWEEN = Between()
 
 
 class Rules(Tape):
-    """The rules, as readers of the cells around the place at which they begin."""
+    """The rules, as readers of the cells around the place at which they begin.
+
+    Attributes:
+        reads: Channel from which words are read.
+    """
+
+    reads = EXACT
 
     def word(self, place: int) -> str:
-        return _WORD[self.cell(place) >> FLAGS]
+        """Returns a word, or the word that stands for it."""
+        return _WORD[self.cell(place, self.reads) >> FLAGS]
 
     def plain_word(self, place: int) -> str:
         """Returns a word without noting that it was read."""
-        return _WORD[self._cells[place] >> FLAGS]
-
-    def afresh(self, place: int) -> Rules:
-        """Returns this tape for a reading that is not remembered."""
-        self.at, self.noted = place, {}
-        return self
+        return _WORD[self.cells[place] >> FLAGS]
 
     def begins(self, place: int) -> bool:
         """Returns True if an object begins at a word."""
-        return bool(self.cell(place) & BEGINS)
+        return bool(self.cell(place, self.reads) & BEGINS)
+
+    def goes_on(self, place: int) -> bool:
+        """Returns True if a word is a later word of an object."""
+        return bool(self.cell(place, self.reads) & GOES_ON)
 
     def is_thing(self, place: int) -> bool:
         """Returns True if a word belongs to an object."""
-        return bool(self.cell(place) & (BEGINS | GOES_ON))
+        return bool(self.cell(place, self.reads) & (BEGINS | GOES_ON))
 
     def passed(self, place: int) -> int:
         """Returns the number of words of the phrase for a position that begins at a word."""
-        return self.cell(place, 1) & LENGTH if self.cell(place) & PASSES else 0
+        return self.cell(place, PHRASES) & LENGTH if self.cell(place, self.reads) & PASSES else 0
 
     def _row(
         self,
@@ -202,6 +218,7 @@ class Rules(Tape):
 
     def before(self) -> Iterator[Row]:
         """Yields the claims that precede the noun in the noun phrase of the object that begins here."""
+        self.reads = EXACT
         j, skipped, use, last_attribute = self.at - 1, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
             if word in _ATTRIBUTES or _color_in(word):
@@ -246,7 +263,7 @@ class Rules(Tape):
             return
         if word == "few" and before not in ("a", "the"):
             return
-        if word == "one" and self.cell(last, 1) & OTHERS:
+        if word == "one" and self.cell(last, PHRASES) & OTHERS:
             return
         if word.isdecimal() and before in ("#", "number", "no", "$", "."):
             return
@@ -264,6 +281,7 @@ class Rules(Tape):
 
     def behind(self) -> Iterator[Row]:
         """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
+        self.reads = EXACT
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
@@ -339,7 +357,7 @@ class Rules(Tape):
             j = self._past_shades(j)
             if j > begin and not self._is_attribute(j) and self.word(j - 1) in _ATTRIBUTES:
                 j -= 1  # "is dark": a shade alone
-            if not self._is_attribute(j) or self.cell(j) & GOES_ON:
+            if not self._is_attribute(j) or self.goes_on(j):
                 break
             cue, value = self._attribute(self.word(j))
             colored = cue.category == "color"
@@ -368,6 +386,7 @@ class Rules(Tape):
 
     def between(self) -> Iterator[Row]:
         """Yields the index of what the words from here to the next object say, unless they say nothing."""
+        self.reads = COARSE
         found = self._between()
         if found != _NOTHING_BETWEEN:
             yield (_BETWEEN_NUMBER.setdefault(found, len(_BETWEEN_NUMBER)), 0, 0, 0, 0, 0, 0)
@@ -381,7 +400,7 @@ class Rules(Tape):
         guessed = self.word(at) == "," and self.word(at + 1) in _GUESSES and not self.begins(at + 1)
         if guessed and self.is_phrase(at + 2):
             behind = next(j for j in range(at + 2, at + REACH + 2) if self.begins(j)) + 1
-            while self.cell(behind) & GOES_ON:
+            while self.goes_on(behind):
                 behind += 1
             if self.word(behind) == ",":
                 return Between(apposed=True)
@@ -411,7 +430,7 @@ class Rules(Tape):
         if not (comma or be) or (there and not be) or (comma and be and not there) or not self._is_up_to(j):
             return None
         first = self.at - 1
-        while self.cell(first) & GOES_ON:
+        while self.goes_on(first):
             first -= 1
         begin = first
         while self.word(begin - 1) not in _BEFORE_A_SENTENCE and self.word(begin - 1)[0] != "\n":
@@ -461,7 +480,7 @@ class Rules(Tape):
 
     def _again(self) -> Led | None:
         """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
-        if not self.cell(self.at, 1) & FINITE:
+        if not self.cell(self.at, PHRASES) & FINITE:
             return None
         words = self._words(self.at)
         for j in range(len(words) - 1, 0, -1):
@@ -471,6 +490,12 @@ class Rules(Tape):
                 led = self._relation(self.at + j)
                 return None if led is None else self._from_here(led)._replace(how="verb")
         return None
+
+    def is_owned(self, first: int) -> bool:
+        """Returns True if the words from a place to the next object are the beginning of its noun phrase."""
+        self.start_at(first)
+        self.reads = EXACT
+        return self.is_phrase(first)
 
     def _words(self, first: int) -> list[str]:
         """Returns the words from a place to the next object."""
@@ -615,7 +640,8 @@ class Rules(Tape):
 
         The object is the preceding one, or the next one at the beginning of a sentence.
         """
-        first, last = self.at, self.at + (self.cell(self.at, 1) & LENGTH) - 1
+        self.reads = COARSE
+        first, last = self.at, self.at + (self.cell(self.at, PHRASES) & LENGTH) - 1
         before = self.word(first - 1)
         if before in SENTENCE_END or before[:1] in ("\n", ""):
             j = last + 1
@@ -641,7 +667,7 @@ class Rules(Tape):
             if word == "," and self.word(j + 1) in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
                 verb = True
                 j -= 1
-                while ended := self.cell(j, 1) >> ENDED:
+                while ended := self.cell(j, PHRASES) >> ENDED:
                     j -= ended
                 continue
             if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly")):
@@ -677,8 +703,32 @@ def _is_verb(word: str) -> bool:
 
 
 _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio"))
+def _coarse() -> NDArray[np.int64]:
+    """Returns the (codes,) code that stands for each code in the channel COARSE.
+
+    Words are alike if they belong to the same lists and have the same form, and if no relation, no other group of words
+    and no code of a rule names them.
+    """
+    lists = [value for value in globals().values() if isinstance(value, (frozenset, dict))]
+    code_of_rules = [getattr(rule, "__code__", None) for rule in vars(Rules).values()]
+    groups = [phrase for phrase, _, _ in CUES.phrases] + [("to", "be")] + [code.co_consts for code in code_of_rules if code]
+    groups += [group for words in lists for group in words if isinstance(group, tuple)]
+    groups += [group for words in groups for group in words if isinstance(group, tuple)]  # in the constants of code
+    named = {word for words in groups for word in words if isinstance(word, str)}
+    sets = [*SETS.values(), *WORDS.values(), *lists]
+    stands: dict[object, int] = {}
+    coarse = np.arange(len(_WORD))
+    for code, word in enumerate(_WORD):
+        known = tuple(word in words for words in sets)
+        ending = next((end for end in _ENDINGS if word.endswith(end)), "")
+        form = word[:1].isalnum(), word.isalpha(), len(word) > 4, word[:1] == "\n", ending, bool(_color_in(word))
+        coarse[code] = code if word in named else stands.setdefault((known, form), code)
+    return coarse
+
+
 VALUES = _Values()
 BETWEEN: list[Between] = []
 _BETWEEN_NUMBER: dict[Between, int] = {}
+COARSE_CODE = _coarse()
 BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
 MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)  # type: ignore[arg-type]

@@ -68,10 +68,10 @@ class _Stand(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         lower = character.lower()
-        if len(lower) == 1 and lower.isascii() and (lower.isprintable() or code < 128):
-            stand = " " if "\x1c" <= character <= "\x1f" else "\x01" if character in "\0\x02\x03\x04\x06" else lower
-        elif character.isspace():
-            stand = " "
+        if character != "\n" and not "\t" <= character <= "\r" and character.isspace():
+            stand = " "  # in ASCII, \x1c to \x1f
+        elif len(lower) == 1 and lower.isascii():
+            stand = lower
         else:
             stand = _OTHER.get(character) or ("Q" if lower.isalpha() else "Z" if character.isalnum() else "\x01")
         self[code] = stand
@@ -79,14 +79,16 @@ class _Stand(dict[int, str]):
 
 
 _STAND = _Stand()
-_CONTROL = str.maketrans("\0\x02\x03\x04\x06", "\x01" * 5)
+_RESERVED = "\0\x02\x03\x04\x06"
+_CONTROL = str.maketrans(_RESERVED, "\x01" * 5)
 
 
-def _lowered(text: str) -> str:
-    """Returns a text of the same length in lower case, in ASCII."""
-    if not text.isascii():
-        return text.translate(_STAND)
-    return text.lower() if text.isprintable() else text.lower().translate(_CONTROL)
+def _lowered(texts: Sequence[str]) -> list[str]:
+    """Returns texts of the same lengths in lower case, in ASCII."""
+    together = "".join(texts)
+    if any(map(together.__contains__, _RESERVED)):
+        texts = [text.translate(_CONTROL) for text in texts]
+    return [text.lower() if text.isascii() else text.translate(_STAND) for text in texts]
 
 
 class Codes:
@@ -199,11 +201,10 @@ class Codes:
     ) -> NDArray[np.int64]:
         """Returns the code of each word in no list."""
         first, last = byte[start], byte[end - 1]
-        # a byte of a word that is no letter is rare, so the words are found from these bytes
-        odd = np.flatnonzero(_IS_ODD.take(byte))
-        within = np.searchsorted(end, odd, side="right")
-        within = within[(within < len(start)) & (start.take(within, mode="clip") <= odd)]
         is_alpha = np.ones(len(start), dtype=bool)
+        odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are no letters
+        within = np.searchsorted(end, odd, side="right")
+        within = within[start.take(within, mode="clip") <= odd]
         is_alpha[within] = False
         length = end - start
         b, c = byte[end - 2], byte[end - 3]
@@ -219,8 +220,10 @@ class Codes:
                 ending[k] = 4
         kind = np.where(is_alpha, 0, np.where(first == ord("_"), 2, 1))
         code: NDArray[np.int64] = self._by_form[kind, ending]
-        by_hand = np.flatnonzero(~is_alpha)
-        for k in by_hand.tolist():
+        of_first = _CLASS[first]
+        code[of_first == _MARK_BYTE] = self.of_word["%"]
+        code[of_first == _LINE_BYTE] = self.of_word["\n\n"]
+        for k in np.flatnonzero(~is_alpha).tolist():
             code[k] = self.of(lowered[start[k] : end[k]])
         return code
 
@@ -238,8 +241,8 @@ _CLASS = np.array([_MARK_BYTE] * 256, dtype=np.uint8)
 _CLASS[[*b" \t\r\f\v*"]] = 0
 _CLASS[[*b"abcdefghijklmnopqrstuvwxyz0123456789_QZ"]] = _WORD_BYTE
 _CLASS[ord("\n")] = _LINE_BYTE
-_IS_ODD = np.ones(256, dtype=bool)  # all but letters and spaces
-_IS_ODD[[*b"abcdefghijklmnopqrstuvwxyzQ "]] = False
+_IS_ODD = np.zeros(256, dtype=bool)
+_IS_ODD[[*b"0123456789_-Z"]] = True
 
 
 def _of_form(first: str, ending: str) -> str:
@@ -256,7 +259,7 @@ def _spelled(word: str) -> str:
 def tokens_of(texts: Sequence[str]) -> Tokens:
     """Returns the words of a batch of captions."""
     apart = "\0" * AHEAD
-    lowered = apart.join(["", *map(_lowered, texts), ""])
+    lowered = apart.join(["", *_lowered(texts), ""])
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + AHEAD) - lengths
     if len(texts) < _FEW:
