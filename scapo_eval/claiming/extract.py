@@ -233,16 +233,36 @@ class _Reading:
         flags[self.first] = rules.BEGINS
         self.places = self._places(flags, channel)
         channel[self._ones_among_others()] |= rules.OTHERS
-        channel[self.gap[self._has("finite", self.gap + 1)]] |= rules.FINITE
+        channel[self.gap[self._may_go_on()]] |= rules.AGAIN
+        channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
-        exact, coarse = (code << rules.FLAGS | flags for code in (tokens.code, rules.COARSE_CODE[tokens.code]))
-        self.tape = Rules(np.stack([exact, channel, coarse]))
+        words = (tokens.code, *(alike[tokens.code] for alike in rules.ALIKE))
+        self.tape = Rules(np.stack([*(code << rules.FLAGS | flags for code in words), channel]))
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things before which a word of a set stands, at or behind a place."""
         at = np.flatnonzero(_is_of(name)[self.tokens.code])
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
+
+    def _may_go_on(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things before which a later verb of the clause may stand."""
+        code = self.tokens.code
+        finite = np.flatnonzero(_is_of("finite")[code])
+        joined = finite[_is_of("and")[code[finite - 1]]]
+        following = np.append(joined, len(code))[np.searchsorted(joined, self.gap + 1)]
+        may: NDArray[np.bool_] = (following < self.first) | _is_of("with")[code[self.gap]]
+        return may
+
+    def _may_begin_inverted(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things whose sentence or clause may begin with a relation."""
+        code = self.tokens.code
+        starts = np.flatnonzero(_is_of("starting")[code])
+        before = code[starts - 1]
+        starts = starts[_is_of("begins")[before] | _is_of("and")[before]]
+        last = np.append(0, starts)[np.searchsorted(starts, self.first, side="right")]
+        may: NDArray[np.bool_] = self.first - last <= rules.LONGEST + 1
+        return may
 
     def _ones_among_others(self) -> Ints:
         """Returns the places of each "one" behind which another is mentioned: "one man sits, the other stands"."""
@@ -582,7 +602,8 @@ class _Chain:
         behind = self._last[k] + 1
         if self._word(behind) not in OWNING or self._word(behind + 1) in SETS["ends"] or not self._word(behind + 1):
             return None
-        return k + 1 if self._tape.is_owned(behind + 1) else 0
+        self._tape.start_at(behind + 1)
+        return k + 1 if self._tape.is_phrase(behind + 1) else 0
 
     def _subject(self, k: int, led: Led, at: int) -> int | None:
         """Returns the index of a relation's subject: the preceding object, or the object that a relation to it starts
@@ -644,9 +665,11 @@ def _is_of(name: str) -> NDArray[np.bool_]:
     """Returns a (codes,) mask of the words in a set that whole batches are searched for."""
     words = codes().words
     of: dict[str, Callable[[str], bool]] = {
+        "and": lambda word: word == "and",
         "anchors": lambda word: word.split("-")[0] in ANCHORS,
         "apart": lambda word: word in SENTENCE_END or word in ("\n", ""),
         "apart_or_being": lambda word: word in SENTENCE_END or word in ("\n", "") or word in BEING,
+        "begins": lambda word: word in rules.BEFORE_A_SENTENCE or word[:1] == "\n",
         "bare": lambda word: word in rules.BARE or not word,
         "colored": rules.COLORED.__contains__,
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
@@ -659,9 +682,11 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",
         "reading": _READING.__contains__,
         "saying": lambda word: word in rules.SAYING or word.endswith("ly"),
+        "starting": rules.STARTING.__contains__,
         "stops": lambda word: word in (".", "!", "?") or word[:1] in ("\n", ""),
         "the": lambda word: word == "the",
         "the_this": lambda word: word in ("the", "this"),
+        "with": lambda word: word == "with",
     }
     return np.array([of[name](word) for word in words])
 

@@ -35,20 +35,21 @@ REACH = 14
 BEGINS, GOES_ON, PASSES = 1, 2, 4
 """Flags of a cell: the word begins an object, is a later word of an object, begins a phrase for a position."""
 
-EXACT, PHRASES, COARSE = range(3)
-"""Channels of cells: words with flags; phrases for a position and other flags; words with flags, in which the words of
-the same lists are alike.
+EXACT, BETWEEN_WORDS, NOUN_WORDS, PHRASES = range(4)
+"""Channels of cells: words with flags; the same, but words are alike that are so for :meth:`Rules.between` and
+:meth:`Rules.located`, or for :meth:`Rules.is_phrase`; phrases for a position and other flags.
 """
 
 FLAGS = 3  # bits of flags in a cell, before the code of its word
 LENGTH = 63
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, FINITE = 64, 128
-"""Flags of the channel PHRASES: "another" or "others" follows in the sentence; a finite "be" precedes the next object.
+OTHERS, AGAIN, INVERTS = 64, 128, 256
+"""Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
+later verb may precede the next object; the sentence or clause of the object may begin with a relation.
 """
 
-ENDED = 8  # bits of the channel PHRASES before the length of a phrase that ends there
+ENDED = 9  # bits of the channel PHRASES before the length of a phrase that ends there
 
 BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR = 1, 2, 4, 8, 16
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
@@ -58,13 +59,13 @@ agent, or only if it is one; only if a pair of the object is not one thing.
 _ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING = (WORDS[name] for name in ("attributes", "collections", "counts", "doing"))
 _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesses", "on_the_way", "shades"))
 _PASSED = _ON_THE_WAY - _DOING.keys()
-_STARTING = {
+STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
     for phrase, _, _ in CUES.phrases
 }
 _TO = ("to", "be")
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
-_LONGEST = 7  # words of a noun phrase before its noun
+LONGEST = 7  # words of a noun phrase before its noun
 _HUES = frozenset(("color", "colour", "hue", "shade"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
@@ -79,7 +80,7 @@ BARE = (
     - SETS["others"]
 )
 """Words that, directly before an object, exclude further claims to the left of them."""
-_BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
+BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
 COLORED = frozenset(("painted", "colored"))
 _PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
@@ -87,6 +88,7 @@ SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made"
     BEING, _GUESSES, SETS["skipped"], _DOING, _STATES
 )
 """Words that may start a claim directly after an object. So may adverbs; any other word there starts no claim."""
+_MAY_SKIP = SETS["looking"] | {"in", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | {"and", ",", "of"}
@@ -172,7 +174,11 @@ class Rules(Tape):
 
     def word(self, place: int) -> str:
         """Returns a word, or the word that stands for it."""
-        return _WORD[self.cell(place, self.reads) >> FLAGS]
+        distance = (place - self.at) << 2 | self.reads  # as in cell, of which this is the most frequent use
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self.cells[place + self.reads * self.size]
+        return _WORD[value >> FLAGS]
 
     def plain_word(self, place: int) -> str:
         """Returns a word without noting that it was read."""
@@ -180,7 +186,11 @@ class Rules(Tape):
 
     def begins(self, place: int) -> bool:
         """Returns True if an object begins at a word."""
-        return bool(self.cell(place, self.reads) & BEGINS)
+        distance = (place - self.at) << 2 | self.reads  # as in cell
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self.cells[place + self.reads * self.size]
+        return value & BEGINS > 0
 
     def goes_on(self, place: int) -> bool:
         """Returns True if a word is a later word of an object."""
@@ -386,7 +396,7 @@ class Rules(Tape):
 
     def between(self) -> Iterator[Row]:
         """Yields the index of what the words from here to the next object say, unless they say nothing."""
-        self.reads = COARSE
+        self.reads = BETWEEN_WORDS
         found = self._between()
         if found != _NOTHING_BETWEEN:
             yield (_BETWEEN_NUMBER.setdefault(found, len(_BETWEEN_NUMBER)), 0, 0, 0, 0, 0, 0)
@@ -419,7 +429,7 @@ class Rules(Tape):
     def _inverted(self) -> Led | None:
         """Returns the relation from the next object to the one before, as in "On the hood of a car, there are cats"."""
         j = self.at
-        if self.word(j) not in _INVERTING:
+        if self.word(j) not in _INVERTING or not self.cell(j, PHRASES) & INVERTS:
             return None
         comma = self.word(j) == ","
         j += comma
@@ -433,13 +443,13 @@ class Rules(Tape):
         while self.goes_on(first):
             first -= 1
         begin = first
-        while self.word(begin - 1) not in _BEFORE_A_SENTENCE and self.word(begin - 1)[0] != "\n":
-            if self.word(begin - 1) == "and" and self.word(begin - 2) == "," and self.word(begin) in _STARTING:
+        while self.word(begin - 1) not in BEFORE_A_SENTENCE and self.word(begin - 1)[0] != "\n":
+            if self.word(begin - 1) == "and" and self.word(begin - 2) == "," and self.word(begin) in STARTING:
                 break
             begin -= 1
-            if self.is_thing(begin) or first - begin > _LONGEST:
+            if self.is_thing(begin) or first - begin > LONGEST:
                 return None
-        for phrase, cue, value in _STARTING.get(self.word(begin), ()):
+        for phrase, cue, value in STARTING.get(self.word(begin), ()):
             stop = begin + len(phrase)
             if cue.category == "spatial" and all(self.word(begin + k) == word for k, word in enumerate(phrase)):
                 if stop < first and not self.is_phrase(stop):
@@ -480,7 +490,7 @@ class Rules(Tape):
 
     def _again(self) -> Led | None:
         """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
-        if not self.cell(self.at, PHRASES) & FINITE:
+        if not self.cell(self.at, PHRASES) & AGAIN:
             return None
         words = self._words(self.at)
         for j in range(len(words) - 1, 0, -1):
@@ -490,12 +500,6 @@ class Rules(Tape):
                 led = self._relation(self.at + j)
                 return None if led is None else self._from_here(led)._replace(how="verb")
         return None
-
-    def is_owned(self, first: int) -> bool:
-        """Returns True if the words from a place to the next object are the beginning of its noun phrase."""
-        self.start_at(first)
-        self.reads = EXACT
-        return self.is_phrase(first)
 
     def _words(self, first: int) -> list[str]:
         """Returns the words from a place to the next object."""
@@ -510,12 +514,12 @@ class Rules(Tape):
         comma, verb, which, placed, use, j = False, False, False, False, "claim", first
         while not self.begins(j):
             word = self.word(j)
-            if skipped := self._skipped_phrase(j):
+            if word in _MAY_SKIP and (skipped := self._skipped_phrase(j)):
                 if any(map(self.begins, range(j, j + skipped))):
                     return None
                 j += skipped
                 continue
-            phrase = self._phrase_at(j) if word in _STARTING else None
+            phrase = self._phrase_at(j) if word in STARTING else None
             if phrase is not None:
                 cue, value, behind = phrase
                 if word in OWNING and (j > first or self.word(behind) in _ENDS):
@@ -591,7 +595,7 @@ class Rules(Tape):
 
     def _phrase_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
         """Returns the cue, value and end of the relation that begins at a word, or None if no noun phrase follows."""
-        for phrase, cue, value in _STARTING.get(self.word(j), ()):
+        for phrase, cue, value in STARTING.get(self.word(j), ()):
             if all(self.word(j + k) == word and not self.begins(j + k) for k, word in enumerate(phrase)):
                 behind = j + len(phrase)
                 begins = self.is_phrase(behind) or (cue.category in LISTED and self._is_later_of_list(behind))
@@ -610,6 +614,12 @@ class Rules(Tape):
 
     def is_phrase(self, first: int) -> bool:
         """Returns True if the words from a place to the next object are the beginning of the object's noun phrase."""
+        reads, self.reads = self.reads, NOUN_WORDS
+        is_phrase = self._is_phrase(first)
+        self.reads = reads
+        return is_phrase
+
+    def _is_phrase(self, first: int) -> bool:
         j = first
         if self.word(j) == "what" and self.word(j + 1) in _GUESSES:  # "on what appears to be a road"
             words = self._words(first)
@@ -629,7 +639,7 @@ class Rules(Tape):
             elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
                 return False
             j += 1
-            if j - first > _LONGEST:
+            if j - first > LONGEST:
                 return False
         return True
 
@@ -640,7 +650,7 @@ class Rules(Tape):
 
         The object is the preceding one, or the next one at the beginning of a sentence.
         """
-        self.reads = COARSE
+        self.reads = BETWEEN_WORDS
         first, last = self.at, self.at + (self.cell(self.at, PHRASES) & LENGTH) - 1
         before = self.word(first - 1)
         if before in SENTENCE_END or before[:1] in ("\n", ""):
@@ -703,32 +713,45 @@ def _is_verb(word: str) -> bool:
 
 
 _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio"))
-def _coarse() -> NDArray[np.int64]:
-    """Returns the (codes,) code that stands for each code in the channel COARSE.
+def _alike(*rules: str) -> NDArray[np.int64]:
+    """Returns the (codes,) code that stands for each code in rules that return no words.
 
-    Words are alike if they belong to the same lists and have the same form, and if no relation, no other group of words
-    and no code of a rule names them.
+    Words are alike if the rules cannot tell them apart: if the same lists that the rules name contain them, they have
+    the same form as far as the rules ask for it, and neither a relation nor the code of the rules names one of them.
+
+    Args:
+        rules: Names of methods of :class:`Rules`. The functions that they call are included.
     """
-    lists = [value for value in globals().values() if isinstance(value, (frozenset, dict))]
-    code_of_rules = [getattr(rule, "__code__", None) for rule in vars(Rules).values()]
-    groups = [phrase for phrase, _, _ in CUES.phrases] + [("to", "be")] + [code.co_consts for code in code_of_rules if code]
+    known, names, constants = {**globals(), **vars(Rules)}, set(rules), set[object]()
+    code_of = [known[name].__code__ for name in rules]
+    while code_of:
+        code = code_of.pop()
+        new = set(code.co_names) - names
+        names |= new
+        code_of += [known[name].__code__ for name in new if hasattr(known.get(name), "__code__")]
+        code_of += [constant for constant in code.co_consts if hasattr(constant, "co_consts")]
+        constants.update(code.co_consts)
+    lists = [known[name] for name in names if isinstance(known.get(name), (frozenset, dict, tuple))]
+    lists += [SETS[name] for name in constants if name in SETS]
+    groups = [phrase for phrase, _, _ in CUES.phrases] if "STARTING" in names else []
+    groups += [c for c in constants if isinstance(c, (tuple, frozenset))] + [c for c in lists if isinstance(c, tuple)]
     groups += [group for words in lists for group in words if isinstance(group, tuple)]
-    groups += [group for words in groups for group in words if isinstance(group, tuple)]  # in the constants of code
-    named = {word for words in groups for word in words if isinstance(word, str)}
-    sets = [*SETS.values(), *WORDS.values(), *lists]
+    named = constants.union(*groups)
     stands: dict[object, int] = {}
-    coarse = np.arange(len(_WORD))
-    for code, word in enumerate(_WORD):
-        known = tuple(word in words for words in sets)
-        ending = next((end for end in _ENDINGS if word.endswith(end)), "")
-        form = word[:1].isalnum(), word.isalpha(), len(word) > 4, word[:1] == "\n", ending, bool(_color_in(word))
-        coarse[code] = code if word in named else stands.setdefault((known, form), code)
-    return coarse
+    alike = np.arange(len(_WORD))
+    for number, word in enumerate(_WORD):
+        ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4 and bool(ending)
+        form += (word.isalpha() and "isalpha" in names, bool(_color_in(word)))
+        listed = tuple(word in words for words in lists)
+        alike[number] = number if word in named else stands.setdefault((form, listed), number)
+    return alike
 
 
 VALUES = _Values()
 BETWEEN: list[Between] = []
 _BETWEEN_NUMBER: dict[Between, int] = {}
-COARSE_CODE = _coarse()
+ALIKE = (_alike("between", "located"), _alike("is_phrase"))
+"""Codes of the words in the channels BETWEEN_WORDS and NOUN_WORDS."""
 BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
 MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)  # type: ignore[arg-type]
