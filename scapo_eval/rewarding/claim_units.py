@@ -13,18 +13,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.columns import MentionColumns
 from ..base.ids import canonical_image_id
-from ..base.types import State
-from ..claiming.claim import Claim, ClaimKind
+from ..claiming.claim import KINDS, Claim, ClaimKind
 from ..claiming.cues import shipped_claim_cues
-from ..claiming.extract import ClaimExtractor
-from ..matching.uses import LEFT_OUT, Reading
+from ..claiming.extract import ClaimColumns, ClaimExtractor
+from ..matching.uses import Reading, left_out_codes
 from ..matching.vocabulary import Vocabulary
 from ..truths.claim_oracle import ClaimOracle, fact_of
 from ..truths.scenes import Scenes
 
 _INVERSE = {"right of": "left of", "below": "above"}
 _AT_LEAST_ONE = "1+"
+_COUNT = KINDS.index("count")
 
 
 class Unit(NamedTuple):
@@ -71,37 +72,83 @@ class UnitReader:
     ) -> None:
         self.extractor = ClaimExtractor(vocabulary, kinds)
         self.oracle = ClaimOracle(vocabulary, scenes=tuple(scenes))
-        self.left_out = LEFT_OUT[reading]
+        self.left_out = left_out_codes(reading)
 
     @property
     def signature(self) -> str:
         """The scenes and the extraction rules with their hashes, for a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
-    def read(self, image_ids: Sequence[object], texts: Sequence[str]) -> UnitColumns:
-        """Returns the claims of n texts. An empty text has no claims, so its image id is not checked."""
-        judged = dict[tuple[object, ...], State]()
+    def read(
+        self,
+        image_ids: Sequence[object],
+        texts: Sequence[str],
+        mentions: MentionColumns,
+        uses: NDArray[np.uint8],
+    ) -> UnitColumns:
+        """Returns the claims of n texts.
+
+        Args:
+            image_ids: n image ids. The id of a text without claims, such as an empty text, is not checked.
+            texts: n texts.
+            mentions: All mentions in the texts.
+            uses: (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
+        """
+        found = self.extractor.columns(texts, mentions, uses)
+        images = dict[str, int]()
+        image_of = np.zeros(len(texts), dtype=np.int64)
+        for k in np.flatnonzero(np.bincount(found.caption, minlength=len(texts))).tolist():
+            image_of[k] = images.setdefault(canonical_image_id(image_ids[k]), len(images))
+        adds_nothing = np.array([value == _AT_LEAST_ONE for value in found.values])
+        kept = ~self.left_out[found.use] & ~((found.kind == _COUNT) & adds_nothing[found.value])
+        rows = np.flatnonzero(kept)
+        content, of_content = self._contents(found, rows)
+        # each distinct claim about an image is judged once, and each distinct claim with its verdict is named once
+        asked = image_of[found.caption[rows]] * len(of_content) + content
+        distinct, which = np.unique(asked, return_inverse=True)
+        of_image, claim_of = np.divmod(distinct, max(len(of_content), 1))
+        names, judge = list(images), self.oracle.state
+        states = [
+            judge(names[image], of_content[claim])
+            for image, claim in zip(of_image.tolist(), claim_of.tolist(), strict=True)
+        ]
+        state = np.array(states, dtype=np.int8)[which] if states else np.zeros(0, dtype=np.int8)
+        key, first, which = np.unique(content * 3 + state + 1, return_index=True, return_inverse=True)
         ids, units = dict[tuple[str, ...], int](), list[Unit]()
-        rows = list[tuple[int, int, int, State]]()
-        for k, claims in enumerate(self.extractor.find_batch(texts)):
-            image = canonical_image_id(image_ids[k]) if claims else ""
-            for claim in claims:
-                if claim.use in self.left_out or (claim.kind == "count" and claim.value == _AT_LEAST_ONE):
-                    continue
-                asked = image, claim.key, claim.restricted
-                state = judged.get(asked)
-                if state is None:
-                    state = judged[asked] = self.oracle.state(image, claim)
-                says = _says(claim, state)
-                at = ids.setdefault(says, len(ids))
-                if at == len(units):
-                    units.append(Unit(claim.kind, _named(claim, state, says)))
-                rows.append((k, claim.start, at, state))
-        text, start, unit, state_of = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-        return UnitColumns(text, start, unit, state_of.astype(np.int8), units)
+        unit_of = np.zeros(len(key), dtype=np.int64)
+        for at in np.argsort(first).tolist():
+            claim, verdict = of_content[int(key[at]) // 3], int(key[at]) % 3 - 1
+            says = _says(claim, verdict)
+            unit_of[at] = ids.setdefault(says, len(ids))
+            if len(ids) > len(units):
+                units.append(Unit(claim.kind, _named(claim, verdict, says)))
+        return UnitColumns(found.caption[rows], found.start[rows], unit_of[which], state, units)
+
+    def _contents(self, found: ClaimColumns, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Claim]]:
+        """Returns the index of the content of each claim, and one claim of each content.
+
+        Args:
+            found: Claims.
+            rows: Rows of the claims to look at.
+        """
+        labels = self.extractor.matcher.vocabulary.labels
+        parts = (found.kind, found.label + 1, found.other + 1, found.value, found.restricted)
+        sizes = (len(KINDS), len(labels) + 1, len(labels) + 1, len(found.values), 2)
+        _, first, content = np.unique(
+            np.ravel_multi_index([part[rows] for part in parts], sizes), return_index=True, return_inverse=True
+        )
+        columns = (found.kind, found.label, found.value, found.category, found.other, found.restricted)
+        named = [*labels, ""]
+        claims = [
+            Claim(KINDS[kind], named[label], found.values[value], found.values[category], named[other], 0, 0, "claim", (), some)
+            for kind, label, value, category, other, some in zip(
+                *(column[rows[first]].tolist() for column in columns), strict=True
+            )
+        ]
+        return content, claims
 
 
-def _says(claim: Claim, state: State) -> tuple[str, ...]:
+def _says(claim: Claim, state: int) -> tuple[str, ...]:
     """Returns the key that identifies a claim: its fact if the claim is true, otherwise its content."""
     if state != 1:
         return "", *claim.key, "some" if claim.restricted else ""
@@ -110,7 +157,7 @@ def _says(claim: Claim, state: State) -> tuple[str, ...]:
     return claim.kind, *fact_of(claim)
 
 
-def _named(claim: Claim, state: State, says: tuple[str, ...]) -> str:
+def _named(claim: Claim, state: int, says: tuple[str, ...]) -> str:
     if claim.kind == "relation" and claim.other:
         return f"{claim.label} {claim.value} {claim.other}" if state != 1 else " ".join(says[1:])
     if claim.kind == "text":

@@ -676,7 +676,7 @@ class SubsentenceReward:
         claims = self._claims(texts, read, spans, owner, rows)
         units: Sequence[Unit] = ()
         if self._units is not None:
-            beyond = self._units.read(image_ids, read.answers)
+            beyond = self._units.read(image_ids, read.answers, read.mentions, read.all_uses)
             claims, units = claims.beside(beyond, spans, owner, texts, len(self.truth.vocabulary.labels)), beyond.units
         n_pieces = len(owner)
         new, rep = (
@@ -731,7 +731,10 @@ class SubsentenceReward:
         if self.config.answer_only:
             besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
         answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
-        return _Read(answers, besides, *self.matcher.find_left_out(answers))
+        if self._units is not None:
+            return _Read(answers, besides, *self.matcher.find_both_uses(answers))
+        mentions, uses = self.matcher.find_left_out(answers)
+        return _Read(answers, besides, mentions, uses, uses)
 
     def _cut(self, read: _Read) -> SpanColumns:
         """Segments responses into pieces. No boundary falls inside a mention, even if the mention is not a claim."""
@@ -901,12 +904,14 @@ class _Read(NamedTuple):
         besides: Response index -> spans of the text outside the answer, for responses with such text.
         mentions: Mentions in the answers.
         uses: (mentions,) use code of each mention that the reading omits.
+        all_uses: (mentions,) use code of each mention if claims beyond presence count, otherwise ``uses``.
     """
 
     answers: list[str]
     besides: Mapping[int, list[tuple[int, int]]]
     mentions: MentionColumns
     uses: NDArray[np.uint8]
+    all_uses: NDArray[np.uint8]
 
 
 class _Claims(NamedTuple):
