@@ -31,7 +31,7 @@ from ..matching.vocabulary import Vocabulary
 from . import rules
 from .claim import KINDS, Claim, ClaimKind
 from .rules import BEING, FINITE_BE, LISTED, OWNING, REACH, SENTENCE_END, SETS, VALUES, WORDS, Between, Led, Rules
-from .tokens import ANCHORS, Tokens, codes, tokens_of
+from .tokens import Tokens, codes, tokens_of
 
 Ints = NDArray[Any]
 _PRESENCE, _COUNT, _ATTRIBUTE, _RELATION, _TEXT = range(len(KINDS))
@@ -164,10 +164,10 @@ class ClaimExtractor:
             found.append(reading.claims(self.kinds))
             values = [*values, *reading.written]
         rows = np.concatenate([np.empty((0, 12), dtype=np.int64), *found])
-        rank = np.append(np.argsort(np.argsort(self.matcher.vocabulary.labels)) + 1, 0)  # of a missing label: 0
+        rows = rows[np.array([kind in self.kinds for kind in KINDS])[rows[:, 1]]]
+        rank = _rank_of(tuple(self.matcher.vocabulary.labels))
         caption, kind, _, other, _, _, start, end = rows.T[:8]
-        rows = rows[np.lexsort((rank[other], kind, end, start, caption))]
-        rows = rows[np.isin(rows[:, 1], [KINDS.index(kind) for kind in self.kinds])]
+        rows = rows[np.lexsort((kind * len(rank) + rank[other], end, caption << 32 | start))]
         return ClaimColumns(*rows.T[:11], rows[:, 11].astype(bool), values)  # type: ignore[arg-type]
 
 
@@ -219,9 +219,8 @@ class _Reading:
         self.label = mentions.label_id[self.mention].astype(np.int64)
         self.use = uses[self.mention].astype(np.int64)
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
-        self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = _of_labels(tuple(labels))[
-            :, self.label
-        ]
+        of_labels = _of_labels(tuple(labels))
+        self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
@@ -412,10 +411,10 @@ class _Reading:
             First word, span in the text of the batch and the noun of each phrase for a position.
         """
         lowered, code, start = self.tokens.lowered, self.tokens.code, self.tokens.start
-        anchors = np.flatnonzero(_is_of("anchors")[code])
-        near, far = _is_of("the_this")[code[anchors - 1]], _is_of("the")[code[anchors - 2]]
+        anchors = np.flatnonzero(_is_of("places")[code])
+        near, far = _is_of("the")[code[anchors - 1]], _is_of("the")[code[anchors - 2]]
         leads = np.where(near, anchors - 2, anchors - 3)[near | far]
-        leads = leads[code[leads] > 0]
+        leads = leads[_is_of("before_places")[code[leads]]]
         over = dict[int, int]()
         places, ends = list[tuple[int, int, int, str]](), 0
         for lead, begin in zip(leads.tolist(), start[leads].tolist(), strict=True):
@@ -432,7 +431,8 @@ class _Reading:
             if not self.is_quoted[lead] and not flags[lead]:
                 over[lead] = ends
                 places.append((lead, begin, ends, noun))
-        itself = leads[_is_of("in")[code[leads]] & _is_of("itself")[code[leads + 2]]]
+        itself = np.flatnonzero(_is_of("itself")[code]) - 2
+        itself = itself[_is_of("in")[code[itself]] & _is_of("the_this")[code[itself + 1]]]
         for lead, begin in zip(itself.tolist(), start[itself].tolist(), strict=True):
             if match := _ITSELF.match(lowered, begin):
                 over[lead] = match.end()
@@ -512,13 +512,12 @@ class _Chain:
         self.leds = dict[int, tuple[Led, int, int]]()
         self.found = list[int]()
         self._tape = reading.tape
-        self._first, self._last, self._gap = reading.first.tolist(), reading.last.tolist(), reading.gap.tolist()
-        self._caption = reading.caption.tolist()
-        self._agent, self._clothes, self._person = (
-            mask.tolist() for mask in (reading.is_agent, reading.is_clothes, reading.is_person)
-        )
-        self._apart = reading._has("apart_or_being", reading.gap).tolist()
-        self._sentence = (~reading._has("ends", reading.gap)).tolist()
+        # as memory views, which return plain integers and are not copied
+        self._first, self._last, self._gap = reading.first.data, reading.last.data, reading.gap.data
+        self._caption = reading.caption.data
+        self._agent, self._clothes, self._person = reading.is_agent.data, reading.is_clothes.data, reading.is_person.data
+        self._apart = reading._has("apart_or_being", reading.gap).data
+        self._sentence = (~reading._has("ends", reading.gap)).data
 
     def add(self, k: int, said: Between) -> None:
         """Adds what the words before thing ``k`` say."""
@@ -666,18 +665,19 @@ def _is_of(name: str) -> NDArray[np.bool_]:
     words = codes().words
     of: dict[str, Callable[[str], bool]] = {
         "and": lambda word: word == "and",
-        "anchors": lambda word: word.split("-")[0] in ANCHORS,
         "apart": lambda word: word in SENTENCE_END or word in ("\n", ""),
         "apart_or_being": lambda word: word in SENTENCE_END or word in ("\n", "") or word in BEING,
+        "before_places": frozenset(("on", "to", "toward", "towards", "at", "in", "near")).__contains__,
         "begins": lambda word: word in rules.BEFORE_A_SENTENCE or word[:1] == "\n",
         "bare": lambda word: word in rules.BARE or not word,
         "colored": rules.COLORED.__contains__,
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
         "finite": FINITE_BE.__contains__,
         "in": lambda word: word == "in",
-        "itself": frozenset(("image", "picture", "photo", "photograph", "frame", "scene")).__contains__,
+        "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
         "others": lambda word: word in ("another", "other", "others"),
+        "places": lambda word: word.split("-")[0] in WORDS["places"],
         "quotes": lambda word: word in ('"', "“", "”"),
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",
         "reading": _READING.__contains__,
@@ -689,6 +689,12 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "with": lambda word: word == "with",
     }
     return np.array([of[name](word) for word in words])
+
+
+@lru_cache(maxsize=8)
+def _rank_of(labels: tuple[str, ...]) -> Ints:
+    """Returns the (labels + 1,) position of each label in alphabetical order, from 1, and 0 for no label."""
+    return np.append(np.argsort(np.argsort(labels)) + 1, 0)
 
 
 @lru_cache(maxsize=8)

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAF = np.iinfo(np.int64).max
-_MOST = 1 << 17  # branches, of about 60 bytes; beyond, everything is forgotten
-_BITS = 19
+_MOST = 1 << 16  # branches, of about 150 bytes; beyond, everything is forgotten
+_BITS = 17
 _SLOTS = 1 << _BITS  # of the hash table of branches
 _CELL = 16  # bits of a cell
+_NODE = 20  # bits of a node
 _FACTOR = 0x9E3779B97F4A7C15
 _FEW = 256
 """Number of places below which the steps of Python are faster than those of NumPy."""
@@ -67,9 +68,9 @@ class Memory:
         self._rules = rules
         self._columns = columns
         self._lock = threading.Lock()
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         n = len(self._rules)
         self._branches: dict[int, int] = {}
         self._distance = [_LEAF] * n  # of each node
@@ -80,8 +81,7 @@ class Memory:
         self._new: list[tuple[int, int]] = []  # branches that are not in the arrays yet
         self._table = np.empty((1 << 12, self._columns), dtype=np.int64)
         self._n_rows = 0
-        self._keys = np.full(_SLOTS, -1, dtype=np.int64)
-        self._targets = np.zeros(_SLOTS, dtype=np.int64)
+        self._entries = np.full(_SLOTS, -1, dtype=np.int64)  # a branch, with the node behind it in the last bits
 
     def rows(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the results of a rule at many places.
@@ -96,7 +96,7 @@ class Memory:
         """
         with self._lock:
             if len(self._branches) > _MOST:
-                self._forget()
+                self.forget()
             node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
             missing = np.flatnonzero(self._nodes[node, 2] < 0)
             for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
@@ -126,16 +126,15 @@ class Memory:
     def _find(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the node behind each branch, or 0."""
         slot = _slots(key)
-        found = self._keys[slot]
-        target = np.where(found == key, self._targets[slot], 0)
-        rest = np.flatnonzero((found != key) & (found >= 0))
-        while len(rest):
-            slot[rest] = (slot[rest] + 1) & (_SLOTS - 1)
-            found = self._keys[slot[rest]]
-            same = found == key[rest]
-            target[rest[same]] = self._targets[slot[rest[same]]]
-            rest = rest[~same & (found >= 0)]
-        return target
+        entry = self._entries[slot]
+        while True:
+            other = np.flatnonzero((entry >> _NODE != key) & (entry >= 0))
+            if not len(other):
+                break
+            slot[other] = (slot[other] + 1) & (_SLOTS - 1)
+            entry[other] = self._entries[slot[other]]
+        entry[entry < 0] = 0
+        return entry & ((1 << _NODE) - 1)
 
     def _leaf(self, tape: Tape, rule: int, place: int, node: int) -> int:
         """Returns the leaf of a rule at a place, from any node on the way to it."""
@@ -183,13 +182,12 @@ class Memory:
         self._n_nodes = n
         key, target = np.array(self._new, dtype=np.int64).T
         self._new = []
-        slot = _slots(key)
-        while len(key):
-            free = self._keys[slot] < 0
-            self._keys[slot[free]] = key[free]
-            there = self._keys[slot] == key  # of several new keys in a slot, the last one
-            self._targets[slot[there]] = target[there]
-            key, target, slot = key[~there], target[~there], (slot[~there] + 1) & (_SLOTS - 1)
+        entry, slot = key << _NODE | target, _slots(key)
+        while len(entry):
+            free = self._entries[slot] < 0
+            self._entries[slot[free]] = entry[free]
+            rest = self._entries[slot] != entry  # of several new branches in a slot, the last one is there
+            entry, slot = entry[rest], (slot[rest] + 1) & (_SLOTS - 1)
 
 
 def _slots(key: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -133,15 +133,17 @@ class AliasMatcher:
         batch = self._batch.find(texts)
         return batch.mentions, find_uses(texts, *batch, left_out, self._words)
 
-    def find_both_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
-        """Returns the mentions of :meth:`find_left_out` with its uses and with those of :meth:`find_all_uses`, from one
+    def find_both_uses(
+        self, texts: Sequence[str], uses: tuple[Use, ...]
+    ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
+        """Returns the mentions and uses of :meth:`find_left_out`, and the mentions' uses among given ones, from one
         search.
         """
         texts = all_shown(texts)
-        _, batch, words = _compiled(_Identity(self.vocabulary), USES)
+        _, batch, words = _compiled(_Identity(self.vocabulary), uses)
         matches = batch.find(texts)
-        uses = find_uses(texts, *matches, USES, words)
-        return matches.mentions, find_uses(texts, *matches, LEFT_OUT[self.claims], self._words), uses
+        left_out = find_uses(texts, *matches, LEFT_OUT[self.claims], self._words)
+        return matches.mentions, left_out, find_uses(texts, *matches, uses, words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.

@@ -8,6 +8,7 @@ content. A count that adds nothing to presence ("at least one dog") is not count
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,11 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.ids import canonical_image_id
+from ..base.types import State, Use
 from ..claiming.claim import KINDS, Claim, ClaimKind
 from ..claiming.cues import shipped_claim_cues
 from ..claiming.extract import ClaimColumns, ClaimExtractor
-from ..matching.uses import Reading, left_out_codes
+from ..matching.uses import LEFT_OUT, USES, Reading, left_out_codes
 from ..matching.vocabulary import Vocabulary
 from ..truths.claim_oracle import ClaimOracle, fact_of
 from ..truths.scenes import Scenes
@@ -73,6 +75,8 @@ class UnitReader:
         self.extractor = ClaimExtractor(vocabulary, kinds)
         self.oracle = ClaimOracle(vocabulary, scenes=tuple(scenes))
         self.left_out = left_out_codes(reading)
+        # without a reading, only these uses decide which mentions are objects
+        self.uses: tuple[Use, ...] = USES if LEFT_OUT[reading] else USES[USES.index("modifier") :]
 
     @property
     def signature(self) -> str:
@@ -103,16 +107,16 @@ class UnitReader:
         kept = ~self.left_out[found.use] & ~((found.kind == _COUNT) & adds_nothing[found.value])
         rows = np.flatnonzero(kept)
         content, of_content = self._contents(found, rows)
-        # each distinct claim about an image is judged once, and each distinct claim with its verdict is named once
+        # each distinct claim about an image is judged once
         asked = image_of[found.caption[rows]] * len(of_content) + content
         distinct, which = np.unique(asked, return_inverse=True)
         of_image, claim_of = np.divmod(distinct, max(len(of_content), 1))
-        names, judge = list(images), self.oracle.state
-        states = [
-            judge(names[image], of_content[claim])
-            for image, claim in zip(of_image.tolist(), claim_of.tolist(), strict=True)
-        ]
-        state = np.array(states, dtype=np.int8)[which] if states else np.zeros(0, dtype=np.int8)
+        states = list[State]()
+        begins = np.searchsorted(of_image, np.arange(len(images) + 1)).tolist()
+        for image, begin, end in zip(images, begins, begins[1:], strict=False):
+            states += self.oracle.states_in(image, [of_content[claim] for claim in claim_of[begin:end].tolist()])
+        state = np.array(states, dtype=np.int8)[which]
+        # each distinct claim with its verdict is named once
         key, first, which = np.unique(content * 3 + state + 1, return_index=True, return_inverse=True)
         ids, units = dict[tuple[str, ...], int](), list[Unit]()
         unit_of = np.zeros(len(key), dtype=np.int64)
@@ -134,18 +138,23 @@ class UnitReader:
         labels = self.extractor.matcher.vocabulary.labels
         parts = (found.kind, found.label + 1, found.other + 1, found.value, found.restricted)
         sizes = (len(KINDS), len(labels) + 1, len(labels) + 1, len(found.values), 2)
-        _, first, content = np.unique(
-            np.ravel_multi_index([part[rows] for part in parts], sizes), return_index=True, return_inverse=True
-        )
+        packed = np.ravel_multi_index([part[rows] for part in parts], sizes)
+        _, first, content = np.unique(packed, return_index=True, return_inverse=True)
         columns = (found.kind, found.label, found.value, found.category, found.other, found.restricted)
-        named = [*labels, ""]
+        named, values = [*labels, ""], found.values
         claims = [
-            Claim(KINDS[kind], named[label], found.values[value], found.values[category], named[other], 0, 0, "claim", (), some)
+            _claim_of(KINDS[kind], named[label], values[value], values[category], named[other], some)
             for kind, label, value, category, other, some in zip(
                 *(column[rows[first]].tolist() for column in columns), strict=True
             )
         ]
         return content, claims
+
+
+@lru_cache(maxsize=1 << 14)
+def _claim_of(kind: ClaimKind, label: str, value: str, category: str, other: str, restricted: bool) -> Claim:
+    """Returns a claim without a place."""
+    return Claim(kind, label, value, category, other, 0, 0, "claim", (), restricted)
 
 
 def _says(claim: Claim, state: int) -> tuple[str, ...]:

@@ -732,7 +732,7 @@ class SubsentenceReward:
             besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
         answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
         if self._units is not None:
-            return _Read(answers, besides, *self.matcher.find_both_uses(answers))
+            return _Read(answers, besides, *self.matcher.find_both_uses(answers, self._units.uses))
         mentions, uses = self.matcher.find_left_out(answers)
         return _Read(answers, besides, mentions, uses, uses)
 

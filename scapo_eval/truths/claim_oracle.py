@@ -19,7 +19,7 @@ An attribute or relation of an absent object is unknown, because the presence cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -120,7 +120,7 @@ class ClaimOracle:
             ValueError: If an image id is invalid.
         """
         return [
-            [self.state(image, claim) for claim in of_caption]
+            self.states_in(image, of_caption)
             for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
         ]
 
@@ -142,11 +142,14 @@ class ClaimOracle:
 
     def state(self, image_id: object, claim: Claim) -> State:
         """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about an image."""
-        image = canonical_image_id(image_id)
-        if claim.kind == "presence":
-            return next(self._asked(image, claim), (UNKNOWN, None))[0]
-        states = (known.state(claim) for known in self._scenes_of(image))
-        return next((state for state in states if state != UNKNOWN), UNKNOWN)
+        return self.states_in(canonical_image_id(image_id), [claim])[0]
+
+    def states_in(self, image: str, claims: Iterable[Claim]) -> list[State]:
+        """Returns the state of each of several claims about an image, whose id is canonical."""
+        scenes = self._scenes_of(image)
+        if len(scenes) == 1 and self.presence is None:
+            return list(map(scenes[0].state, claims))
+        return [next(self._asked(image, claim), (UNKNOWN, None))[0] for claim in claims]
 
     def evidence(self, image_id: object, claim: Claim) -> str:
         """Returns a description of the data that decides a claim, or the data of all scenes if no source decides.
