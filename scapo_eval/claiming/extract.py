@@ -226,7 +226,7 @@ class _Reading:
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
 
         size = len(tokens.code)
-        flags, channel = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        flags, channel = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
         for k in range(1, int((self.last - self.first).max(initial=0)) + 1):
             flags[np.minimum(self.first + k, self.last)] = rules.GOES_ON
         flags[self.first] = rules.BEGINS
@@ -235,8 +235,11 @@ class _Reading:
         channel[self.gap[self._may_go_on()]] |= rules.AGAIN
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
-        words = (tokens.code, *(alike[tokens.code] for alike in rules.ALIKE))
-        self.tape = Rules(np.stack([*(code << rules.FLAGS | flags for code in words), channel]))
+        channels = np.empty((rules.PHRASES + 1, size), dtype=np.int32)
+        for cells, alike in zip(channels, rules.ALIKE, strict=False):
+            np.bitwise_or(alike.take(tokens.code), flags, out=cells)
+        channels[rules.PHRASES] = channel
+        self.tape = Rules(channels)
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things before which a word of a set stands, at or behind a place."""

@@ -33,10 +33,10 @@ class Tape:
     """The cells of a batch of captions as a rule reads them. Each cell that is read for the first time is noted.
 
     Args:
-        channels: Channel -> cells of the batch, (CHANNELS, places).
+        channels: (channels, places) cells of the batch.
     """
 
-    def __init__(self, channels: NDArray[np.int64]) -> None:
+    def __init__(self, channels: NDArray[np.int32]) -> None:
         self.channels = channels
         self.cells = memoryview(channels.reshape(-1))
         self.size = channels.shape[1]
@@ -75,8 +75,8 @@ class Memory:
         self._branches: dict[int, int] = {}
         self._distance = [_LEAF] * n  # of each node
         self._rows = [(0, -1)] * n  # of each leaf: the first of its rows in the table, and their number; else -1
-        self._nodes = np.empty((1 << 12, 3), dtype=np.int64)  # both as an array
-        self._nodes[:n] = _LEAF, 0, -1
+        self._distances = np.full(1 << 12, _LEAF)  # both as arrays
+        self._first, self._number = np.zeros(1 << 12, dtype=np.int64), np.full(1 << 12, -1)
         self._n_nodes = n
         self._new: list[tuple[int, int]] = []  # branches that are not in the arrays yet
         self._table = np.empty((1 << 12, self._columns), dtype=np.int64)
@@ -98,11 +98,11 @@ class Memory:
             if len(self._branches) > _MOST:
                 self.forget()
             node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
-            missing = np.flatnonzero(self._nodes[node, 2] < 0)
+            missing = np.flatnonzero(self._number[node] < 0)
             for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
                 node[k] = self._leaf(tape, rule, place, begin)
             self._publish()
-            _, first, number = self._nodes[node].T
+            first, number = self._first[node], self._number[node]
             owner = np.repeat(np.arange(len(at)), number)
             row = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number - first, number)
             return owner, self._table[row]
@@ -113,7 +113,7 @@ class Memory:
         reached = np.full(len(at), rule)
         active, node = np.arange(len(at)), reached
         while True:
-            distance = self._nodes[node, 0]
+            distance = self._distances[node]
             inner = np.flatnonzero(distance != _LEAF)
             if not len(inner):
                 return reached
@@ -173,12 +173,14 @@ class Memory:
         if not self._new:
             return
         old, n = self._n_nodes, len(self._distance)
-        if n > len(self._nodes):
-            self._nodes = np.concatenate([self._nodes, np.empty((n, 3), dtype=np.int64)])
+        while n > len(self._distances):
+            self._distances = np.append(self._distances, np.full_like(self._distances, _LEAF))
+            self._first = np.append(self._first, np.zeros_like(self._first))
+            self._number = np.append(self._number, np.full_like(self._number, -1))
         roots = slice(0, len(self._rules))  # the only nodes that change: from no result to a rule's first reading
         for new in (slice(old, n), roots):
-            self._nodes[new, 0] = self._distance[new]
-            self._nodes[new, 1:] = self._rows[new]
+            self._distances[new] = self._distance[new]
+            self._first[new], self._number[new] = np.array(self._rows[new]).T
         self._n_nodes = n
         key, target = np.array(self._new, dtype=np.int64).T
         self._new = []

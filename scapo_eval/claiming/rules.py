@@ -751,7 +751,10 @@ def _alike(*rules: str) -> NDArray[np.int64]:
 VALUES = _Values()
 BETWEEN: list[Between] = []
 _BETWEEN_NUMBER: dict[Between, int] = {}
-ALIKE = (_alike("between", "located"), _alike("is_phrase"))
-"""Codes of the words in the channels BETWEEN_WORDS and NOUN_WORDS."""
+ALIKE = tuple(
+    (codes << FLAGS).astype(np.int32)
+    for codes in (np.arange(len(_WORD)), _alike("between", "located"), _alike("is_phrase"))
+)
+"""Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
 BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
 MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)  # type: ignore[arg-type]

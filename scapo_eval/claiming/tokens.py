@@ -125,7 +125,7 @@ class Codes:
         while len(np.unique(slots)) < len(slots):  # until no two words of the lists have the same place in the table
             self._factors = rng.integers(1, 1 << 63, size=2, dtype=np.uint64) | np.uint64(1)
             slots = self._slots(self._head, self._tail)
-        self._entry = np.zeros(1 << _BITS, dtype=np.int64)
+        self._entry = np.zeros(1 << _BITS, dtype=np.int16)
         self._entry[slots] = np.arange(len(slots))
 
     def _slots(self, head: NDArray[np.uint64], tail: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -193,34 +193,34 @@ class Codes:
         same[longer] &= (self._tail[of_longer] == tail[longer]) & (self._length[of_longer] == length[longer])
         code = self._entry_code.take(entry)
         rest = np.flatnonzero(~same)
-        code[rest] = self._of_rest(lowered, byte, start[rest], end[rest])
+        code[rest] = self._of_rest(lowered, byte, eight, start[rest], end[rest])
         return code
 
     def _of_rest(
-        self, lowered: str, byte: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
+        self,
+        lowered: str,
+        byte: NDArray[np.uint8],
+        eight: NDArray[np.uint64],
+        start: NDArray[np.int64],
+        end: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Returns the code of each word in no list."""
-        first, last = byte[start], byte[end - 1]
         is_alpha = np.ones(len(start), dtype=bool)
         odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are no letters
         within = np.searchsorted(end, odd, side="right")
         within = within[start.take(within, mode="clip") <= odd]
         is_alpha[within] = False
-        length = end - start
-        b, c = byte[end - 2], byte[end - 3]
-        ing = (last == ord("g")) & (b == ord("n")) & (c == ord("i")) & (length > 2)
-        ly = (last == ord("y")) & (b == ord("l")) & (length > 1)
-        long = length > 4
-        ed = (last == ord("d")) & (b == ord("e")) & long
-        s = (last == ord("s")) & long
-        ward = np.flatnonzero(long & ((last == ord("d")) | (s & (b == ord("d")))))
-        ending = np.where(ing, np.where(long, 1, 5), np.where(ly, np.where(long, 3, 6), np.where(ed, 2, 0)))
-        for k in ward.tolist():
-            if lowered[start[k] : end[k]].endswith(("ward", "wards")):
-                ending[k] = 4
+        last = eight[end - 8]  # its bytes from the last one on: the last of the word, the one before, and so on
+        is_long = end - start > 4
+        ending = np.zeros(len(start), dtype=np.int64)
+        for spelled, number, short in _ENDINGS:
+            found = np.flatnonzero(last >> np.uint64(64 - 8 * len(spelled)) == _integer(spelled))
+            found = found[(end - start)[found] >= len(spelled)]
+            ending[found] = np.where(is_long[found], number, short)
+        first = byte[start]
         kind = np.where(is_alpha, 0, np.where(first == ord("_"), 2, 1))
         code: NDArray[np.int64] = self._by_form[kind, ending]
-        of_first = _CLASS[first]
+        of_first = _CLASS.take(first)
         code[of_first == _MARK_BYTE] = self.of_word["%"]
         code[of_first == _LINE_BYTE] = self.of_word["\n\n"]
         for k in np.flatnonzero(~is_alpha).tolist():
@@ -235,6 +235,8 @@ def codes() -> Codes:
 
 
 _FIRSTS = ("q", "0", "_")
+_ENDINGS = ((b"ing", 1, 5), (b"ed", 2, 0), (b"ly", 3, 6), (b"ward", 4, 0), (b"wards", 4, 0))
+"""Endings with their numbers for words with more than four letters, and for others."""
 _BITS = 17  # of the places in the hash table
 _MASK = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 _CLASS = np.array([_MARK_BYTE] * 256, dtype=np.uint8)
@@ -250,6 +252,10 @@ def _of_form(first: str, ending: str) -> str:
     short = ending.startswith("short ")
     ending = ending.removeprefix("short ")
     return first + "q" * (4 - short - len(ending) if short else 4) + ending
+
+
+def _integer(spelled: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(spelled, "little"))
 
 
 def _spelled(word: str) -> str:
