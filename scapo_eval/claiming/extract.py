@@ -309,6 +309,8 @@ class _Reading:
 
         Claims of kinds that are not requested are included if they affect a requested claim.
         """
+        if not set(kinds) - {"presence", "text"}:
+            return self._texts()
         code, free = self.tokens.code, ~self.is_quoted[self.first]
         things = np.flatnonzero(free & ~_is_of("bare")[code[self.first - 1]])
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEFORE_RULE, self.first[things])
@@ -434,18 +436,25 @@ class _Reading:
             if not self.is_quoted[lead] and not flags[lead]:
                 over[lead] = ends
                 places.append((lead, begin, ends, noun))
-        itself = np.flatnonzero(_is_of("itself")[code]) - 2
-        itself = itself[_is_of("in")[code[itself]] & _is_of("the_this")[code[itself + 1]]]
-        for lead, begin in zip(itself.tolist(), start[itself].tolist(), strict=True):
-            if match := _ITSELF.match(lowered, begin):
-                over[lead] = match.end()
         first = np.fromiter(over, dtype=np.int64, count=len(over))
-        end = np.fromiter(over.values(), dtype=np.int64, count=len(over))
-        length = np.maximum(np.searchsorted(start, end) - first, 1)
+        length = np.searchsorted(start, np.fromiter(over.values(), dtype=np.int64, count=len(over))) - first
+        itself = self._itself()
+        first, length = np.append(first, itself), np.append(length, np.full(len(itself), 3))
         flags[first] |= rules.PASSES
         channel[first] |= length
         channel[first + length - 1] |= length << rules.ENDED
         return places
+
+    def _itself(self) -> Ints:
+        """Returns the first word of each phrase such as "in the scene", which states no position."""
+        code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
+        first = np.flatnonzero(_is_of("itself")[code]) - 2
+        first = first[_is_of("in")[code[first]] & _is_of("the_this")[code[first + 1]]]
+        byte = np.frombuffer(self.tokens.lowered.encode("ascii"), dtype=np.uint8)
+        for k in (0, 1):
+            is_space = (start[first + k + 1] == end[first + k] + 1) & (byte[end[first + k]] == ord(" "))
+            first = first[is_space]
+        return first
 
     def _located(self, root: Ints) -> Ints:
         """Returns the positions of things as rows."""
@@ -736,7 +745,6 @@ _PLACE = re.compile(
     r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?"
 )
 _OF_A_THING = re.compile(r" of (?:the|an?|this|that|its|his|her|their|[a-z]+'s) ")
-_ITSELF = re.compile(r"\bin (?:the|this) (?:image|picture|photo|photograph|frame|scene)\b")
 _QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
 _READING = frozenset("reads reading says saying spells labeled letters word words".split())
 _CAPITALS = re.compile(
