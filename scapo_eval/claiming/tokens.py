@@ -275,6 +275,7 @@ def tokens_of(texts: Sequence[str]) -> Tokens:
         start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
         return Tokens(lowered, base, code.astype(np.int64), start, end)
     byte = np.frombuffer((lowered + " " * 8).encode("ascii"), dtype=np.uint8)
+    np.empty(32 * len(byte), dtype=np.uint8)  # keeps memory for the arrays of the batch, as in matcher_batch.py
     kind = _CLASS.take(byte)
     is_word = kind == _WORD_BYTE
     dash = np.flatnonzero(byte == ord("-"))
