@@ -16,7 +16,7 @@ import random
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from sentences import invented_captions
@@ -66,10 +66,10 @@ def batches(rows: Sequence[tuple[str, str]]) -> list[tuple[list[str], list[str]]
     return [([image for image, _ in part], [text for _, text in part]) for part in parts]
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Returns the CPU seconds of one call."""
+def seconds(reward: SubsentenceReward, ids: Sequence[str], texts: Sequence[str]) -> float:
+    """Returns the CPU seconds of the rewards of a batch."""
     began = time.process_time()
-    work()
+    reward.batch(ids, texts)
     return time.process_time() - began
 
 
@@ -97,7 +97,9 @@ def main() -> int:
     oracle = PresenceOracle.from_objects(objects, labels=vocabulary.labels)
     plain = SubsentenceReward(vocabulary, oracle)
     mean = sum(map(len, texts)) / len(texts)
-    print(f"{len(texts):,} responses of {mean:.0f} characters, {len(earlier):,} captions read before; {vocabulary.name}\n")
+    print(
+        f"{len(texts):,} responses of {mean:.0f} characters, {len(earlier):,} captions read before; {vocabulary.name}\n"
+    )
     print("| kinds | presence, ms | first | new | again | ratio: first | new | again |\n|---|" + "---:|" * 7)
     worst = 0.0
     for name, kinds in CASES.items():
@@ -105,17 +107,17 @@ def main() -> int:
         times: list[tuple[float, ...]] = []
         for _ in range(options.rounds):
             reward = SubsentenceReward(vocabulary, oracle, config)  # without the verdicts of the round before
-            work = [lambda reward=reward: reward.batch(ids, texts), lambda: plain.batch(ids, texts)]
             MEMORY.forget()
-            first = seconds(work[0])
+            first = seconds(reward, ids, texts)
+            reward = SubsentenceReward(vocabulary, oracle, config)
             MEMORY.forget()
             for batch in batches(earlier):
                 reward.batch(*batch)
-            before = seconds(work[1])
-            new = seconds(work[0])
-            between = seconds(work[1])
-            again = seconds(work[0])
-            presence = sorted((before, between, seconds(work[1])))[1]
+            before = seconds(plain, ids, texts)
+            new = seconds(reward, ids, texts)
+            between = seconds(plain, ids, texts)
+            again = seconds(reward, ids, texts)
+            presence = median((before, between, seconds(plain, ids, texts)))
             times.append((presence, first, new, again))
         ms = [1e3 * median(column) for column in zip(*times, strict=True)]
         ratios = [median(row[k] / row[0] for row in times) for k in (1, 2, 3)]

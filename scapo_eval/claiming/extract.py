@@ -168,7 +168,8 @@ class ClaimExtractor:
         rank = _rank_of(tuple(self.matcher.vocabulary.labels))
         caption, kind, _, other, _, _, start, end = rows.T[:8]
         rows = rows[np.lexsort((kind * len(rank) + rank[other], end, caption << 32 | start))]
-        return ClaimColumns(*rows.T[:11], rows[:, 11].astype(bool), values)  # type: ignore[arg-type]
+        *columns, restricted = rows.T
+        return ClaimColumns._make([*columns, restricted.astype(bool), values])
 
 
 def claims_of(
@@ -195,10 +196,11 @@ def claims_of(
 def _rows_of_presence(mentions: MentionColumns, uses: NDArray[np.uint8]) -> Ints:
     n = len(mentions.start)
     none, zero, empty = np.full(n, -1), np.zeros(n, dtype=np.int64), np.full(n, VALUES.of(""))
+    places: list[Ints] = [mentions.start, mentions.end, uses]
     return np.stack(
-        [mentions.caption, zero + _PRESENCE, mentions.label_id, none, empty, empty, mentions.start, mentions.end]
-        + [uses.astype(np.int64), np.arange(n), none, zero],
+        [mentions.caption, zero + _PRESENCE, mentions.label_id, none, empty, empty, *places, np.arange(n), none, zero],
         axis=1,
+        dtype=np.int64,
     )
 
 
@@ -282,7 +284,8 @@ class _Reading:
     def _captions_of(self, places: Ints) -> list[int]:
         """Returns the captions that contain some words."""
         owner = np.searchsorted(self.tokens.base, self.tokens.start[places], side="right") - 1
-        return np.unique(owner).tolist()
+        captions: list[int] = np.unique(owner).tolist()
+        return captions
 
     def _quoted(self) -> NDArray[np.bool_]:
         """Returns a (words,) mask of the words between quotation marks, which do not describe the image."""
@@ -527,7 +530,11 @@ class _Chain:
         # as memory views, which return plain integers and are not copied
         self._first, self._last, self._gap = reading.first.data, reading.last.data, reading.gap.data
         self._caption = reading.caption.data
-        self._agent, self._clothes, self._person = reading.is_agent.data, reading.is_clothes.data, reading.is_person.data
+        self._agent, self._clothes, self._person = (
+            reading.is_agent.data,
+            reading.is_clothes.data,
+            reading.is_person.data,
+        )
         self._apart = reading._has("apart_or_being", reading.gap).data
         self._sentence = (~reading._has("ends", reading.gap)).data
 

@@ -1,9 +1,10 @@
-"""Results of rules, remembered by what the rules read.
+"""A memory of the results of rules.
 
-A rule reads cells (a word and its place in an object) at distances from where it begins, and its result depends on
-these cells alone. What it reads first, it always reads first, and the answer decides what it reads next. All readings of
-a rule therefore form a tree: a node is a distance, a branch is the cell there, and a leaf is a result. A rule is run only
-if no leaf is reached, and then adds one. For many places, NumPy takes one step from every node at once.
+A rule reads cells at distances from the place where it begins. A cell contains a word and its position in an object.
+The result of a rule depends only on the cells that it reads. A rule always reads the same distance first, and each cell
+decides which distance it reads next. All readings of a rule therefore form a tree: a node is a distance, a branch is
+the cell at this distance, and a leaf is a result. The rule runs only if the tree has no leaf for the cells at a place,
+and its reading is then added to the tree. NumPy walks through the tree from many places at once.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAF = np.iinfo(np.int64).max
-_MOST = 1 << 16  # branches, of about 150 bytes; beyond, everything is forgotten
-_BITS = 17
+_MOST = 1 << 17  # branches, of about 150 bytes; beyond, everything is forgotten
+_LONG = 256  # cells of a reading; a longer one is not remembered
+_BITS = 18
 _SLOTS = 1 << _BITS  # of the hash table of branches
 _CELL = 16  # bits of a cell
-_NODE = 20  # bits of a node
+_NODE = 22  # bits of a node
 _FACTOR = 0x9E3779B97F4A7C15
 _FEW = 256
 """Number of places below which the steps of Python are faster than those of NumPy."""
@@ -38,7 +40,7 @@ class Tape:
 
     def __init__(self, channels: NDArray[np.int32]) -> None:
         self.channels = channels
-        self.cells = memoryview(channels.reshape(-1))
+        self.cells = channels.reshape(-1).data
         self.size = channels.shape[1]
         self.start_at(0)
 
@@ -71,6 +73,7 @@ class Memory:
         self.forget()
 
     def forget(self) -> None:
+        """Removes all results."""
         n = len(self._rules)
         self._branches: dict[int, int] = {}
         self._distance = [_LEAF] * n  # of each node
@@ -94,18 +97,31 @@ class Memory:
         Returns:
             (rows,) index of the place that each row belongs to, and the (rows, columns) rows.
         """
+        owners, parts, begin = [np.zeros(0, dtype=np.int64)], [self._table[:0]], 0
         with self._lock:
+            while begin < len(at):
+                if len(self._branches) > _MOST:
+                    self.forget()
+                node = self._leaves(tape, rule, at[begin:])
+                first, number = self._first[node], self._number[node]
+                owner = np.repeat(np.arange(len(node)), number)
+                row = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number - first, number)
+                owners.append(owner + begin)
+                parts.append(self._table[row])
+                begin += len(node)
+        return np.concatenate(owners), np.concatenate(parts)
+
+    def _leaves(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the leaves of a rule at the first of many places: at all places, unless the tree grows too large."""
+        node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
+        missing = np.flatnonzero(self._number[node] < 0)
+        for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
             if len(self._branches) > _MOST:
-                self.forget()
-            node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
-            missing = np.flatnonzero(self._number[node] < 0)
-            for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
-                node[k] = self._leaf(tape, rule, place, begin)
-            self._publish()
-            first, number = self._first[node], self._number[node]
-            owner = np.repeat(np.arange(len(at)), number)
-            row = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number - first, number)
-            return owner, self._table[row]
+                node = node[:k]
+                break
+            node[k] = self._leaf(tape, rule, place, begin)
+        self._publish()
+        return node
 
     def _walk(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the node that is reached at each place: a leaf, or the last node with a known branch."""
@@ -150,6 +166,11 @@ class Memory:
         tape.start_at(place)
         rows = list(self._rules[rule](tape))
         node = rule
+        if len(tape.noted) > _LONG:
+            node = len(distances)
+            distances.append(_LEAF)
+            self._rows.append((0, -1))
+            tape.noted = {}
         for distance, cell in tape.noted.items():
             distances[node] = distance
             key = node << _CELL | cell
@@ -170,8 +191,6 @@ class Memory:
 
     def _publish(self) -> None:
         """Copies the new nodes and branches to the arrays."""
-        if not self._new:
-            return
         old, n = self._n_nodes, len(self._distance)
         while n > len(self._distances):
             self._distances = np.append(self._distances, np.full_like(self._distances, _LEAF))
@@ -180,9 +199,9 @@ class Memory:
         roots = slice(0, len(self._rules))  # the only nodes that change: from no result to a rule's first reading
         for new in (slice(old, n), roots):
             self._distances[new] = self._distance[new]
-            self._first[new], self._number[new] = np.array(self._rows[new]).T
+            self._first[new], self._number[new] = np.array(self._rows[new], dtype=np.int64).reshape(-1, 2).T
         self._n_nodes = n
-        key, target = np.array(self._new, dtype=np.int64).T
+        key, target = np.array(self._new, dtype=np.int64).reshape(-1, 2).T
         self._new = []
         entry, slot = key << _NODE | target, _slots(key)
         while len(entry):

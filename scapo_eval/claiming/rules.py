@@ -1,16 +1,16 @@
 """The rules of claims that read only the words around one object.
 
 The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. Each rule begins at a place in the
-words of a batch (:mod:`~scapo_eval.claiming.tokens`) and reads cells: words, and where objects and phrases begin. What
-it returns refers to the words by their distance from this place. ``memory.py`` remembers the results, and ``extract.py``
-decides which objects the relations connect.
+words of a batch (:mod:`~scapo_eval.claiming.tokens`). A rule reads words, the places where objects begin, and the
+places where phrases for a position begin. Its result refers to words by their distance from its place. ``memory.py``
+contains the results of earlier readings, and ``extract.py`` decides which objects a relation connects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +141,7 @@ class Item(NamedTuple):
 
 
 class Between(NamedTuple):
-    """What the words between two objects say.
+    """The meaning of the words between two objects.
 
     Attributes:
         inverted: Relation from the second object to the first one: "On the hood of a car, there are cats".
@@ -713,8 +713,10 @@ def _is_verb(word: str) -> bool:
 
 
 _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio"))
+
+
 def _alike(*rules: str) -> NDArray[np.int64]:
-    """Returns the (codes,) code that stands for each code in rules that return no words.
+    """Returns the (codes,) representative of each code for rules that do not return words.
 
     Words are alike if the rules cannot tell them apart: if the same lists that the rules name contain them, they have
     the same form as far as the rules ask for it, and neither a relation nor the code of the rules names one of them.
@@ -722,7 +724,8 @@ def _alike(*rules: str) -> NDArray[np.int64]:
     Args:
         rules: Names of methods of :class:`Rules`. The functions that they call are included.
     """
-    known, names, constants = {**globals(), **vars(Rules)}, set(rules), set[object]()
+    known: dict[str, Any] = {**globals(), **vars(Rules)}
+    names, constants = set(rules), set[Any]()
     code_of = [known[name].__code__ for name in rules]
     while code_of:
         code = code_of.pop()
@@ -731,18 +734,18 @@ def _alike(*rules: str) -> NDArray[np.int64]:
         code_of += [known[name].__code__ for name in new if hasattr(known.get(name), "__code__")]
         code_of += [constant for constant in code.co_consts if hasattr(constant, "co_consts")]
         constants.update(code.co_consts)
-    lists = [known[name] for name in names if isinstance(known.get(name), (frozenset, dict, tuple))]
+    lists: list[Any] = [known[name] for name in names if isinstance(known.get(name), (frozenset, dict, tuple))]
     lists += [SETS[name] for name in constants if name in SETS]
-    groups = [phrase for phrase, _, _ in CUES.phrases] if "STARTING" in names else []
-    groups += [c for c in constants if isinstance(c, (tuple, frozenset))] + [c for c in lists if isinstance(c, tuple)]
+    groups: list[Any] = [phrase for phrase, _, _ in CUES.phrases] if "STARTING" in names else []
+    groups += [group for group in (*constants, *lists) if isinstance(group, (tuple, frozenset))]
     groups += [group for words in lists for group in words if isinstance(group, tuple)]
-    named = constants.union(*groups)
+    named = constants.union(*(group for group in groups if group not in lists or isinstance(group, tuple)))
     stands: dict[object, int] = {}
     alike = np.arange(len(_WORD))
     for number, word in enumerate(_WORD):
         ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
-        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4 and bool(ending)
-        form += (word.isalpha() and "isalpha" in names, bool(_color_in(word)))
+        is_alpha = word.isalpha() and "isalpha" in names
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word))
         listed = tuple(word in words for words in lists)
         alike[number] = number if word in named else stands.setdefault((form, listed), number)
     return alike
@@ -757,4 +760,4 @@ ALIKE = tuple(
 )
 """Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
 BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
-MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)  # type: ignore[arg-type]
+MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)

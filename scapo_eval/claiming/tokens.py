@@ -1,8 +1,8 @@
-"""The words of many captions as codes, in which the rules of claims read them.
+"""The words of many captions as codes, which the rules of claims read.
 
-Words that no rule distinguishes have the same code: a word in the lists of ``cues.yaml`` has a code of its own, and any
-other word has the code of its form (its ending, and whether it consists of letters). Each code has one word that stands
-for all words with this code, so the rules read words and not numbers.
+Words that no rule distinguishes have the same code. Each word in the lists of ``cues.yaml`` has its own code. Any other
+word has the code of its form, which is its ending and whether it consists of letters. Each code has a representative, a
+word with this code, so that the rules compare words and not numbers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ ANCHORS = frozenset(
 """Nouns in phrases for a position in the image."""
 
 READ_BY_RULES = frozenset(
-    ", . ! ? ; : \" “ ” ' – - # $ \n \n\n because camera color colour constructed frame him hue if others pairs photographer "
-    "relatively shade slightly them viewer ward what you".split(" ")
+    (*", . ! ? ; : \" “ ” ' – - # $".split(), "\n", "\n\n")
+    + ("because", "camera", "color", "colour", "constructed", "frame", "him", "hue", "if", "others", "pairs")
+    + ("photographer", "relatively", "shade", "slightly", "them", "viewer", "ward", "what", "you")
 )
 """Words that the rules compare with, in addition to the lists of ``cues.yaml``."""
 
@@ -95,7 +96,7 @@ class Codes:
     """The codes of words.
 
     Attributes:
-        words: The word that stands for each code.
+        words: Representative of each code.
         of_word: Word -> code, for the words in ``words`` and the spellings of their marks in ``Tokens.lowered``.
     """
 
@@ -139,7 +140,7 @@ class Codes:
         return self.of_word[self._stand(word)] if code is None else code
 
     def _stand(self, word: str) -> str:
-        """Returns the word that stands for a word in no list."""
+        """Returns the representative of a word that no list contains."""
         if word[0] == "\n":
             return "\n\n"
         ending = next((end for end in ("ing", "ed", "ly", "ward", "wards") if word.endswith(end)), "").rstrip("s")
@@ -208,8 +209,7 @@ class Codes:
         is_alpha = np.ones(len(start), dtype=bool)
         odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are no letters
         within = np.searchsorted(end, odd, side="right")
-        within = within[start.take(within, mode="clip") <= odd]
-        is_alpha[within] = False
+        is_alpha[within[np.append(start, len(byte))[within] <= odd]] = False
         last = eight[end - 8]  # its bytes from the last one on: the last of the word, the one before, and so on
         is_long = end - start > 4
         ending = np.zeros(len(start), dtype=np.int64)
@@ -248,14 +248,14 @@ _IS_ODD[[*b"0123456789_-Z"]] = True
 
 
 def _of_form(first: str, ending: str) -> str:
-    """Returns the word that stands for all words of a form."""
+    """Returns the representative of a form."""
     short = ending.startswith("short ")
     ending = ending.removeprefix("short ")
     return first + "q" * (4 - short - len(ending) if short else 4) + ending
 
 
-def _integer(spelled: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(spelled, "little"))
+def _integer(spelled: bytes) -> int:
+    return int.from_bytes(spelled, "little")
 
 
 def _spelled(word: str) -> str:

@@ -136,7 +136,9 @@ class UnitReader:
         labels, values = self.extractor.matcher.vocabulary.labels, found.values
         parts = np.stack([found.kind, found.label + 1, found.other + 1, found.value, found.restricted], axis=1)[rows]
         sizes = (len(KINDS), len(labels) + 1, len(labels) + 1, len(values), 2)
-        _, first, content = np.unique(np.ravel_multi_index(tuple(parts.T), sizes), return_index=True, return_inverse=True)
+        _, first, content = np.unique(
+            np.ravel_multi_index(tuple(parts.T), sizes), return_index=True, return_inverse=True
+        )
         named = ["", *labels]
         claims = [
             _claim_of(KINDS[kind], named[label], values[value], values[category], named[other], bool(some))
