@@ -14,6 +14,7 @@ from scapo_eval.base.errors import InputError, InputErrors
 from scapo_eval.cli.main import main
 from scapo_eval.files.records import Records
 from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.truths.references import read_weights
 from scapo_eval.truths.scenes import Scenes
 
 WORDS = Vocabulary.load("coco80")
@@ -124,6 +125,24 @@ def test_faulty_coco_instances(changes: dict[str, Any], reason: str, tmp_path: P
     path.write_text(json.dumps({**COCO, **changes}))
     with pytest.raises(InputError, match=str(path)) as error:
         Scenes.load(path, WORDS)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"images": [{"id": -1, "width": 5, "height": 5}], "annotations": []}, "image id must not be negative, got -1"),
+        ({"images": [{"id": 1, "width": 5, "height": 5}] * 2}, "1 images have an id that occurs before"),
+        ({"categories": [{"id": 1, "name": "dog"}, {"id": 1, "name": "cat"}]}, "1 categories have an id"),
+        ({"annotations": [{"image_id": 1, "category_id": 1, "area": -1}]}, "not a valid annotation of image 1"),
+    ],
+)
+def test_faulty_areas(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "instances.json"
+    annotations = [{"image_id": 1, "category_id": 1, "area": 25}]
+    path.write_text(json.dumps({**COCO, "annotations": annotations, **changes}))
+    with pytest.raises(InputError, match=str(path)) as error:
+        read_weights(path)
     assert reason in str(error.value)
 
 
