@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -139,6 +139,7 @@ class Codes:
         code = self.of_word.get(word)
         return self.of_word[self._stand(word)] if code is None else code
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 (there is one object, which lives as long as the process)
     def _stand(self, word: str) -> str:
         """Returns the representative of a word that no list contains."""
         if word[0] == "\n":
