@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from ..base.errors import InputError, short_repr
@@ -97,6 +98,7 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
     return tuple(kind for kind in KINDS if kind in names)
 
 
+@lru_cache(maxsize=1024)
 def count_range(value: str) -> tuple[int, int | None]:
     """Returns the minimum and the maximum number that the value of a count claim allows. The maximum is None if there
     is no upper bound.
