@@ -438,6 +438,10 @@ def _stands_right(cue: Cue, text: str, end: int) -> bool:
     return not cue.not_behind or not compiled(cue.not_behind).search(before)
 
 
+def _next_item(between: re.Match[str]) -> str:
+    return ", " if "\n" in between.group() or "and" in between.group() else ""
+
+
 _MENTION = "\0"  # in place of each mention behind a cue
 _State = Literal["over", "inside", "listed", "definite"]
 
@@ -462,10 +466,11 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
         the scope if it is an item of a list. "definite": the caption presupposes the mention, and the scope continues.
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
-    first = int(rule.may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
+    # the first word behind it that may be the article of a thing taken for granted
+    first = rule.reach if cue.headed else int(rule.may_be_definite)
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
-    scope = tail.lower()
+    scope = scopes.lines.sub(_next_item, tail.lower()) if cue.headed else tail.lower()
     if scopes.subject.search(scope):
         return "over"
     if cue.after:
@@ -495,7 +500,7 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
         item = scopes.item.match(step, max(step.find(","), 0))
         if not item and scopes.marks.search(step):
             return "over"
-        if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
+        if item and cue.use == "negated" and not cue.headed and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
         comma = scope.rfind(",")
         if item and cue.use == "negated" and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
