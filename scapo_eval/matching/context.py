@@ -65,7 +65,7 @@ _NOUNS = frozenset(
     companies compass components computers cones congress containers cooking costumes covers cows crafts cross
     crossing crossings cubs cups curtains cushions cutters dealers dealerships decals decorating decorations deer
     depots designs dishes displays docks documents dogs drawings dress dresses drinks ducks elements elephants
-    emblems engines enthusiasts events exhibits express family fans feed feeders feeding fencing fields figures
+    emblems emojis engines enthusiasts events exhibits express family fans feed feeders feeding fencing fields figures
     figurines fishing fitness flags flooring flowers foods foxes fruits games gas gates giraffes glass gloves goats
     goods graphics grounds groves handlers harness hats helmets hoods hooks horses houses housing icons
     illustrations images ingredients items jackets jelly jerseys juices kits kittens lambs lamps landing landings
@@ -80,7 +80,7 @@ _NOUNS = frozenset(
     shelves shirts shoes shops shorts siding signs silhouettes skirts sled sleds sleeves socks sounds species sports
     spots squares stables stalls stars stations statues stickers sticks stores straps streets string strings stripes
     styles suits supplies supply surfaces swing symbols systems tables tags tanks tapes taps targets teams tennis
-    tents terminals themes tickets ties tigers tiles times toppers tops toss tournaments towels toys traditions
+    tents terminals themes tickets ties tigers tiles times toppers tops toss tournaments towels toys tracks traditions
     trailers training trees trips trucks trunks tubes uniforms users vehicles vendors vests virus waitress walls
     weed wheels wilderness windows wing wings wiring words workers yards zebras zones
     """.split()

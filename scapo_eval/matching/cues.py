@@ -36,6 +36,7 @@ class Cue:
             required.
         presumes: True if a definite object right after the cue's words is a claim: "not sure if THE man holds a dog".
         lists: True if the scope continues at "and" with an article: "a painting of two boats and a dog".
+        any_item: True if words that are no mentions may also be items of such a list: "a mural of a tiger and a dog".
         headed: True if the scope is a list behind a heading, which includes definite objects and continues on the next
             lines: "Missing: the dog, the cat".
         only_back: True if the cue has no scope after it.
@@ -52,6 +53,7 @@ class Cue:
     then: str = ""
     presumes: bool = False
     lists: bool = False
+    any_item: bool = False
     headed: bool = False
     only_back: bool = False
     back: tuple[str, ...] = ()
@@ -90,6 +92,7 @@ class Scopes:
     pair: re.Pattern[str]
     subject: re.Pattern[str]
     joint: re.Pattern[str]
+    joint_of_any: re.Pattern[str]
     lines: re.Pattern[str]
     item: re.Pattern[str]
     goes_on: re.Pattern[str]
@@ -179,6 +182,7 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
         then=f"(?i:{entry['then']})" if "then" in entry else "",
         presumes=entry.get("presumes", False),
         lists=entry.get("lists", False),
+        any_item=entry.get("any_item", False),
         headed=entry.get("headed", False),
         only_back=entry.get("only_back", False),
         back=tuple(entry.get("back", "").split()),
@@ -213,7 +217,7 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
 
 
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
-    expressions = ("marks", "hard", "pair", "subject", "joint", "lines", "item", "goes_on", "asks", "taken", "seeks")
+    expressions = ("marks", "hard", "pair", "subject", "joint", "joint_of_any", "lines", "item", "goes_on", "asks", "taken", "seeks")
     read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
     sets: dict[str, Any] = {key: frozenset(words.split()) for key, words in read.items() if isinstance(words, str)}
     return Scopes(**{**read, **sets})

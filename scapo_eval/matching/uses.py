@@ -481,7 +481,7 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
             return "definite"
         scope = scope[begins.end() :]
     if cue.lists:
-        scope = scopes.joint.sub(", ", scope)
+        scope = (scopes.joint_of_any if cue.any_item else scopes.joint).sub(" or ", scope)
     if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
         return "over" if cue.phrase and not first else "definite"  # or over, as the next mention will find
     if cue.phrase and "ing " in _SLEEPING.sub("", scope):
@@ -542,7 +542,7 @@ _ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED = map(
 )
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
-_IN_JSON = re.compile(r"[\[{]\s*$|[\"\]}\d]\s*,\s*$|\"\s*:\s*$")
+_IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
 _CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e"
 _CROSS = re.compile(f"[{_CROSSES}]")
 _CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"
