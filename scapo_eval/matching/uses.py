@@ -171,7 +171,7 @@ def find_uses_of(
         row_uses.append(in_quotes(text, starts, ends, 0, n))
     if "question" in uses and "?" in text:
         row_uses.append(in_questions(text, starts, 0, n))
-    if "negated" in uses and not text.isascii():
+    if "negated" in uses and may_be_crossed_out(text):
         row_uses.append(crossed_out(text, starts, ends, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
@@ -258,17 +258,25 @@ def _names_a_thing(text: str, begin: int, end: int) -> bool:
 def crossed_out(
     text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions beside a cross, as in a list of checked objects. The arguments are the same as for
-    :func:`in_quotes`.
+    """Yields the mentions beside a cross, an empty box or an empty value, as in a list of checked objects. The
+    arguments are the same as for :func:`in_quotes`.
     """
-    if _CROSS.search(text) is None:
-        return
+    has_cross, has_box = _CROSS.search(text) is not None, "[ ]" in text
     for row in range(first, stop):
         line = text.rfind("\n", 0, starts[row]) + 1
-        leads = _CHECKED.match(text, line)  # marks stand before the objects
-        mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
-        if mark and mark[1] in _CROSSES:
+        mark = None
+        if has_cross:
+            leads = _CHECKED.match(text, line)  # marks stand before the objects
+            mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
+        if mark is None and has_box:
+            mark = _BOX_BEFORE.search(text, line, starts[row])
+        if (mark and mark[1] in _UNCHECKED) or _EMPTY_AFTER.match(text, ends[row]):
             yield row, _NEGATED
+
+
+def may_be_crossed_out(text: str) -> bool:
+    """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
+    return "[" in text or "|" in text or not text.isascii()
 
 
 def is_written(text: str, start: int) -> bool:
@@ -393,9 +401,9 @@ def in_scope(
     goes_on = shipped_cues().scopes.goes_on.match
     for k, end, start, row, cue in scopes:
         tail = texts[k][end:start]
-        if "." in tail:
-            continue
         rule = rules[cue]
+        if "." in tail and (not rule.cue.headed or "." in (tail := _NUMBERED.sub("\n- ", tail))):
+            continue
         state = rule.states.get(tail) or _remember(rule, tail)
         if state == "over":  # most often
             continue
@@ -411,7 +419,7 @@ def in_scope(
             if row + 1 == stop or starts[row + 1] > latest:
                 break
             step = text[ends[row] : starts[row + 1]]
-            if "." in step:
+            if "." in step and (not rule.cue.headed or "." in (step := _NUMBERED.sub("\n- ", step))):
                 break
             row += 1
             tail += _MENTION + step
@@ -544,11 +552,15 @@ _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
 _IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
 _CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e"
+_UNCHECKED = _CROSSES + " "
 _CROSS = re.compile(f"[{_CROSSES}]")
 _CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"
 _CHECKED = re.compile(rf"[\s|*•\-]*{_CHECK_MARK}")
 _MARK_BEFORE = re.compile(rf"{_CHECK_MARK}[^\u2713\u2714\u2705\u2611{_CROSSES}]*$")
 _MARK_AFTER = re.compile(rf"[*_`\s:|=–—\-(\[]{{0,8}}{_CHECK_MARK}")
+_EMPTY_AFTER = re.compile(r"(?i)[*_`\"]*\s*(?::\s*(?:\[\s*\]|\{\s*\})|\|\s*(?:[-\u2013\u2014]|n/a)\s*(?:\||$))")
+_BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
+_NUMBERED = re.compile(r"\n\s*\d+\.\s")
 _PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
 _JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
