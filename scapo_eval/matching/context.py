@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
+from string import ascii_lowercase
 
 # What may stand behind a noun phrase: everything here ends it. Open classes (adverbs in -ly, participles, verbs in -s)
 # are known by their endings.
@@ -263,3 +265,9 @@ def may_modify(surface: str) -> bool:
     """Returns True if a noun has a form that can modify another noun in English, which is roughly the singular."""
     last = re.split(r"[\s\-\u2010\u2011]", surface.lower())[-1]
     return last not in _NUMBER_OF and (not last.endswith("s") or last.endswith(("ss", "us", "tennis")))
+
+
+def plural_endings() -> frozenset[str]:
+    """Returns the pairs of letters with which nouns end for which :func:`may_modify` is false, as a superset."""
+    ends_in_s = (second + "s" for second in ascii_lowercase if second not in "su")
+    return frozenset(chain(ends_in_s, (word[-2:] for word in _NUMBER_OF)))

@@ -134,7 +134,7 @@ class AliasMatcher:
             mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
             return mentions, np.frombuffer(uses, dtype=np.uint8)
         batch = self._batch.find(texts)
-        return batch.mentions, find_uses(texts, *batch, left_out, self._words)
+        return batch.mentions, find_uses(texts, batch, left_out, self._words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.
@@ -149,7 +149,7 @@ class AliasMatcher:
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         matches = batch.find(texts)
-        return matches.mentions, find_uses(texts, *matches, USES, words)
+        return matches.mentions, find_uses(texts, matches, USES, words)
 
 
 class _Identity:

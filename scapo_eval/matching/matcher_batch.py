@@ -29,6 +29,7 @@ BATCH = 1024
 _NO_ASCII, _UNREAD = 254, 255  # in a table of ASCII characters: there is none; not asked for yet
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
 _BORDER = _SEPARATOR * 8  # around a batch: the eight bytes at, and before the end of, any word
+_END = _SEPARATOR * 80  # behind a batch: what is read behind a word, such as the text between a cue and a mention
 
 Ints = NDArray[Any]  # of some integer type
 
@@ -107,6 +108,11 @@ class Found(NamedTuple):
         quoting: Indices of captions, including all captions with a mention between nearby quotation marks. The value is
             empty if ``look`` was not requested.
         asking: Indices of captions, including all captions with a question mark.
+        marking: Indices of captions, including all captions with one of "[{|", and all that are not ASCII.
+        wide: Indices of the captions that are not ASCII.
+        plain: Indices of the captions that were searched word by word.
+        byte: Bytes of the other captions in ASCII, with separators and borders. Empty if no words are watched.
+        offset: (captions,) position of each caption in ``byte``. Captions in ``plain`` are empty there.
     """
 
     mentions: MentionColumns
@@ -114,6 +120,11 @@ class Found(NamedTuple):
     look: NDArray[np.bool_]
     quoting: list[int]
     asking: list[int]
+    marking: list[int]
+    wide: list[int]
+    plain: list[int]
+    byte: NDArray[np.uint8]
+    offset: Ints
 
 
 class BatchMatcher:
@@ -143,6 +154,16 @@ class BatchMatcher:
             np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
             [size * k + row for k, part in enumerate(passes) for row in part.quoting],
             [size * k + row for k, part in enumerate(passes) for row in part.asking],
+            [size * k + row for k, part in enumerate(passes) for row in part.marking],
+            [size * k + row for k, part in enumerate(passes) for row in part.wide],
+            [size * k + row for k, part in enumerate(passes) for row in part.plain],
+            np.concatenate([np.zeros(0, dtype=np.uint8), *(part.byte for part in passes)]),
+            np.concatenate(
+                [
+                    np.zeros(0, dtype=np.int64),
+                    *(part.offset + sum(len(before.byte) for before in passes[:k]) for k, part in enumerate(passes)),
+                ]
+            ),
         )
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
@@ -155,8 +176,9 @@ class BatchMatcher:
             ascii_texts[k] = text or ""
             if text is None:
                 plain.append(k)
-        mentions, watched, look, quoting, asking = self._tables.find(ascii_texts)
+        found = self._tables.find(ascii_texts)
         if plain:
+            mentions, watched, look = found[:3]
             read = [(k, *self._trie.matches_and_watched(texts[k], self._watch)) for k in plain]
             mentions = mentions.with_captions(
                 [(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0]
@@ -165,8 +187,8 @@ class BatchMatcher:
             in_plain = np.isin(mentions.caption, plain)
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
-            look = everywhere
-        return Found(mentions, watched, look, [*quoting, *plain], [*asking, *plain])
+            found = found._replace(mentions=mentions, watched=watched, look=everywhere, plain=plain)
+        return found._replace(marking=sorted({*found.marking, *wide}), wide=wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +328,7 @@ class _TrieTables:
             self._closed[:, _hash(head)] = head, tail
         self._watch = np.full(len(raw), -1)
         self._watch[watched] = list(watch.values())
+        self._is_watching = bool(watch)
 
     def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
         """Returns the first eight and the last eight bytes of words as integers, in lower case.
@@ -328,7 +351,7 @@ class _TrieTables:
 
     def find(self, texts: Sequence[str]) -> Found:
         """Returns the mentions and watched words of ASCII captions."""
-        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
+        joined = _SEPARATOR.join([_BORDER, *texts, _END])
         byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
         # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
@@ -353,6 +376,11 @@ class _TrieTables:
             self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(joined, offsets, start) if self._closed.size else [],
             self._owners(offsets, _places(joined, "?")),
+            self._owners(offsets, np.sort(np.concatenate([_places(joined, mark) for mark in "[{|"]))),
+            [],
+            [],
+            byte if self._is_watching else byte[:0],
+            offsets,
         )
 
     @staticmethod

@@ -276,7 +276,9 @@ def crossed_out(
 
 def may_be_crossed_out(text: str) -> bool:
     """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
-    return "[" in text or "|" in text or not text.isascii()
+    if "[" in text or "|" in text or "{" in text:
+        return True
+    return not text.isascii() and any(cross in text for cross in _CROSSES)
 
 
 def is_written(text: str, start: int) -> bool:
@@ -341,18 +343,21 @@ def of_color_or_kin(
 ) -> Iterator[tuple[int, int]]:
     """Yields the special words that are modifiers: colors, words with another meaning, and words for animals."""
     is_animal: dict[tuple[int, int], bool] = {}
-    spoken: dict[int, frozenset[str]] = {}  # the words of a caption
+    lowered: dict[int, str] = {}
     for k, row, start, end in rows:
         text, label = texts[k], labels[row]
         surface = fold(text[start:end])
         if surface in words.colors.get(label, ()) and colors(text, start, end):
             yield row, _MODIFIES
         if surface in words.others:
-            if k not in spoken:
-                spoken[k] = frozenset(_WORD.findall(text.lower()))
-            senses = words.others[surface]
-            if any(not near.isdisjoint(spoken[k]) and unless.isdisjoint(spoken[k]) for near, unless in senses):
-                yield row, _MODIFIES
+            for near, unless in words.others[surface]:
+                if k not in lowered:
+                    lowered[k] = text.lower()
+                if not any(map(lowered[k].__contains__, near)):  # most often
+                    continue
+                spoken = frozenset(_WORD.findall(lowered[k]))
+                if not near.isdisjoint(spoken) and unless.isdisjoint(spoken):
+                    yield row, _MODIFIES
         if surface in words.kin.get(label, ()):
             if (k, label) not in is_animal:
                 named = range(indptr[k], indptr[k + 1])
@@ -397,24 +402,19 @@ def in_scope(
         indptr: First row of each caption, followed by the total number of rows.
         scopes: Cues, each with the first mention after it.
     """
-    rules, of_t = shipped_rules().rules, shipped_rules().of_t
-    goes_on = shipped_cues().scopes.goes_on.match
+    rules = shipped_rules().rules
     for k, end, start, row, cue in scopes:
-        tail = texts[k][end:start]
-        rule = rules[cue]
+        tail, rule = texts[k][end:start], rules[cue]
         if "." in tail and (not rule.cue.headed or "." in (tail := _NUMBERED.sub("\n- ", tail))):
             continue
-        state = rule.states.get(tail) or _remember(rule, tail)
+        state = state_of(rule, tail)
         if state == "over":  # most often
             continue
         text, stop, latest = texts[k], indptr[k + 1], end + rule.reach
-        if (rule.cue.behind or rule.cue.not_behind) and not _stands_right(rule.cue, text, end):
+        if not is_there(rule, text, end):
             continue
-        if cue in of_t and text[max(0, end - 3) : end].lower() not in _N_T:
-            continue
-        then = rule.cue.then and compiled(rule.cue.then).match
         while state != "listed" or goes_on(text, ends[row]):
-            if state != "definite" and (not then or then(text, ends[row])):
+            if state != "definite" and is_followed(rule, text, ends[row]):
                 yield row, rule.use
             if row + 1 == stop or starts[row + 1] > latest:
                 break
@@ -423,9 +423,47 @@ def in_scope(
                 break
             row += 1
             tail += _MENTION + step
-            state = rule.states.get(tail) or _remember(rule, tail)
+            state = state_of(rule, tail)
             if state == "over":
                 break
+
+
+def is_there(rule: CueRule, text: str, end: int) -> bool:
+    """Returns True if a rule applies to the cue word before ``end``, judging by the text before the word."""
+    cue = rule.cue
+    if (cue.behind or cue.not_behind) and not _stands_right(cue, text, end):
+        return False
+    return not rule.of_t or text[max(0, end - 3) : end].lower() in _N_T
+
+
+def is_followed(rule: CueRule, text: str, end: int) -> bool:
+    """Returns True if the text after the mention before ``end`` is as the cue requires."""
+    return not rule.cue.then or compiled(rule.cue.then).match(text, end) is not None
+
+
+def goes_on(text: str, end: int) -> bool:
+    """Returns True if a list can go on after the mention before ``end``."""
+    return shipped_cues().scopes.goes_on.match(text, end) is not None
+
+
+def state_of(rule: CueRule, tail: str) -> State:
+    """Returns the state of a mention in the scope of a rule, given the text between cue and mention, with _MENTION in
+    place of each mention between them. States are cached, because the same phrases recur.
+    """
+    return rule.states.get(tail) or _remember(rule, tail)
+
+
+def tail_of(text: str, end: int, starts: Sequence[int], ends: Sequence[int], first: int, row: int) -> str:
+    """Returns the text between a cue and a mention, with _MENTION in place of each mention between them.
+
+    Args:
+        text: Caption.
+        end: End offset of the cue.
+        starts, ends: Spans of the mentions.
+        first, row: Rows of the first mention after the cue and of the mention in question.
+    """
+    begins = (end, *ends[first:row])
+    return _MENTION.join(text[begin:stop] for begin, stop in zip(begins, starts[first : row + 1], strict=True))
 
 
 def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
@@ -451,18 +489,20 @@ def _next_item(between: re.Match[str]) -> str:
 
 
 _MENTION = "\0"  # in place of each mention behind a cue
-_State = Literal["over", "inside", "listed", "definite"]
+State = Literal["over", "inside", "listed", "definite"]
+"""State of a mention in the scope of a cue; see :func:`state_of`."""
+
+STATES: tuple[State, ...] = get_args(State)
 
 
-def _remember(rule: CueRule, tail: str) -> _State:
-    """Returns the state of a scope and caches the result, because the same phrases recur between cues and mentions."""
+def _remember(rule: CueRule, tail: str) -> State:
     if len(rule.states) >= _REMEMBERED:
         rule.states.clear()
     state = rule.states[tail] = _scope_state(rule, tail)
     return state
 
 
-def _scope_state(rule: CueRule, tail: str) -> _State:
+def _scope_state(rule: CueRule, tail: str) -> State:
     """Returns the state of a mention in the scope of a cue, determined by the text between cue and mention.
 
     Args:
@@ -578,16 +618,18 @@ class CueRule(NamedTuple):
         ends: Words that end the scope.
         backs: Rules for the mention before the cue.
         other: Index of the next rule of the same words, or SPECIAL if there is none.
+        of_t: True for a rule of "t", which counts only behind "n'".
     """
 
     cue: Cue
     use: int
     reach: int
-    states: dict[str, _State]
+    states: dict[str, State]
     may_be_definite: bool
     ends: frozenset[str]
     backs: tuple[Backward, ...] = ()
     other: int = SPECIAL
+    of_t: bool = False
 
 
 class Rules(NamedTuple):
@@ -604,11 +646,6 @@ class Rules(NamedTuple):
     row: Mapping[str, int]
     telling: frozenset[str]
     definite_behind: tuple[str, ...]
-
-    @property
-    def of_t(self) -> frozenset[int]:
-        """Indices of the rules of "t", which count only behind "n'"."""
-        return frozenset(self.of(self.row["t"]))
 
     def of(self, row: int) -> Iterator[int]:
         """Yields the indices of all rules of a cue word, given the index of its first rule."""
@@ -635,7 +672,7 @@ def shipped_rules() -> Rules:
             tuple(cues.backward[name] for name in cue.back),
         )
         for word in cue.words:
-            rules.append(rule._replace(other=row.get(word, SPECIAL)))
+            rules.append(rule._replace(other=row.get(word, SPECIAL), of_t=word == "t"))
             row[word] = len(rules) - 1
     telling = phrase_ends | scopes.pairs | scopes.definite
     return Rules(rules, row, telling, tuple(f" {word} " for word in sorted(scopes.granted)))
