@@ -21,7 +21,7 @@ FUNCTION_WORDS = frozenset(
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
     alike alive all allow almost aloft alone along alongside already also although altogether absent always am
     amid amidst
-    amiss among amongst ample an and another any anyway anymore anywhere apart apparent appear approach are
+    amiss among amongst carry chew devour emerge greet ignore inspect obey prove sniff vanish ample an and another any anyway anymore anywhere apart apparent appear approach are
     aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
@@ -192,6 +192,49 @@ def noun_behind(text: str, end: int) -> str:
     if word != written and written[0].isupper() and word not in _NAMING and not written.isupper():
         return ""  # "player Roger Federer"
     return word if _is_noun(word, gap != " ") else ""
+
+
+# what bare plurals do in a scene: "Boats bob in the harbor."
+_IN_A_SCENE = frozenset(
+    """
+    adorn beam bike bob bounce bow browse bump burn cast chat chatter cheer circle clap climb cling cluster congregate
+    cook crawl crouch crowd cruise cycle dance dangle dart decorate descend dine dip dot drift drip exchange fish flank
+    flap flash flicker flutter flow frolic gallop gather gesture glide glisten glow graze grin hop hover huddle hurry
+    jog jostle jump kick laugh lick lick linger litter loiter loom lounge march mill mingle mount move nap navigate
+    nestle nibble nod occupy parade pass pause peck peek peer perch picnic pile play poke pose praise prance pray queue
+    race raise reflect relax rest ride rise roam roll row rush sail scatter scramble scurry shade shelter shine shop
+    shout sing skate ski sleep smile smoke snow soar spar spill splash spray sprout squat stack stare stick stir
+    stream stretch stroll surf surround swim swing talk text throw toss tour tower travel trot tug turn wade wag
+    wander watch wave weave whirl whiz work yawn zigzag zip zoom chase cross fill follow hail hold line look sit
+    """.split()
+)
+_SENTENCE = re.compile(r"(?:\A|[.!?\n][\"\u201d)*_]*\s*)\Z")
+_HERE = re.compile(r"(?i)\b(?:this|these|here|the one|that one|pictured)\b")
+
+
+def in_general(text: str, start: int, end: int) -> bool:
+    """Returns True if a plural noun begins a sentence about its kind: "Giraffes sleep standing; this giraffe ...".
+
+    The noun has no article, a verb in the plural follows that does not describe a scene, and the text also names this
+    noun or something "here".
+
+    Args:
+        text: A caption.
+        start, end: Span of the noun.
+    """
+    surface = text[start:end]
+    if not surface[0].isupper() or may_modify(surface) or not _SENTENCE.search(text, max(0, start - 4), start):
+        return False
+    behind = _BEHIND.match(text, end)
+    if not behind or behind[1] != " ":
+        return False
+    word = behind[2]
+    if word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET or word in _IN_A_SCENE:
+        return False
+    if not word.islower() or len(word) < 3 or word.endswith(("ly", "ing", "ed", "s")):
+        return False
+    further = text[end : end + 200]
+    return surface.lower()[:-1] in further.lower() or _HERE.search(further) is not None
 
 
 _OF_FRUIT = frozenset(

@@ -177,7 +177,7 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
         use=entry["use"],
         after=after,
         phrase=entry.get("phrase", False),
-        behind=_any(entry["behind"], r"\b(?:{})\s+$") if "behind" in entry else "",
+        behind=_any(entry["behind"], r"\b(?:{})(?:\s+|\st-)$") if "behind" in entry else "",
         not_behind=_not_behind(entry),
         then=f"(?i:{entry['then']})" if "then" in entry else "",
         presumes=entry.get("presumes", False),

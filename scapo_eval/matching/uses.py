@@ -39,7 +39,7 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, in_a_name, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -238,7 +238,8 @@ def in_quotes(
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
                     is_all = starts[row] == begin + 1 and ends[row] == end
-                    if not (is_all and _names_a_thing(text, begin, end + 1)):
+                    is_value = _VALUE.search(text, max(0, begin - _BEFORE), begin)  # in JSON
+                    if not is_value and not (is_all and _names_a_thing(text, begin, end + 1)):
                         yield row, _QUOTED
                 begin = text.find(opening, end + 1)
             else:
@@ -311,6 +312,8 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         *_, begin = [sentence, *(clause.start() for clause in scopes.asks.finditer(text, sentence, mark))]
         if begin == sentence and mark - sentence > scopes.short:
             begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
+        if _WHY.match(text, begin):  # presupposes the rest
+            begin = mark
         for row in range(bisect(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
             is_taken = scopes.taken.search(text, max(begin, starts[row] - _BEFORE), starts[row])
             if not is_taken or scopes.seeks.search(text, begin, mark):
@@ -328,8 +331,10 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
             yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end)
-            if noun:
+            if noun and not _DOES.search(text, max(0, start - _BEFORE), start):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
+        elif in_general(text, start, end):
+            yield row, _GENERIC
 
 
 def of_color_or_kin(
@@ -485,7 +490,9 @@ def _stands_right(cue: Cue, text: str, end: int) -> bool:
 
 
 def _next_item(between: re.Match[str]) -> str:
-    return ", " if "\n" in between.group() or "and" in between.group() else ""
+    if "\n" in between.group():
+        return ",\t"
+    return ", " if "and" in between.group() else ""
 
 
 _MENTION = "\0"  # in place of each mention behind a cue
@@ -551,7 +558,7 @@ def _scope_state(rule: CueRule, tail: str) -> State:
         if item and cue.use == "negated" and not cue.headed and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
         comma = scope.rfind(",")
-        if item and cue.use == "negated" and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
+        if item and cue.use == "negated" and not cue.headed and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
             return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
@@ -585,11 +592,14 @@ _ARTICLE_NEXT, _AN = re.compile(r",\s+an?\s"), re.compile(r"\ban?\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
-_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED = map(
-    USES.index, ("question", "quoted", "modifier", "comparison", "negated")
+_DOES = re.compile(r"(?i)\b(?:does|did)\s+(?:the|this|that|an?|his|her)\s+(?:\w+\s+)?$")  # "does the woman carry"
+_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(
+    USES.index, ("question", "quoted", "modifier", "comparison", "negated", "generic")
 )
+_WHY = re.compile(r"(?i)\W*(?:why|how\s+come)\s+(?!no\b|not\b)")
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
+_VALUE = re.compile(r"\"\s*:\s*$")
 _IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
 _CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e"
 _UNCHECKED = _CROSSES + " "
