@@ -48,10 +48,11 @@ class _ToAscii:
     """
 
     def __init__(self, trie: AliasTrie, watch: Iterable[str]) -> None:
-        characters = set("".join((*trie.words, *trie.joins, *watch)))
+        words = (*trie.words, *watch)
+        characters = set("".join((*words, *trie.joins)))
         self._kept = {character for character in characters if not character.isascii()}
         self._quotes = '"' in characters
-        self._keeps_words = "_" in characters or bool(self._kept)
+        self._with_underscore = [word for word in words if "_" in word]
         self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
         self._table[:128] = range(128)
         self._disguises = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
@@ -79,7 +80,9 @@ class _ToAscii:
         for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
             ascii_text = joined[ends[k] - len(texts[k]) : ends[k]]
             if ascii_texts[k] is not None and (
-                not ascii_text.isascii() or not unicodedata.is_normalized("NFC", texts[k])
+                not ascii_text.isascii()
+                or not unicodedata.is_normalized("NFC", texts[k])
+                or any(map(ascii_text.lower().__contains__, self._with_underscore))
             ):
                 ascii_texts[k] = None
         return ascii_texts
@@ -89,7 +92,7 @@ class _ToAscii:
         if character in self._kept or is_unspaced(character) or not unicodedata.is_normalized("NFC", character):
             return _NO_ASCII
         if len(word_spans(character)) == 1:
-            return _NO_ASCII if self._keeps_words or fold(character).isascii() else ord("_")
+            return _NO_ASCII if self._kept or fold(character).isascii() else ord("_")
         if character.isspace():
             return ord(" ")
         if character in "\u201c\u201d":
