@@ -1,8 +1,8 @@
 """The letters with which matches of an expression begin or end, to decide about places before an expression is tried.
 
-The expressions of the cues match next to a word and mostly continue with a space and one of a few words. The two
-letters after the space therefore exclude most places, and an array operation compares them for all places at once. The
-letters are read from the expression.
+The expressions of the cues match next to a word, and mostly continue with a space and one of a few words. The first two
+letters of the two words around a place therefore exclude most places, and array operations compare them for all places
+at once. The letters are read from the expression.
 """
 
 from __future__ import annotations
@@ -18,92 +18,125 @@ from numpy.typing import NDArray
 
 _parse: Any = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse").parse
 
-LETTERS = 26
-SECOND = LETTERS + 1
-"""Number of second characters: the letters, and one for all other characters."""
+_LETTERS = 26
+_NO_LETTER = 2 * _LETTERS
+_SECOND = _NO_LETTER + 1  # second characters: letters within a word, letters that end a word, and all others
 
-COMMA = LETTERS * SECOND
-"""Code of a place with a comma in place of the space."""
+_COMMA = _LETTERS * _SECOND
+OTHER = _COMMA + 1
+"""Code of a place where no space and word, and no comma, follow. Nothing is decided about it."""
 
-OTHER = COMMA + 1
-"""Code of all other places. Nothing is decided about them."""
+_LETTER = np.full(256, _LETTERS, dtype=np.int64)
+for _letter in "abcdefghijklmnopqrstuvwxyz":
+    _LETTER[[ord(_letter), ord(_letter.upper())]] = ord(_letter) - ord("a")
+_IN_WORD = (_LETTER < _LETTERS) | np.isin(np.arange(256), [*b"0123456789"])
+LONGEST = 16
+"""Number of characters in which the second word is searched."""
 
-_ROW = (1 << SECOND) - 1
-_PAIRS = (1 << COMMA) - 1
-_EVERY_LETTER = (1 << LETTERS) - 1
 
-_Codes = int  # a set of codes, one bit for each
-_Prefix = tuple[int, ...]  # what has been read: nothing, (-1,) for a space, or (-1, letter)
-_Rest = Callable[[_Prefix], _Codes]
+def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
+    """Returns the codes of places in ASCII text. A code stands for a space and the first two letters of the word behind
+    it, or for a comma. For places before a word, the last two letters of the word before it are used.
+
+    Args:
+        byte: Text.
+        at: Positions of the characters next to a word.
+        step: 1 to read forward, -1 to read backward.
+    """
+    head, first, second, third = (byte[at + k * step] for k in range(4))
+    codes: NDArray[np.int64] = _LETTER[first] * _SECOND
+    letter = _LETTER[second]
+    codes += np.where(letter == _LETTERS, _NO_LETTER, letter + _LETTERS * ~_IN_WORD[third])
+    unclear = (head != ord(" ")) | (_LETTER[first] == _LETTERS)
+    unclear |= (second == ord("_")) | (third == ord("_"))  # which may stand for any other letter or mark
+    codes[unclear] = OTHER
+    codes[head == ord(",")] = _COMMA
+    return codes
+
+
+def codes_behind(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
+    """Returns the codes of the places on the other side of the word next to some places; see :func:`codes_at`. The
+    code is OTHER if no space and word of letters and digits are there.
+    """
+    if step > 0:
+        windows = np.ndarray(len(byte) - LONGEST + 1, dtype=f"V{LONGEST}", buffer=byte, strides=(1,))[at + 1]
+        inside = _IN_WORD[windows.view(np.uint8).reshape(-1, LONGEST)]
+    else:
+        inside = _IN_WORD[byte[at[:, None] - np.arange(1, LONGEST + 1)]]
+    length = inside.argmin(axis=1)
+    codes = codes_at(byte, at + step * (length + 1), step)
+    codes[(byte[at] != ord(" ")) | (length == 0) | inside[:, -1]] = OTHER
+    return codes
+
+
+def may_begin(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Returns a (2, codes) mask of the places at which a match may begin, by the next word and by the word after it."""
+    return _masks(pattern, _Reader(1), True)
+
+
+def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Returns a (2, codes) mask of the places at which a match may end, by the last word and by the word before it."""
+    return _masks(pattern, _Reader(-1), True)
+
+
+def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Returns a (2, codes) mask of the places at which a match ends in any case; see :func:`may_end`."""
+    return _masks(pattern, _Reader(-1, certain=True), False)
+
+
+def _masks(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.bool_]:
+    nodes = _parse(pattern.pattern, pattern.flags)
+    masks = np.empty((2, OTHER + 1), dtype=bool)
+    for mask, state in zip(masks, ("start", "start2"), strict=True):
+        bits = reader.read(nodes, 0, state, _OPEN.__getitem__).to_bytes(OTHER // 8 + 1, "little")
+        mask[:] = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little")[: OTHER + 1]
+        mask[OTHER] = other
+    return masks
+
+
+# What has been read. Sets of codes are integers with one bit for each code. At "x" and "x.", they are sets of second
+# characters. At "y" and "y.", they are sets of the two ways in which a word may go on (1) or end (2).
+_State = str
+_Codes = int
+_Rest = Callable[[_State], _Codes]
+
+_PAIRS, _COMMA_BIT, _ROW = (1 << _COMMA) - 1, 1 << _COMMA, (1 << _SECOND) - 1
+_EVERY_LETTER = (1 << _LETTERS) - 1
+_OPEN: dict[_State, _Codes] = {
+    "start": _PAIRS | _COMMA_BIT,
+    "start2": _PAIRS | _COMMA_BIT,  # before the first of two words
+    "before": _PAIRS | _COMMA_BIT,  # behind the space before it
+    "word": _PAIRS | _COMMA_BIT,  # in it
+    "word.": _PAIRS | _COMMA_BIT,  # behind it
+    "space": _PAIRS,
+    "x": _ROW,
+    "x.": 1 << _NO_LETTER,
+    "y": 3,
+    "y.": 2,
+}
+_AT_BOUNDARY = {"word": "word.", "x": "x.", "y": "y."}
 
 
 class _Characters(NamedTuple):
-    """A set of characters: whether it contains the space and the comma, its letters as bits, and whether it may
-    contain others.
+    """A set of characters: whether it contains the space and the comma, its letters as bits, and whether it may contain
+    digits and others.
     """
 
     space: bool
     comma: bool
     letters: int
+    digits: bool = True
     other: bool = True
 
 
 _CATEGORIES = {
-    "SPACE": _Characters(True, False, 0),
+    "SPACE": _Characters(True, False, 0, False),
     "NOT_SPACE": _Characters(False, True, _EVERY_LETTER),
     "WORD": _Characters(False, False, _EVERY_LETTER),
-    "NOT_WORD": _Characters(True, True, 0),
+    "NOT_WORD": _Characters(True, True, 0, False),
     "DIGIT": _Characters(False, False, 0),
-    "NOT_DIGIT": _Characters(True, True, _EVERY_LETTER),
+    "NOT_DIGIT": _Characters(True, True, _EVERY_LETTER, False),
 }
-
-
-def codes_at(byte: NDArray[np.uint8], at: NDArray[np.int64], step: int = 1) -> NDArray[np.int64]:
-    """Returns the codes of places in ASCII text: a space and the two characters behind it, or before it.
-
-    Args:
-        byte: Text.
-        at: Positions of the spaces.
-        step: 1 to read forward, -1 to read backward.
-    """
-    first = (byte[at + step] | 0x20) - ord("a")  # wraps for what comes before "a"
-    second = (byte[at + 2 * step] | 0x20) - ord("a")
-    codes: NDArray[np.int64] = first * np.int64(SECOND) + np.minimum(second, LETTERS)
-    head = byte[at]
-    unclear = (head != ord(" ")) | (first >= LETTERS) | (byte[at + 2 * step] == ord("_"))  # for any other letter
-    codes[unclear] = OTHER
-    codes[head == ord(",")] = COMMA
-    return codes
-
-
-def may_begin(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match may begin."""
-    return _mask(pattern, _Reader(1), True)
-
-
-def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match may end, read backward."""
-    return _mask(pattern, _Reader(-1), True)
-
-
-def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match ends in any case, read backward."""
-    return _mask(pattern, _Reader(-1, certain=True), False)
-
-
-def _mask(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.bool_]:
-    codes = reader.read(_parse(pattern.pattern, pattern.flags), 0, (), _open)
-    bits = np.frombuffer(codes.to_bytes(OTHER // 8 + 1, "little"), dtype=np.uint8)
-    mask = np.unpackbits(bits, bitorder="little")[: OTHER + 1].astype(bool)
-    mask[OTHER] = other
-    return mask
-
-
-def _open(prefix: _Prefix) -> _Codes:
-    """Returns all codes with a prefix."""
-    if not prefix:
-        return _PAIRS | 1 << COMMA
-    return _ROW << (prefix[1] * SECOND) if len(prefix) == 2 else _PAIRS
 
 
 class _Reader:
@@ -111,70 +144,87 @@ class _Reader:
 
     Args:
         step: 1 to read beginnings, -1 to read ends.
-        certain: True to omit codes for which the rest of the text decides.
+        certain: True to omit the codes for which other characters decide.
     """
 
     def __init__(self, step: int, *, certain: bool = False) -> None:
         self._step, self._certain = step, certain
 
-    def read(self, nodes: Sequence[Any], done: int, prefix: _Prefix, rest: _Rest) -> _Codes:
-        """Returns the codes of the matches of a sequence that continue after a prefix.
+    def read(self, nodes: Sequence[Any], done: int, state: _State, rest: _Rest) -> _Codes:
+        """Returns the codes of the matches of a sequence that continue from a state.
 
         Args:
             nodes: Sequence of operations.
             done: Number of operations that have been read.
-            prefix: Characters that have been read.
+            state: What has been read.
             rest: Function that returns the codes of what follows the sequence.
         """
+        nodes = nodes if self._step > 0 or done else [*nodes][::-1]
+        while done < len(nodes) and state == "word" and str(nodes[done][0]) == "LITERAL":
+            if self._certain:
+                return 0
+            if not chr(nodes[done][1]).isalnum():
+                break
+            done += 1
         if done == len(nodes):
-            return rest(prefix)
-        operation, value = nodes[done if self._step > 0 else len(nodes) - 1 - done]
+            return rest(state)
+        operation, value = nodes[done]
         name = str(operation)
+        known: dict[_State, _Codes] = {}
 
-        def onward(prefix: _Prefix) -> _Codes:
-            return self.read(nodes, done + 1, prefix, rest)
+        def onward(state: _State) -> _Codes:
+            if state not in known:  # several ways lead to the same state
+                known[state] = self.read(nodes, done + 1, state, rest)
+            return known[state]
 
         if name in ("LITERAL", "NOT_LITERAL", "IN", "ANY"):
-            return self._consumed(_characters(name, value), prefix, onward)
+            characters = _characters(name, value)
+            if self._certain:
+                if name == "LITERAL" or (name == "IN" and any(item == ord(" ") for _, item in value)):
+                    characters = characters._replace(space=False)  # another space may be there
+                return _surely(characters, state, onward)
+            return _possibly(characters, state, onward)
         if name == "BRANCH":
-            return _union(self.read(branch, 0, prefix, onward) for branch in value[1])
+            codes = 0
+            for branch in value[1]:
+                codes |= self.read(branch, 0, state, onward)
+                if codes == _OPEN[state]:
+                    break
+            return codes
         if name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            return self.read(value[-1] if name == "SUBPATTERN" else value, 0, prefix, onward)
+            return self.read(value[-1] if name == "SUBPATTERN" else value, 0, state, onward)
         if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
             least, most, repeated = value
-            return self._repeated(least, most, repeated, prefix, onward)
+            return self._repeated(least, most, repeated, state, onward)
+        if name == "AT" and str(value) == "AT_BOUNDARY":
+            if self._certain and state == "x":
+                return 0  # a digit may follow
+            return onward(_AT_BOUNDARY.get(state, state))
         if self._certain:
-            return onward(prefix) if not prefix and str(value) == "AT_END" else 0
-        if name == "ASSERT" and value[0] == self._step:
-            return self.read(value[1], 0, prefix, _open) & onward(prefix)
+            return onward(state) if name == "AT" and str(value) == "AT_END" and state.startswith("start") else 0
+        if name in ("ASSERT", "ASSERT_NOT") and value[0] == self._step:
+            if name == "ASSERT":
+                return self.read(value[1], 0, state, _OPEN.__getitem__) & onward(state)
+            surely = _Reader(self._step, certain=True).read(value[1], 0, state, _OPEN.__getitem__)
+            return onward(state) & ~surely
         if name in ("AT", "ASSERT", "ASSERT_NOT"):
-            return onward(prefix)
-        return _open(prefix)
+            return onward(state)
+        return _OPEN[state]
 
-    def _repeated(self, least: int, most: int, nodes: Sequence[Any], prefix: _Prefix, rest: _Rest) -> _Codes:
-        codes = 0 if least else rest(prefix)
-        if not most:
+    def _repeated(self, least: int, most: int, nodes: Sequence[Any], state: _State, rest: _Rest) -> _Codes:
+        codes = 0 if least else rest(state)
+        if not most or codes == _OPEN[state]:
             return codes
+        known: dict[_State, _Codes] = {}
 
-        def again(longer: _Prefix) -> _Codes:
-            if longer == prefix:
-                return rest(prefix)
-            return self._repeated(max(least - 1, 0), most - 1, nodes, longer, rest)
+        def again(further: _State) -> _Codes:
+            if further == state:
+                return rest(state)
+            if further not in known:
+                known[further] = self._repeated(max(least - 1, 0), most - 1, nodes, further, rest)
+            return known[further]
 
-        return codes | self.read(nodes, 0, prefix, again)
-
-    def _consumed(self, characters: _Characters, prefix: _Prefix, onward: _Rest) -> _Codes:
-        """Returns the codes after one character of a set."""
-        if not prefix:
-            codes = onward((-1,)) if characters.space else 0
-            # what is behind a comma is not read
-            return codes | 1 << COMMA if characters.comma and not self._certain else codes
-        if len(prefix) == 1:
-            return _union(onward((-1, letter)) for letter in range(LETTERS) if characters.letters >> letter & 1)
-        if self._certain:
-            return 0
-        second = characters.letters | characters.other << LETTERS
-        return second << (prefix[1] * SECOND)
+        return codes | self.read(nodes, 0, state, again)
 
 
 def _union(codes: Any) -> _Codes:
@@ -184,6 +234,40 @@ def _union(codes: Any) -> _Codes:
     return union
 
 
+def _possibly(characters: _Characters, state: _State, onward: _Rest) -> _Codes:
+    """Returns the codes that are possible after one character of a set."""
+    space, comma, letters, digits, other = characters
+    if state in ("space", "x"):
+        codes = _surely(characters, state, onward)
+        return codes | 1 << _NO_LETTER if state == "x" and (space or comma or other) else codes
+    if state == "y":
+        return bool(letters) | 2 * (space or comma) | 3 * other
+    if state.endswith(".") and state != "word.":
+        return _OPEN[state] if space or comma or other else 0
+    if state == "before":
+        return onward("word") if letters or digits else 0
+    codes = _COMMA_BIT if comma and state != "start2" else 0
+    if space:
+        codes |= onward("before" if state == "start2" else "space")
+    if state == "word" and (letters or digits):
+        codes |= onward("word")
+    return codes
+
+
+def _surely(characters: _Characters, state: _State, onward: _Rest) -> _Codes:
+    """Returns the codes that are certain after one character of a set."""
+    letters = [k for k in range(_LETTERS) if characters.letters >> k & 1]
+    if state in ("start", "word.", "start2"):
+        return onward("before" if state == "start2" else "space") if characters.space else 0
+    if state == "space":
+        row = onward("x") if letters else 0
+        return _union(row << k * _SECOND for k in letters)
+    if state == "x":
+        ways = onward("y") if letters else 0
+        return _union((ways & 1) << k | (ways >> 1) << k + _LETTERS for k in letters)
+    return 0
+
+
 def _characters(name: str, value: Any) -> _Characters:
     if name == "ANY":
         return _Characters(True, True, _EVERY_LETTER)
@@ -191,13 +275,15 @@ def _characters(name: str, value: Any) -> _Characters:
         character = chr(value).lower()
         is_letter = "a" <= character <= "z"
         letters = 1 << ord(character) - ord("a") if is_letter else 0
-        return _Characters(character == " ", character == ",", letters, not is_letter)
+        other = not is_letter and character not in " ,"
+        return _Characters(character == " ", character == ",", letters, character.isdigit(), other)
     if name == "NOT_LITERAL":
         return _without(_characters("LITERAL", value))
     is_negated = str(value[0][0]) == "NEGATE"
     parts = [_item(str(operation), item) for operation, item in value[is_negated:]]
     letters = _union(part.letters for part in parts)
-    inside = _Characters(any(part.space for part in parts), any(part.comma for part in parts), letters)
+    space, comma, digits = (any(part[k] for part in parts) for k in (0, 1, 3))
+    inside = _Characters(space, comma, letters, digits)
     return _without(inside) if is_negated else inside
 
 
@@ -213,4 +299,4 @@ def _item(name: str, item: Any) -> _Characters:
     low, high = item  # RANGE
     inside = {chr(k).lower() for k in range(low, min(high, 127) + 1)}
     letters = _union(1 << ord(c) - ord("a") for c in inside if "a" <= c <= "z")
-    return _Characters(" " in inside, "," in inside, letters)
+    return _Characters(" " in inside, "," in inside, letters, not inside.isdisjoint("0123456789"))

@@ -558,7 +558,13 @@ def _scope_state(rule: CueRule, tail: str) -> State:
         if item and cue.use == "negated" and not cue.headed and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
         comma = scope.rfind(",")
-        if item and cue.use == "negated" and not cue.headed and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
+        if (
+            item
+            and cue.use == "negated"
+            and not cue.headed
+            and _ARTICLE_NEXT.match(scope, comma)
+            and not _AN.search(scope[:comma])
+        ):
             return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)

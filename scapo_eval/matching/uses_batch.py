@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
-from .beginnings import OTHER, codes_at, may_begin, may_end, must_end
+from .beginnings import OTHER, codes_at, codes_behind, may_begin, may_end, must_end
 from .context import plural_endings
 from .cues import compiled
 from .matcher_batch import Found
@@ -121,24 +121,24 @@ class _Letters:
 
     Attributes:
         of: (rules,) row of each rule in the tables below. The rules of one cue share a row.
-        after: (rows, codes) bool, false if the text after the cue cannot begin like this.
-        before: (rows, codes) bool, false if the text before the cue excludes the rule. In captions that are not ASCII,
-            the text is not read to its end.
-        asks: (rows, codes) bool, true if more of the text before the cue decides.
+        after: (2, rows, codes) bool, false if the text after the cue cannot begin like this. The first table is for the
+            next word, and the second one for the word after it; see ``beginnings.py``.
+        before: (2, rows, codes) bool, false if the text before the cue excludes the rule.
+        asks: (2, rows, codes) bool, false if no more of the text before the cue decides.
         then: (rows, codes) bool, false if the text after a mention in the scope cannot begin like this.
-        back: (rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
+        back: (2, rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
         back_plural: The same for mentions in the plural.
     """
 
     def __init__(self, rules: Sequence[CueRule]) -> None:
-        cues = dict.fromkeys(rule.cue for rule in rules)
         first = {rule.cue: rule for rule in reversed(rules)}
-        row = {cue: k for k, cue in enumerate(cues)}
+        row = {cue: k for k, cue in enumerate(first)}
         self.of = np.array([row[rule.cue] for rule in rules])
-        self._rule = [first[cue] for cue in cues]
-        self._is_read = np.zeros(len(cues), dtype=bool)
-        shape = len(cues), OTHER + 1
-        self.after, self.before, self.then = (np.ones(shape, dtype=bool) for _ in range(3))
+        self._rule = [*first.values()]
+        self._is_read = np.zeros(len(first), dtype=bool)
+        shape = 2, len(first), OTHER + 1
+        self.after, self.before = np.ones(shape, dtype=bool), np.ones(shape, dtype=bool)
+        self.then = np.ones(shape[1:], dtype=bool)
         self.asks, self.back, self.back_plural = (np.zeros(shape, dtype=bool) for _ in range(3))
 
     def rows(self, rules: Ints) -> Ints:
@@ -151,19 +151,20 @@ class _Letters:
     def _read(self, row: int) -> None:
         rule = self._rule[row]
         cue = rule.cue
-        for table, expression in ((self.after, cue.after), (self.then, cue.then)):
-            if expression:
-                table[row] = may_begin(compiled(expression))
+        if cue.after:
+            self.after[:, row] = may_begin(compiled(cue.after))
+        if cue.then:
+            self.then[row] = may_begin(compiled(cue.then))[0]
         if cue.behind:
-            self.before[row] = self.asks[row] = may_end(compiled(cue.behind))
+            self.before[:, row] = self.asks[:, row] = may_end(compiled(cue.behind))
         if cue.not_behind:
-            self.before[row] &= ~must_end(compiled(cue.not_behind))
-            self.asks[row] |= may_end(compiled(cue.not_behind))
+            self.before[:, row] &= ~must_end(compiled(cue.not_behind))
+            self.asks[:, row] |= may_end(compiled(cue.not_behind))
         for back in rule.backs:
             begins = may_begin(back.pattern)
-            self.back_plural[row] |= begins
+            self.back_plural[:, row] |= begins
             if not back.plural:
-                self.back[row] |= begins
+                self.back[:, row] |= begins
         self._is_read[row] = True  # last, because other threads may read the row
 
 
@@ -303,24 +304,27 @@ class _Batch:
         near = near[cue_caption[near] == self._caption[row[near]]]
         word, back = rules.backs.of(rule[near])
         near = near[word]
-        kept = self._may_be_said_of(row[near], back).nonzero()[0]
+        kept = self._may_be_said_of(row[near], back, begin[near], cue_end[near]).nonzero()[0]
         near, row = near[kept], row[near[kept]]
-        backs = _rows(self._caption[row], begin[near] - found.offset[cue_caption[near]], row, back[kept])
+        backs = _rows(self._caption[row], begin[near] - offset[near], row, back[kept])
         parts.append(behind(texts, starts, ends, indptr, backs))
 
         gap = self._place.take(following, mode="clip") - cue_end
         near = ((following < len(self._place)) & (gap >= 0) & (gap <= rules.reach[rule])).nonzero()[0]
         near = near[cue_caption[near] == self._caption[following[near]]]
         word, of = rules.scopes.of(rule[near])
+        codes = codes_at(self._byte, cue_end[near])[word]
         near = near[word]
         letters = _letters()
         cue = letters.rows(of)
-        kept = gap[near] <= rules.own_reach[of]
-        kept &= letters.after[cue, codes_at(self._byte, cue_end)[near]]
-        codes = codes_at(self._byte, offset + cues.start - 1, -1)[near]
-        kept &= letters.before[cue, codes]
+        kept = ((gap[near] <= rules.own_reach[of]) & letters.after[0, cue, codes]).nonzero()[0]
+        near, of, cue = near[kept], of[kept], cue[kept]
+        at = offset[near] + cues.start[near] - 1
+        codes, second = codes_at(self._byte, at, -1), codes_behind(self._byte, at, -1)
+        kept = letters.before[0, cue, codes] & letters.before[1, cue, second]
+        kept &= letters.after[1, cue, codes_behind(self._byte, cue_end[near])]
+        asks = ((letters.asks[0, cue, codes] & letters.asks[1, cue, second]) | rules.of_t[of])[kept]
         near, of = near[kept], of[kept]
-        asks = letters.asks[cue[kept], codes[kept]] | rules.of_t[of]
         scopes = _Scopes(cue_end[near], of, following[near], of, cue_end[near], following[near])
         by_hand = rules.headed[of]
         if found.wide:
@@ -400,17 +404,24 @@ class _Batch:
         for k, rule, row in _rows(self._caption[scopes.row], scopes.rule, scopes.row):
             yield rules[rule], self._texts[k], self._ends[row]
 
-    def _may_be_said_of(self, row: Ints, rule: Ints) -> NDArray[np.bool_]:
+    def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
         """Returns a mask of the mentions of which cues behind them may be said, judging by the letters behind the
         mentions and by their last letters.
+
+        Args:
+            row: Rows of the mentions.
+            rule: Rules of the cues.
+            begin, cue_end: Spans of the cues.
         """
         letters = _letters()
         cue, end = letters.rows(rule), self._until[row]
-        codes = codes_at(self._byte, end)
-        may: NDArray[np.bool_] = letters.back[cue, codes]
-        plural = (letters.back_plural[cue, codes] & ~may).nonzero()[0]
-        last = self._byte[end[plural, None] - (2, 1)] | 0x20
-        may[plural] = _plural_endings()[last[:, 0], last[:, 1]]
+        codes, second = codes_at(self._byte, end), codes_at(self._byte, cue_end)
+        second[begin != end + 1] = OTHER  # read only if the cue is the next word
+        may: NDArray[np.bool_] = letters.back[0, cue, codes] & letters.back[1, cue, second]
+        plural = ~may & letters.back_plural[0, cue, codes] & letters.back_plural[1, cue, second]
+        rows = plural.nonzero()[0]
+        last = self._byte[end[rows, None] - (2, 1)] | 0x20
+        may[rows] = _plural_endings()[last[:, 0], last[:, 1]]
         return may
 
     def _spans(self, row: Ints) -> Iterator[Any]:
