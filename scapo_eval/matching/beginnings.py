@@ -1,8 +1,8 @@
 """The letters with which matches of an expression begin or end, to decide about places before an expression is tried.
 
 The expressions of the cues match next to a word, and mostly continue with a space and one of a few words. The first two
-letters of the two words around a place therefore exclude most places, and array operations compare them for all places
-at once. The letters are read from the expression.
+letters of the next word, or the last two letters of the word before, therefore exclude most places, and array
+operations compare them for all places at once. The letters are read from the expression.
 """
 
 from __future__ import annotations
@@ -26,12 +26,27 @@ _COMMA = _LETTERS * _SECOND
 OTHER = _COMMA + 1
 """Code of a place where no space and word, and no comma, follow. Nothing is decided about it."""
 
-_LETTER = np.full(256, _LETTERS, dtype=np.int64)
-for _letter in "abcdefghijklmnopqrstuvwxyz":
-    _LETTER[[ord(_letter), ord(_letter.upper())]] = ord(_letter) - ord("a")
-_IN_WORD = (_LETTER < _LETTERS) | np.isin(np.arange(256), [*b"0123456789"])
-LONGEST = 16
-"""Number of characters in which the second word is searched."""
+
+def _tables() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the parts of a code by two characters: the space and the first letter, and the next two characters.
+
+    A sum below 0 means that the place is unclear, and a sum of at least 10,000 that it is a comma.
+    """
+    letter = np.full(256, -1)
+    for k in range(_LETTERS):
+        letter[[ord("a") + k, ord("A") + k]] = k
+    in_word = (letter >= 0) | np.isin(np.arange(256), [*b"0123456789"])
+    head = np.full((256, 256), -20_000)
+    head[ord(" ")] = np.where(letter >= 0, letter * _SECOND, -20_000)
+    head[ord(",")] = 20_000
+    tail = np.where(letter < 0, _NO_LETTER, letter)[:, None] + _LETTERS * ((letter >= 0)[:, None] & ~in_word)
+    tail[ord("_")] = tail[:, ord("_")] = -9_999  # which may stand for any other letter or mark
+    return head, tail
+
+
+_HEAD, _TAIL = _tables()
+_FORWARD = _HEAD.T.astype(np.int16).ravel(), _TAIL.T.astype(np.int16).ravel()
+_BACKWARD = _HEAD.astype(np.int16).ravel(), _TAIL.astype(np.int16).ravel()
 
 
 def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
@@ -43,55 +58,37 @@ def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArra
         at: Positions of the characters next to a word.
         step: 1 to read forward, -1 to read backward.
     """
-    head, first, second, third = (byte[at + k * step] for k in range(4))
-    codes: NDArray[np.int64] = _LETTER[first] * _SECOND
-    letter = _LETTER[second]
-    codes += np.where(letter == _LETTERS, _NO_LETTER, letter + _LETTERS * ~_IN_WORD[third])
-    unclear = (head != ord(" ")) | (_LETTER[first] == _LETTERS)
-    unclear |= (second == ord("_")) | (third == ord("_"))  # which may stand for any other letter or mark
-    codes[unclear] = OTHER
-    codes[head == ord(",")] = _COMMA
-    return codes
-
-
-def codes_behind(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
-    """Returns the codes of the places on the other side of the word next to some places; see :func:`codes_at`. The
-    code is OTHER if no space and word of letters and digits are there.
-    """
-    if step > 0:
-        windows = np.ndarray(len(byte) - LONGEST + 1, dtype=f"V{LONGEST}", buffer=byte, strides=(1,))[at + 1]
-        inside = _IN_WORD[windows.view(np.uint8).reshape(-1, LONGEST)]
-    else:
-        inside = _IN_WORD[byte[at[:, None] - np.arange(1, LONGEST + 1)]]
-    length = inside.argmin(axis=1)
-    codes = codes_at(byte, at + step * (length + 1), step)
-    codes[(byte[at] != ord(" ")) | (length == 0) | inside[:, -1]] = OTHER
+    pairs = np.ndarray(len(byte) - 1, dtype="<u2", buffer=byte, strides=(1,))
+    head, tail = _FORWARD if step > 0 else _BACKWARD
+    low = at if step > 0 else at - 1
+    codes: NDArray[np.int64] = head[pairs[low]].astype(np.int64)
+    codes += tail[pairs[low + 2 * step]]
+    codes[codes < 0] = OTHER
+    codes[codes >= 10_000] = _COMMA
     return codes
 
 
 def may_begin(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (2, codes) mask of the places at which a match may begin, by the next word and by the word after it."""
-    return _masks(pattern, _Reader(1), True)
+    """Returns a (codes,) mask of the places at which a match may begin."""
+    return _mask(pattern, _Reader(1), True)
 
 
 def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (2, codes) mask of the places at which a match may end, by the last word and by the word before it."""
-    return _masks(pattern, _Reader(-1), True)
+    """Returns a (codes,) mask of the places at which a match may end, read backward."""
+    return _mask(pattern, _Reader(-1), True)
 
 
 def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (2, codes) mask of the places at which a match ends in any case; see :func:`may_end`."""
-    return _masks(pattern, _Reader(-1, certain=True), False)
+    """Returns a (codes,) mask of the places at which a match ends in any case, read backward."""
+    return _mask(pattern, _Reader(-1, certain=True), False)
 
 
-def _masks(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.bool_]:
-    nodes = _parse(pattern.pattern, pattern.flags)
-    masks = np.empty((2, OTHER + 1), dtype=bool)
-    for mask, state in zip(masks, ("start", "start2"), strict=True):
-        bits = reader.read(nodes, 0, state, _OPEN.__getitem__).to_bytes(OTHER // 8 + 1, "little")
-        mask[:] = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little")[: OTHER + 1]
-        mask[OTHER] = other
-    return masks
+def _mask(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.bool_]:
+    codes = reader.read(_parse(pattern.pattern, pattern.flags), 0, "start", _OPEN.__getitem__)
+    bits = np.frombuffer(codes.to_bytes(OTHER // 8 + 1, "little"), dtype=np.uint8)
+    mask = np.unpackbits(bits, bitorder="little")[: OTHER + 1].astype(bool)
+    mask[OTHER] = other
+    return mask
 
 
 # What has been read. Sets of codes are integers with one bit for each code. At "x" and "x.", they are sets of second
@@ -104,38 +101,33 @@ _PAIRS, _COMMA_BIT, _ROW = (1 << _COMMA) - 1, 1 << _COMMA, (1 << _SECOND) - 1
 _EVERY_LETTER = (1 << _LETTERS) - 1
 _OPEN: dict[_State, _Codes] = {
     "start": _PAIRS | _COMMA_BIT,
-    "start2": _PAIRS | _COMMA_BIT,  # before the first of two words
-    "before": _PAIRS | _COMMA_BIT,  # behind the space before it
-    "word": _PAIRS | _COMMA_BIT,  # in it
-    "word.": _PAIRS | _COMMA_BIT,  # behind it
     "space": _PAIRS,
     "x": _ROW,
     "x.": 1 << _NO_LETTER,
     "y": 3,
     "y.": 2,
 }
-_AT_BOUNDARY = {"word": "word.", "x": "x.", "y": "y."}
+_AT_BOUNDARY = {"x": "x.", "y": "y."}
 
 
 class _Characters(NamedTuple):
     """A set of characters: whether it contains the space and the comma, its letters as bits, and whether it may contain
-    digits and others.
+    others.
     """
 
     space: bool
     comma: bool
     letters: int
-    digits: bool = True
     other: bool = True
 
 
 _CATEGORIES = {
-    "SPACE": _Characters(True, False, 0, False),
+    "SPACE": _Characters(True, False, 0),
     "NOT_SPACE": _Characters(False, True, _EVERY_LETTER),
     "WORD": _Characters(False, False, _EVERY_LETTER),
-    "NOT_WORD": _Characters(True, True, 0, False),
+    "NOT_WORD": _Characters(True, True, 0),
     "DIGIT": _Characters(False, False, 0),
-    "NOT_DIGIT": _Characters(True, True, _EVERY_LETTER, False),
+    "NOT_DIGIT": _Characters(True, True, _EVERY_LETTER),
 }
 
 
@@ -160,12 +152,6 @@ class _Reader:
             rest: Function that returns the codes of what follows the sequence.
         """
         nodes = nodes if self._step > 0 or done else [*nodes][::-1]
-        while done < len(nodes) and state == "word" and str(nodes[done][0]) == "LITERAL":
-            if self._certain:
-                return 0
-            if not chr(nodes[done][1]).isalnum():
-                break
-            done += 1
         if done == len(nodes):
             return rest(state)
         operation, value = nodes[done]
@@ -201,7 +187,7 @@ class _Reader:
                 return 0  # a digit may follow
             return onward(_AT_BOUNDARY.get(state, state))
         if self._certain:
-            return onward(state) if name == "AT" and str(value) == "AT_END" and state.startswith("start") else 0
+            return onward(state) if name == "AT" and str(value) == "AT_END" and state == "start" else 0
         if name in ("ASSERT", "ASSERT_NOT") and value[0] == self._step:
             if name == "ASSERT":
                 return self.read(value[1], 0, state, _OPEN.__getitem__) & onward(state)
@@ -236,29 +222,22 @@ def _union(codes: Any) -> _Codes:
 
 def _possibly(characters: _Characters, state: _State, onward: _Rest) -> _Codes:
     """Returns the codes that are possible after one character of a set."""
-    space, comma, letters, digits, other = characters
+    space, comma, letters, other = characters
     if state in ("space", "x"):
         codes = _surely(characters, state, onward)
         return codes | 1 << _NO_LETTER if state == "x" and (space or comma or other) else codes
     if state == "y":
         return bool(letters) | 2 * (space or comma) | 3 * other
-    if state.endswith(".") and state != "word.":
+    if state != "start":
         return _OPEN[state] if space or comma or other else 0
-    if state == "before":
-        return onward("word") if letters or digits else 0
-    codes = _COMMA_BIT if comma and state != "start2" else 0
-    if space:
-        codes |= onward("before" if state == "start2" else "space")
-    if state == "word" and (letters or digits):
-        codes |= onward("word")
-    return codes
+    return (_COMMA_BIT if comma else 0) | (onward("space") if space else 0)
 
 
 def _surely(characters: _Characters, state: _State, onward: _Rest) -> _Codes:
     """Returns the codes that are certain after one character of a set."""
     letters = [k for k in range(_LETTERS) if characters.letters >> k & 1]
-    if state in ("start", "word.", "start2"):
-        return onward("before" if state == "start2" else "space") if characters.space else 0
+    if state == "start":
+        return onward("space") if characters.space else 0
     if state == "space":
         row = onward("x") if letters else 0
         return _union(row << k * _SECOND for k in letters)
@@ -276,14 +255,13 @@ def _characters(name: str, value: Any) -> _Characters:
         is_letter = "a" <= character <= "z"
         letters = 1 << ord(character) - ord("a") if is_letter else 0
         other = not is_letter and character not in " ,"
-        return _Characters(character == " ", character == ",", letters, character.isdigit(), other)
+        return _Characters(character == " ", character == ",", letters, other)
     if name == "NOT_LITERAL":
         return _without(_characters("LITERAL", value))
     is_negated = str(value[0][0]) == "NEGATE"
     parts = [_item(str(operation), item) for operation, item in value[is_negated:]]
     letters = _union(part.letters for part in parts)
-    space, comma, digits = (any(part[k] for part in parts) for k in (0, 1, 3))
-    inside = _Characters(space, comma, letters, digits)
+    inside = _Characters(any(part.space for part in parts), any(part.comma for part in parts), letters)
     return _without(inside) if is_negated else inside
 
 
@@ -299,4 +277,4 @@ def _item(name: str, item: Any) -> _Characters:
     low, high = item  # RANGE
     inside = {chr(k).lower() for k in range(low, min(high, 127) + 1)}
     letters = _union(1 << ord(c) - ord("a") for c in inside if "a" <= c <= "z")
-    return _Characters(" " in inside, "," in inside, letters, not inside.isdisjoint("0123456789"))
+    return _Characters(" " in inside, "," in inside, letters)

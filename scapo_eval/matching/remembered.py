@@ -74,4 +74,5 @@ def _slots(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     sums ^= sums >> np.uint64(31)
     sums *= _FACTORS[0]
     sums >>= np.uint64(64 - _SLOT_BITS)
-    return sums.view(np.int64)
+    slots: NDArray[np.int64] = sums.view(np.int64)
+    return slots

@@ -475,8 +475,10 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
     """Returns True if a cue that starts at ``begin`` applies to the mention before it, which spans ``start`` to
     ``end``.
     """
+    if back.plural and may_modify(text[start:end]):
+        return False
     match = back.pattern.match(text, end)
-    if not match or match.end() <= begin or (back.plural and may_modify(text[start:end])):
+    if not match or match.end() <= begin:
         return False
     return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
 

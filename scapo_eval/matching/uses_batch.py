@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
-from .beginnings import OTHER, codes_at, codes_behind, may_begin, may_end, must_end
+from .beginnings import OTHER, codes_at, may_begin, may_end, must_end
 from .context import plural_endings
 from .cues import compiled
 from .matcher_batch import Found
@@ -121,12 +121,11 @@ class _Letters:
 
     Attributes:
         of: (rules,) row of each rule in the tables below. The rules of one cue share a row.
-        after: (2, rows, codes) bool, false if the text after the cue cannot begin like this. The first table is for the
-            next word, and the second one for the word after it; see ``beginnings.py``.
-        before: (2, rows, codes) bool, false if the text before the cue excludes the rule.
-        asks: (2, rows, codes) bool, false if no more of the text before the cue decides.
+        after: (rows, codes) bool, false if the text after the cue cannot begin like this.
+        before: (rows, codes) bool, false if the text before the cue excludes the rule.
+        asks: (rows, codes) bool, false if no more of the text before the cue decides.
         then: (rows, codes) bool, false if the text after a mention in the scope cannot begin like this.
-        back: (2, rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
+        back: (rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
         back_plural: The same for mentions in the plural.
     """
 
@@ -136,9 +135,8 @@ class _Letters:
         self.of = np.array([row[rule.cue] for rule in rules])
         self._rule = [*first.values()]
         self._is_read = np.zeros(len(first), dtype=bool)
-        shape = 2, len(first), OTHER + 1
-        self.after, self.before = np.ones(shape, dtype=bool), np.ones(shape, dtype=bool)
-        self.then = np.ones(shape[1:], dtype=bool)
+        shape = len(first), OTHER + 1
+        self.after, self.before, self.then = (np.ones(shape, dtype=bool) for _ in range(3))
         self.asks, self.back, self.back_plural = (np.zeros(shape, dtype=bool) for _ in range(3))
 
     def rows(self, rules: Ints) -> Ints:
@@ -152,19 +150,19 @@ class _Letters:
         rule = self._rule[row]
         cue = rule.cue
         if cue.after:
-            self.after[:, row] = may_begin(compiled(cue.after))
+            self.after[row] = may_begin(compiled(cue.after))
         if cue.then:
-            self.then[row] = may_begin(compiled(cue.then))[0]
+            self.then[row] = may_begin(compiled(cue.then))
         if cue.behind:
-            self.before[:, row] = self.asks[:, row] = may_end(compiled(cue.behind))
+            self.before[row] = self.asks[row] = may_end(compiled(cue.behind))
         if cue.not_behind:
-            self.before[:, row] &= ~must_end(compiled(cue.not_behind))
-            self.asks[:, row] |= may_end(compiled(cue.not_behind))
+            self.before[row] &= ~must_end(compiled(cue.not_behind))
+            self.asks[row] |= may_end(compiled(cue.not_behind))
         for back in rule.backs:
             begins = may_begin(back.pattern)
-            self.back_plural[:, row] |= begins
+            self.back_plural[row] |= begins
             if not back.plural:
-                self.back[:, row] |= begins
+                self.back[row] |= begins
         self._is_read[row] = True  # last, because other threads may read the row
 
 
@@ -235,7 +233,7 @@ class _Scopes(NamedTuple):
         first: Row of the first mention behind the cue.
     """
 
-    begin: Ints
+    begin: NDArray[Any]
     parent: Ints
     row: Ints
     rule: Ints
@@ -304,7 +302,7 @@ class _Batch:
         near = near[cue_caption[near] == self._caption[row[near]]]
         word, back = rules.backs.of(rule[near])
         near = near[word]
-        kept = self._may_be_said_of(row[near], back, begin[near], cue_end[near]).nonzero()[0]
+        kept = self._may_be_said_of(row[near], back).nonzero()[0]
         near, row = near[kept], row[near[kept]]
         backs = _rows(self._caption[row], begin[near] - offset[near], row, back[kept])
         parts.append(behind(texts, starts, ends, indptr, backs))
@@ -317,13 +315,12 @@ class _Batch:
         near = near[word]
         letters = _letters()
         cue = letters.rows(of)
-        kept = ((gap[near] <= rules.own_reach[of]) & letters.after[0, cue, codes]).nonzero()[0]
+        kept = ((gap[near] <= rules.own_reach[of]) & letters.after[cue, codes]).nonzero()[0]
         near, of, cue = near[kept], of[kept], cue[kept]
         at = offset[near] + cues.start[near] - 1
-        codes, second = codes_at(self._byte, at, -1), codes_behind(self._byte, at, -1)
-        kept = letters.before[0, cue, codes] & letters.before[1, cue, second]
-        kept &= letters.after[1, cue, codes_behind(self._byte, cue_end[near])]
-        asks = ((letters.asks[0, cue, codes] & letters.asks[1, cue, second]) | rules.of_t[of])[kept]
+        codes = codes_at(self._byte, at, -1)
+        kept = letters.before[cue, codes]
+        asks = (letters.asks[cue, codes] | rules.of_t[of])[kept]
         near, of = near[kept], of[kept]
         scopes = _Scopes(cue_end[near], of, following[near], of, cue_end[near], following[near])
         by_hand = rules.headed[of]
@@ -404,22 +401,15 @@ class _Batch:
         for k, rule, row in _rows(self._caption[scopes.row], scopes.rule, scopes.row):
             yield rules[rule], self._texts[k], self._ends[row]
 
-    def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
+    def _may_be_said_of(self, row: Ints, rule: Ints) -> NDArray[np.bool_]:
         """Returns a mask of the mentions of which cues behind them may be said, judging by the letters behind the
         mentions and by their last letters.
-
-        Args:
-            row: Rows of the mentions.
-            rule: Rules of the cues.
-            begin, cue_end: Spans of the cues.
         """
         letters = _letters()
         cue, end = letters.rows(rule), self._until[row]
-        codes, second = codes_at(self._byte, end), codes_at(self._byte, cue_end)
-        second[begin != end + 1] = OTHER  # read only if the cue is the next word
-        may: NDArray[np.bool_] = letters.back[0, cue, codes] & letters.back[1, cue, second]
-        plural = ~may & letters.back_plural[0, cue, codes] & letters.back_plural[1, cue, second]
-        rows = plural.nonzero()[0]
+        codes = codes_at(self._byte, end)
+        may: NDArray[np.bool_] = letters.back[cue, codes]
+        rows = (letters.back_plural[cue, codes] & ~may).nonzero()[0]
         last = self._byte[end[rows, None] - (2, 1)] | 0x20
         may[rows] = _plural_endings()[last[:, 0], last[:, 1]]
         return may
@@ -443,8 +433,9 @@ class _Batch:
         def is_beside(row: Ints) -> NDArray[np.bool_]:
             """Returns a mask of the mentions that stand right behind the one before them."""
             last, this = (row - 1).clip(0, len(caption) - 1), row.clip(0, len(caption) - 1)
-            beside: NDArray[np.bool_] = mentions.start[this] == mentions.end[last] + 1
-            return beside & (caption[this] == caption[last]) & (this > last)
+            beside: NDArray[np.bool_] = caption[this] == caption[last]
+            beside &= (mentions.start[this] == mentions.end[last] + 1) & (this > last)
+            return beside
 
         before, itself, behind, further = (is_beside(row + k) for k in (-1, 0, 1, 2))
         listed: NDArray[np.bool_] = (itself & (before | behind)) | (behind & further)
