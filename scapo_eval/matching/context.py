@@ -19,7 +19,7 @@ FUNCTION_WORDS = frozenset(
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
     alike alive all allow almost aloft alone along alongside already also although altogether absent always am
     amid amidst
-    amiss among amongst carry chew devour emerge greet ignore inspect obey prove sniff vanish ample an and another any anyway anymore anywhere apart apparent appear approach are
+    amiss among amongst carry chew couldn devour don emerge greet ignore inspect obey hadn haven mustn needn prove shouldn sniff vanish won wouldn ample an and another any anyway anymore anywhere apart apparent appear approach are
     aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
@@ -154,7 +154,7 @@ QUOTE_REACH = 80
 """Maximum number of characters between two quotation marks. Longer spans are not treated as quotations."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_OBJECT = re.compile(r"\s+(?:an?|the|his|her|its|their|him|them|it|from|out|up|off|away)\b")
+_OBJECT = re.compile(r"\s+(?:an?|the|his|hers?|its|theirs?|him|them|it|itself|himself|herself|one|two|both|from|out|up|off|away)\b")
 _NAMED = ("called ", "named ", "titled ", " at ")
 _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
 
@@ -235,6 +235,25 @@ def in_general(text: str, start: int, end: int) -> bool:
     return surface.lower()[:-1] in further.lower() or _HERE.search(further) is not None
 
 
+_BARE = re.compile(r"(?i)\b(?:with|for|several|many|various|different|sells?|selling|two|three|four|five|six|of\s+these)\s+\Z")
+
+
+def plural_behind(text: str, start: int, end: int) -> str:
+    """Returns the plural noun that a singular noun without an article modifies, as in "with cat collars".
+
+    Args:
+        text: A caption.
+        start, end: Span of the singular noun.
+    """
+    behind = _BEHIND.match(text, end)
+    if not behind or not behind[2].endswith("s") or not behind[2].islower():
+        return ""
+    word = behind[2]
+    if word in ("antlers", "ones", "waves") or word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET:
+        return ""
+    return word if _BARE.search(text, max(0, start - 20), start) else ""
+
+
 _OF_FRUIT = frozenset(
     "slice slices half halves wedge wedges segment segments piece pieces peel peels rind skin flesh quarter quarters"
     " seeds pair pairs stack stacks group row rows halved sliced".split()
@@ -296,7 +315,7 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
         return False
     if word in _NOUNS or hyphenated:
         return True
-    if word.endswith(("ly", "ing", "ed")):
+    if word.endswith(("ly", "ing", "ed", "less", "ous")):
         return False
     return not word.endswith("s") or word.endswith("ss")
 

@@ -39,7 +39,7 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind, plural_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -271,13 +271,14 @@ def crossed_out(
             mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
         if mark is None and has_box:
             mark = _BOX_BEFORE.search(text, line, starts[row])
-        if (mark and mark[1] in _UNCHECKED) or _EMPTY_AFTER.match(text, ends[row]):
+        is_struck = text.endswith("~~", 0, starts[row]) and text.startswith("~~", ends[row])
+        if (mark and mark[1] in _UNCHECKED) or is_struck or _EMPTY_AFTER.match(text, ends[row]):
             yield row, _NEGATED
 
 
 def may_be_crossed_out(text: str) -> bool:
     """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
-    return "[" in text or "|" in text or not text.isascii()
+    return "[" in text or "|" in text or "~~" in text or not text.isascii()
 
 
 def is_written(text: str, start: int) -> bool:
@@ -312,7 +313,7 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
             begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
         if _WHY.match(text, begin):  # presupposes the rest
             begin = mark
-        for row in range(bisect(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
+        for row in range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
             is_taken = scopes.taken.search(text, max(begin, starts[row] - _BEFORE), starts[row])
             if not is_taken or scopes.seeks.search(text, begin, mark):
                 yield row, _ASKED
@@ -328,7 +329,7 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
         if in_capitals or in_a_name(text, start, end):
             yield row, _QUOTED
         elif may_modify(surface):
-            noun = noun_behind(text, end)
+            noun = noun_behind(text, end) or plural_behind(text, start, end)
             if noun and not _DOES.search(text, max(0, start - _BEFORE), start):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
         elif in_general(text, start, end):
@@ -486,7 +487,7 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
     scope = scopes.lines.sub(_next_item, tail.lower()) if cue.headed else tail.lower()
-    if scopes.subject.search(scope):
+    if scopes.subject.search(scope) or (cue.use == "purpose" and scopes.predicate.search(scope)):
         return "over"
     if cue.after:
         begins = compiled(cue.after).match(scope)
