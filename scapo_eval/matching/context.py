@@ -211,7 +211,7 @@ _HERE = re.compile(r"(?i)\b(?:this|these|here|the one|that one|pictured)\b")
 
 
 def in_general(text: str, start: int, end: int) -> bool:
-    """Returns True if a plural noun begins a sentence about its kind: "Giraffes sleep standing; this giraffe ...".
+    """Returns True if a plural begins a sentence about its kind: "Giraffes give birth standing up; this giraffe ...".
 
     The noun has no article, a verb in the plural follows that does not describe a scene, and the text also names this
     noun or something "here".
@@ -221,7 +221,7 @@ def in_general(text: str, start: int, end: int) -> bool:
         start, end: Span of the noun.
     """
     surface = text[start:end]
-    if not surface[0].isupper() or may_modify(surface) or not _SENTENCE.search(text, max(0, start - 4), start):
+    if not _SENTENCE.search(text, max(0, start - 4), start):
         return False
     behind = _BEHIND.match(text, end)
     if not behind or behind[1] != " ":
@@ -235,7 +235,10 @@ def in_general(text: str, start: int, end: int) -> bool:
     return surface.lower()[:-1] in further.lower() or _HERE.search(further) is not None
 
 
-_BARE = re.compile(r"(?i)\b(?:with|for|several|many|various|different|sells?|selling|two|three|four|five|six|of\s+these)\s+\Z")
+_BARE = tuple(
+    f" {word} "
+    for word in "with for several many various different sells sell selling two three four five six".split()
+)
 
 
 def plural_behind(text: str, start: int, end: int) -> str:
@@ -245,13 +248,15 @@ def plural_behind(text: str, start: int, end: int) -> str:
         text: A caption.
         start, end: Span of the singular noun.
     """
+    if not text.endswith(_BARE, 0, start):
+        return ""
     behind = _BEHIND.match(text, end)
     if not behind or not behind[2].endswith("s") or not behind[2].islower():
         return ""
     word = behind[2]
     if word in ("antlers", "ones", "waves") or word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET:
         return ""
-    return word if _BARE.search(text, max(0, start - 20), start) else ""
+    return word
 
 
 _OF_FRUIT = frozenset(

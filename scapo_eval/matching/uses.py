@@ -171,7 +171,7 @@ def find_uses_of(
         row_uses.append(in_quotes(text, starts, ends, 0, n))
     if "question" in uses and "?" in text:
         row_uses.append(in_questions(text, starts, 0, n))
-    if "negated" in uses and may_be_crossed_out(text):
+    if "negated" in uses and ("[" in text or "|" in text or "~~" in text or not text.isascii()):
         row_uses.append(crossed_out(text, starts, ends, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
@@ -262,7 +262,7 @@ def crossed_out(
     """Yields the mentions beside a cross, an empty box or an empty value, as in a list of checked objects. The
     arguments are the same as for :func:`in_quotes`.
     """
-    has_cross, has_box = _CROSS.search(text) is not None, "[ ]" in text
+    has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
     for row in range(first, stop):
         line = text.rfind("\n", 0, starts[row]) + 1
         mark = None
@@ -271,14 +271,11 @@ def crossed_out(
             mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
         if mark is None and has_box:
             mark = _BOX_BEFORE.search(text, line, starts[row])
+        if mark is None and has_list:
+            mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * _BEFORE), starts[row])
         is_struck = text.endswith("~~", 0, starts[row]) and text.startswith("~~", ends[row])
         if (mark and mark[1] in _UNCHECKED) or is_struck or _EMPTY_AFTER.match(text, ends[row]):
             yield row, _NEGATED
-
-
-def may_be_crossed_out(text: str) -> bool:
-    """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
-    return "[" in text or "|" in text or "~~" in text or not text.isascii()
 
 
 def is_written(text: str, start: int) -> bool:
@@ -332,7 +329,7 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
             noun = noun_behind(text, end) or plural_behind(text, start, end)
             if noun and not _DOES.search(text, max(0, start - _BEFORE), start):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
-        elif in_general(text, start, end):
+        elif surface[0].isupper() and in_general(text, start, end):
             yield row, _GENERIC
 
 
@@ -571,6 +568,7 @@ _MARK_BEFORE = re.compile(rf"{_CHECK_MARK}[^\u2713\u2714\u2705\u2611{_CROSSES}]*
 _MARK_AFTER = re.compile(rf"[*_`\s:|=–—\-(\[]{{0,8}}{_CHECK_MARK}")
 _EMPTY_AFTER = re.compile(r"(?i)[*_`\"]*\s*(?::\s*(?:\[\s*\]|\{\s*\})|\|\s*(?:[-\u2013\u2014]|n/a)\s*(?:\||$))")
 _BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
+_ABSENT_LIST = re.compile(r"(?i)\"\w*(?:not_\w+|absent\w*|missing\w*|negatives?|invisible)\":( )\[[^\[\]]*$")
 _NUMBERED = re.compile(r"\n\s*\d+\.\s")
 _PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
 _JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
