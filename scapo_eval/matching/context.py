@@ -21,7 +21,7 @@ FUNCTION_WORDS = frozenset(
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
     alike alive all allow almost aloft alone along alongside already also although altogether absent always am
     amid amidst
-    amiss among amongst carry chew devour emerge greet ignore inspect obey prove sniff vanish ample an and another any anyway anymore anywhere apart apparent appear approach are
+    amiss among amongst carry chew couldn devour don emerge greet ignore inspect obey hadn haven mustn needn prove shouldn sniff vanish won wouldn ample an and another any anyway anymore anywhere apart apparent appear approach are
     aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
@@ -156,7 +156,9 @@ QUOTE_REACH = 80
 """Maximum number of characters between two quotation marks. Longer spans are not treated as quotations."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_OBJECT = re.compile(r"\s+(?:an?|the|his|her|its|their|him|them|it|from|out|up|off|away)\b")
+_OBJECT = re.compile(
+    r"\s+(?:an?|the|his|hers?|its|theirs?|him|them|it|itself|himself|herself|one|two|both|from|out|up|off|away)\b"
+)
 _NAMED = ("called ", "named ", "titled ", " at ")
 _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
 
@@ -213,7 +215,7 @@ _HERE = re.compile(r"(?i)\b(?:this|these|here|the one|that one|pictured)\b")
 
 
 def in_general(text: str, start: int, end: int) -> bool:
-    """Returns True if a plural noun begins a sentence about its kind: "Giraffes sleep standing; this giraffe ...".
+    """Returns True if a plural begins a sentence about its kind: "Giraffes give birth standing up; this giraffe ...".
 
     The noun has no article, a verb in the plural follows that does not describe a scene, and the text also names this
     noun or something "here".
@@ -223,7 +225,7 @@ def in_general(text: str, start: int, end: int) -> bool:
         start, end: Span of the noun.
     """
     surface = text[start:end]
-    if not surface[0].isupper() or may_modify(surface) or not _SENTENCE.search(text, max(0, start - 4), start):
+    if not _SENTENCE.search(text, max(0, start - 4), start):
         return False
     behind = _BEHIND.match(text, end)
     if not behind or behind[1] != " ":
@@ -235,6 +237,29 @@ def in_general(text: str, start: int, end: int) -> bool:
         return False
     further = text[end : end + 200]
     return surface.lower()[:-1] in further.lower() or _HERE.search(further) is not None
+
+
+_BARE = tuple(
+    f" {word} " for word in "with for several many various different sells sell selling two three four five six".split()
+)
+
+
+def plural_behind(text: str, start: int, end: int) -> str:
+    """Returns the plural noun that a singular noun without an article modifies, as in "with cat collars".
+
+    Args:
+        text: A caption.
+        start, end: Span of the singular noun.
+    """
+    if not text.endswith(_BARE, 0, start):
+        return ""
+    behind = _BEHIND.match(text, end)
+    if not behind or not behind[2].endswith("s") or not behind[2].islower():
+        return ""
+    word = behind[2]
+    if word in ("antlers", "ones", "waves") or word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET:
+        return ""
+    return word
 
 
 _OF_FRUIT = frozenset(
@@ -298,7 +323,7 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
         return False
     if word in _NOUNS or hyphenated:
         return True
-    if word.endswith(("ly", "ing", "ed")):
+    if word.endswith(("ly", "ing", "ed", "less", "ous")):
         return False
     return not word.endswith("s") or word.endswith("ss")
 

@@ -91,6 +91,7 @@ class Scopes:
     pairs: frozenset[str]
     pair: re.Pattern[str]
     subject: re.Pattern[str]
+    predicate: re.Pattern[str]
     joint: re.Pattern[str]
     joint_of_any: re.Pattern[str]
     lines: re.Pattern[str]
@@ -222,6 +223,7 @@ def _scopes(entry: Mapping[str, Any]) -> Scopes:
         "hard",
         "pair",
         "subject",
+        "predicate",
         "joint",
         "joint_of_any",
         "lines",

@@ -39,7 +39,7 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind, plural_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -262,7 +262,7 @@ def crossed_out(
     """Yields the mentions beside a cross, an empty box or an empty value, as in a list of checked objects. The
     arguments are the same as for :func:`in_quotes`.
     """
-    has_cross, has_box = _CROSS.search(text) is not None, "[ ]" in text
+    has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
     for row in range(first, stop):
         line = text.rfind("\n", 0, starts[row]) + 1
         mark = None
@@ -271,13 +271,16 @@ def crossed_out(
             mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
         if mark is None and has_box:
             mark = _BOX_BEFORE.search(text, line, starts[row])
-        if (mark and mark[1] in _UNCHECKED) or _EMPTY_AFTER.match(text, ends[row]):
+        if mark is None and has_list:
+            mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * _BEFORE), starts[row])
+        is_struck = text.endswith("~~", 0, starts[row]) and text.startswith("~~", ends[row])
+        if (mark and mark[1] in _UNCHECKED) or is_struck or _EMPTY_AFTER.match(text, ends[row]):
             yield row, _NEGATED
 
 
 def may_be_crossed_out(text: str) -> bool:
     """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
-    if "[" in text or "|" in text or "{" in text:
+    if any(map(text.__contains__, ("[", "|", "{", "~~"))):
         return True
     return not text.isascii() and any(cross in text for cross in _CROSSES)
 
@@ -314,7 +317,7 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
             begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
         if _WHY.match(text, begin):  # presupposes the rest
             begin = mark
-        for row in range(bisect(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
+        for row in range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
             is_taken = scopes.taken.search(text, max(begin, starts[row] - _BEFORE), starts[row])
             if not is_taken or scopes.seeks.search(text, begin, mark):
                 yield row, _ASKED
@@ -330,10 +333,10 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
         if in_capitals or in_a_name(text, start, end):
             yield row, _QUOTED
         elif may_modify(surface):
-            noun = noun_behind(text, end)
+            noun = noun_behind(text, end) or plural_behind(text, start, end)
             if noun and not _DOES.search(text, max(0, start - _BEFORE), start):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
-        elif in_general(text, start, end):
+        elif surface[0].isupper() and in_general(text, start, end):
             yield row, _GENERIC
 
 
@@ -528,7 +531,7 @@ def _scope_state(rule: CueRule, tail: str) -> State:
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
     scope = scopes.lines.sub(_next_item, tail.lower()) if cue.headed else tail.lower()
-    if scopes.subject.search(scope):
+    if scopes.subject.search(scope) or (cue.use == "purpose" and scopes.predicate.search(scope)):
         return "over"
     if cue.after:
         begins = compiled(cue.after).match(scope)
@@ -618,6 +621,7 @@ _MARK_BEFORE = re.compile(rf"{_CHECK_MARK}[^\u2713\u2714\u2705\u2611{_CROSSES}]*
 _MARK_AFTER = re.compile(rf"[*_`\s:|=–—\-(\[]{{0,8}}{_CHECK_MARK}")
 _EMPTY_AFTER = re.compile(r"(?i)[*_`\"]*\s*(?::\s*(?:\[\s*\]|\{\s*\})|\|\s*(?:[-\u2013\u2014]|n/a)\s*(?:\||$))")
 _BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
+_ABSENT_LIST = re.compile(r"(?i)\"\w*(?:not_\w+|absent\w*|missing\w*|negatives?|invisible)\":( )\[[^\[\]]*$")
 _NUMBERED = re.compile(r"\n\s*\d+\.\s")
 _PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
 _JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
