@@ -68,9 +68,14 @@ def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArra
     return codes
 
 
-def may_begin(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match may begin."""
-    return _mask(pattern, _Reader(1), True)
+def may_begin(pattern: re.Pattern[str], known: str = "") -> NDArray[np.bool_]:
+    """Returns a (codes,) mask of the places at which a match may begin.
+
+    Args:
+        pattern: Expression.
+        known: Text before the place, in lower case, with which the match begins.
+    """
+    return _mask(pattern, _Reader(1, known=known), True)
 
 
 def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
@@ -84,7 +89,7 @@ def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def _mask(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.bool_]:
-    codes = reader.read(_parse(pattern.pattern, pattern.flags), 0, "start", _OPEN.__getitem__)
+    codes = reader.read(_parse(pattern.pattern, pattern.flags), 0, reader.first, _open)
     bits = np.frombuffer(codes.to_bytes(OTHER // 8 + 1, "little"), dtype=np.uint8)
     mask = np.unpackbits(bits, bitorder="little")[: OTHER + 1].astype(bool)
     mask[OTHER] = other
@@ -137,10 +142,12 @@ class _Reader:
     Args:
         step: 1 to read beginnings, -1 to read ends.
         certain: True to omit the codes for which other characters decide.
+        known: Known text with which a match begins. The states in it are written as the number of characters to come.
     """
 
-    def __init__(self, step: int, *, certain: bool = False) -> None:
-        self._step, self._certain = step, certain
+    def __init__(self, step: int, *, certain: bool = False, known: str = "") -> None:
+        self._step, self._certain, self._known = step, certain, known
+        self.first = str(len(known)) if known else "start"
 
     def read(self, nodes: Sequence[Any], done: int, state: _State, rest: _Rest) -> _Codes:
         """Returns the codes of the matches of a sequence that continue from a state.
@@ -169,12 +176,14 @@ class _Reader:
                 if name == "LITERAL" or (name == "IN" and any(item == ord(" ") for _, item in value)):
                     characters = characters._replace(space=False)  # another space may be there
                 return _surely(characters, state, onward)
+            if state.isdigit():
+                return self._through_known(characters, state, onward)
             return _possibly(characters, state, onward)
         if name == "BRANCH":
             codes = 0
             for branch in value[1]:
                 codes |= self.read(branch, 0, state, onward)
-                if codes == _OPEN[state]:
+                if codes == _open(state):
                     break
             return codes
         if name in ("SUBPATTERN", "ATOMIC_GROUP"):
@@ -185,21 +194,38 @@ class _Reader:
         if name == "AT" and str(value) == "AT_BOUNDARY":
             if self._certain and state == "x":
                 return 0  # a digit may follow
+            if state.isdigit():
+                at = len(self._known) - int(state)
+                is_boundary = (not at or self._known[at - 1].isalnum()) != self._known[at].isalnum()
+                return onward(state) if is_boundary else 0
             return onward(_AT_BOUNDARY.get(state, state))
         if self._certain:
             return onward(state) if name == "AT" and str(value) == "AT_END" and state == "start" else 0
         if name in ("ASSERT", "ASSERT_NOT") and value[0] == self._step:
             if name == "ASSERT":
-                return self.read(value[1], 0, state, _OPEN.__getitem__) & onward(state)
-            surely = _Reader(self._step, certain=True).read(value[1], 0, state, _OPEN.__getitem__)
+                return self.read(value[1], 0, state, _open) & onward(state)
+            if state.isdigit():
+                return onward(state)
+            surely = _Reader(self._step, certain=True).read(value[1], 0, state, _open)
             return onward(state) & ~surely
         if name in ("AT", "ASSERT", "ASSERT_NOT"):
             return onward(state)
-        return _OPEN[state]
+        return _open(state)
+
+    def _through_known(self, characters: _Characters, state: _State, onward: _Rest) -> _Codes:
+        left = int(state)
+        character = self._known[len(self._known) - left]
+        if character == " ":
+            fits = characters.space
+        elif "a" <= character <= "z":
+            fits = bool(characters.letters >> ord(character) - ord("a") & 1)
+        else:
+            fits = characters.other
+        return onward(str(left - 1) if left > 1 else "start") if fits else 0
 
     def _repeated(self, least: int, most: int, nodes: Sequence[Any], state: _State, rest: _Rest) -> _Codes:
         codes = 0 if least else rest(state)
-        if not most or codes == _OPEN[state]:
+        if not most or codes == _open(state):
             return codes
         known: dict[_State, _Codes] = {}
 
@@ -211,6 +237,10 @@ class _Reader:
             return known[further]
 
         return codes | self.read(nodes, 0, state, again)
+
+
+def _open(state: _State) -> _Codes:
+    return _OPEN["start" if state.isdigit() else state]
 
 
 def _union(codes: Any) -> _Codes:

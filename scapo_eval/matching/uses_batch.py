@@ -8,7 +8,7 @@ cue (``beginnings.py``), and looks up the text between cue and mention among the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from .uses import (
     SPECIAL,
     STATES,
     CueRule,
+    Rules,
     SpecialWords,
     behind,
     by_form,
@@ -48,6 +49,8 @@ from .uses import (
 Ints = NDArray[np.int64]
 
 _OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
+
+_OFTEN = 50  # a rule that is met less often is not worth the time to read its expressions
 
 
 class _Rules(NamedTuple):
@@ -117,58 +120,89 @@ def _rules(uses: tuple[Use, ...]) -> _Rules:
 
 
 class _Letters:
-    """The letters around a cue with which a rule can apply, read when a rule is first met.
+    """The letters around a cue with which a rule can apply, read when a rule has been met often.
 
     Attributes:
-        of: (rules,) row of each rule in the tables below. The rules of one cue share a row.
+        of: (rules,) row of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
         after: (rows, codes) bool, false if the text after the cue cannot begin like this.
         before: (rows, codes) bool, false if the text before the cue excludes the rule.
         asks: (rows, codes) bool, false if no more of the text before the cue decides.
         then: (rows, codes) bool, false if the text after a mention in the scope cannot begin like this.
+        back_of: (rules,) row of each rule in the tables below.
         back: (rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
-        back_plural: The same for mentions in the plural.
+        adjacent: (rows, codes) bool, false if the text after the cue cannot begin like this. The cue is the next word
+            behind the mention.
+        back_plural, adjacent_plural: The same for mentions in the plural.
     """
 
-    def __init__(self, rules: Sequence[CueRule]) -> None:
+    def __init__(self, shipped: Rules) -> None:
+        rules = shipped.rules
         first = {rule.cue: rule for rule in reversed(rules)}
         row = {cue: k for k, cue in enumerate(first)}
         self.of = np.array([row[rule.cue] for rule in rules])
         self._rule = [*first.values()]
-        self._is_read = np.zeros(len(first), dtype=bool)
+        self._met = np.zeros(len(first), dtype=np.int64)
         shape = len(first), OTHER + 1
-        self.after, self.before, self.then = (np.ones(shape, dtype=bool) for _ in range(3))
-        self.asks, self.back, self.back_plural = (np.zeros(shape, dtype=bool) for _ in range(3))
+        self.after, self.before, self.asks, self.then = (np.ones(shape, dtype=bool) for _ in range(4))
+        for k, rule in enumerate(self._rule):
+            self.asks[k] = bool(rule.cue.behind or rule.cue.not_behind)
+
+        words = [(word, k) for word, first_rule in shipped.row.items() for k in shipped.of(first_rule)]
+        self._backs = [(word, rules[k].backs) for word, k in words if rules[k].backs]
+        self.back_of = np.zeros(len(rules), dtype=np.int64)
+        self.back_of[[k for _, k in words if rules[k].backs]] = range(len(self._backs))
+        self._met_back = np.zeros(len(self._backs), dtype=np.int64)
+        shape = len(self._backs), OTHER + 1
+        self.back, self.adjacent, self.back_plural, self.adjacent_plural = (
+            np.ones(shape, dtype=bool) for _ in range(4)
+        )
 
     def rows(self, rules: Ints) -> Ints:
-        """Returns the rows of some rules, all of which have been read."""
-        rows: Ints = self.of[rules]
-        for row in set(rows[~self._is_read[rows]].tolist()):
-            self._read(row)
+        """Returns the rows of some rules that have been met, for ``after`` to ``then``."""
+        return self._rows(self.of[rules], self._met, self._read)
+
+    def back_rows(self, rules: Ints) -> Ints:
+        """Returns the rows of some rules that have been met, for ``back`` to ``adjacent_plural``."""
+        return self._rows(self.back_of[rules], self._met_back, self._read_back)
+
+    @staticmethod
+    def _rows(rows: Ints, met: Ints, read: Callable[[int], None]) -> Ints:
+        before = met.copy()
+        met += np.bincount(rows, minlength=len(met))
+        for row in ((before < _OFTEN) & (met >= _OFTEN)).nonzero()[0].tolist():
+            read(row)
         return rows
 
     def _read(self, row: int) -> None:
-        rule = self._rule[row]
-        cue = rule.cue
+        cue = self._rule[row].cue
         if cue.after:
             self.after[row] = may_begin(compiled(cue.after))
         if cue.then:
             self.then[row] = may_begin(compiled(cue.then))
+        before, asks = np.ones(OTHER + 1, dtype=bool), np.zeros(OTHER + 1, dtype=bool)
         if cue.behind:
-            self.before[row] = self.asks[row] = may_end(compiled(cue.behind))
+            before &= may_end(compiled(cue.behind))
+            asks |= before
         if cue.not_behind:
-            self.before[row] &= ~must_end(compiled(cue.not_behind))
-            self.asks[row] |= may_end(compiled(cue.not_behind))
-        for back in rule.backs:
-            begins = may_begin(back.pattern)
-            self.back_plural[row] |= begins
-            if not back.plural:
-                self.back[row] |= begins
-        self._is_read[row] = True  # last, because other threads may read the row
+            before &= ~must_end(compiled(cue.not_behind))
+            asks |= may_end(compiled(cue.not_behind))
+        self.before[row], self.asks[row] = before, asks
+
+    def _read_back(self, row: int) -> None:
+        word, backs = self._backs[row]
+        for table, known in ((self.back, ""), (self.adjacent, " " + word)):
+            table[row] = _any([may_begin(back.pattern, known) for back in backs if not back.plural])
+        for table, known in ((self.back_plural, ""), (self.adjacent_plural, " " + word)):
+            table[row] = _any([may_begin(back.pattern, known) for back in backs])
+
+
+def _any(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    return np.logical_or.reduce([np.zeros(OTHER + 1, dtype=bool), *masks])  # type: ignore[no-any-return]
 
 
 @cache
 def _letters() -> _Letters:
-    return _Letters(shipped_rules().rules)
+    return _Letters(shipped_rules())
 
 
 class _OfThread(threading.local):
@@ -302,7 +336,7 @@ class _Batch:
         near = near[cue_caption[near] == self._caption[row[near]]]
         word, back = rules.backs.of(rule[near])
         near = near[word]
-        kept = self._may_be_said_of(row[near], back).nonzero()[0]
+        kept = self._may_be_said_of(row[near], back, offset[near] + cues.start[near], cue_end[near]).nonzero()[0]
         near, row = near[kept], row[near[kept]]
         backs = _rows(self._caption[row], begin[near] - offset[near], row, back[kept])
         parts.append(behind(texts, starts, ends, indptr, backs))
@@ -401,15 +435,22 @@ class _Batch:
         for k, rule, row in _rows(self._caption[scopes.row], scopes.rule, scopes.row):
             yield rules[rule], self._texts[k], self._ends[row]
 
-    def _may_be_said_of(self, row: Ints, rule: Ints) -> NDArray[np.bool_]:
+    def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
         """Returns a mask of the mentions of which cues behind them may be said, judging by the letters behind the
-        mentions and by their last letters.
+        mentions and the cues, and by the last letters of the mentions.
+
+        Args:
+            row: Rows of the mentions.
+            rule: Rules of the cues.
+            begin, cue_end: Spans of the words that tell the cues.
         """
         letters = _letters()
-        cue, end = letters.rows(rule), self._until[row]
-        codes = codes_at(self._byte, end)
-        may: NDArray[np.bool_] = letters.back[cue, codes]
-        rows = (letters.back_plural[cue, codes] & ~may).nonzero()[0]
+        cue, end = letters.back_rows(rule), self._until[row]
+        adjacent = (begin == end + 1) & (self._byte[end] == ord(" "))
+        codes, further = codes_at(self._byte, end), codes_at(self._byte, cue_end)
+        may: NDArray[np.bool_] = letters.back[cue, codes] & (letters.adjacent[cue, further] | ~adjacent)
+        plural = letters.back_plural[cue, codes] & (letters.adjacent_plural[cue, further] | ~adjacent)
+        rows = (plural & ~may).nonzero()[0]
         last = self._byte[end[rows, None] - (2, 1)] | 0x20
         may[rows] = _plural_endings()[last[:, 0], last[:, 1]]
         return may
