@@ -238,7 +238,7 @@ def in_quotes(
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
                     is_all = starts[row] == begin + 1 and ends[row] == end
-                    is_value = _VALUE.search(text, max(0, begin - _BEFORE), begin)  # in JSON
+                    is_value = _VALUE.search(text, max(0, begin - BEFORE), begin)  # in JSON
                     if not is_value and not (is_all and _names_a_thing(text, begin, end + 1)):
                         yield row, _QUOTED
                 begin = text.find(opening, end + 1)
@@ -248,7 +248,7 @@ def in_quotes(
 
 def _names_a_thing(text: str, begin: int, end: int) -> bool:
     """Returns True if a quotation, which is a mention and nothing else, names an object and not visible writing."""
-    before, after = text[max(0, begin - _BEFORE) : begin], text[end : end + 2].lstrip()
+    before, after = text[max(0, begin - BEFORE) : begin], text[end : end + 2].lstrip()
     if _IN_JSON.search(before) and after[:1] in (":", ",", "]", "}"):
         return True
     if not _ARTICLE.search(before) or _ON_SIGN.match(text, end):
@@ -272,7 +272,7 @@ def crossed_out(
         if mark is None and has_box:
             mark = _BOX_BEFORE.search(text, line, starts[row])
         if mark is None and has_list:
-            mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * _BEFORE), starts[row])
+            mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * BEFORE), starts[row])
         is_struck = text.endswith("~~", 0, starts[row]) and text.startswith("~~", ends[row])
         if (mark and mark[1] in _UNCHECKED) or is_struck or _EMPTY_AFTER.match(text, ends[row]):
             yield row, _NEGATED
@@ -318,7 +318,7 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         if _WHY.match(text, begin):  # presupposes the rest
             begin = mark
         for row in range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
-            is_taken = scopes.taken.search(text, max(begin, starts[row] - _BEFORE), starts[row])
+            is_taken = scopes.taken.search(text, max(begin, starts[row] - BEFORE), starts[row])
             if not is_taken or scopes.seeks.search(text, begin, mark):
                 yield row, _ASKED
         mark = text.find("?", mark + 1)
@@ -334,7 +334,7 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
             yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end) or plural_behind(text, start, end)
-            if noun and not _DOES.search(text, max(0, start - _BEFORE), start):
+            if noun and not _DOES.search(text, max(0, start - BEFORE), start):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
         elif surface[0].isupper() and in_general(text, start, end):
             yield row, _GENERIC
@@ -483,12 +483,12 @@ def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> boo
     match = back.pattern.match(text, end)
     if not match or match.end() <= begin:
         return False
-    return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
+    return back.before is None or not start or back.before.search(text[max(0, start - BEFORE) : start]) is not None
 
 
 def _stands_right(cue: Cue, text: str, end: int) -> bool:
     """Returns True if the words before a cue include a required word and no excluded word."""
-    before = text[max(0, end - _BEFORE) : end].lower().rstrip(_OF_WORDS)
+    before = text[max(0, end - BEFORE) : end].lower().rstrip(_OF_WORDS)
     if cue.behind and not compiled(cue.behind).search(before):
         return False
     return not cue.not_behind or not compiled(cue.not_behind).search(before)
@@ -601,7 +601,8 @@ _WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
 _ARTICLE_NEXT, _AN = re.compile(r",\s+an?\s"), re.compile(r"\ban?\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
-_BEFORE = 40  # characters before a cue or a mention, enough for the word before it
+BEFORE = 40
+"""Number of characters before a cue or a mention that are read, enough for the words before it."""
 _N_T = ("n't", "n\u2019t")
 _DOES = re.compile(r"(?i)\b(?:does|did)\s+(?:the|this|that|an?|his|her)\s+(?:\w+\s+)?$")  # "does the woman carry"
 _ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(

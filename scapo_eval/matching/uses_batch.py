@@ -23,6 +23,7 @@ from .cues import compiled
 from .matcher_batch import Found
 from .remembered import UNKNOWN, Remembered
 from .uses import (
+    BEFORE,
     SPECIAL,
     STATES,
     CueRule,
@@ -206,10 +207,13 @@ def _letters() -> _Letters:
 
 
 class _OfThread(threading.local):
-    """The texts between cues and mentions that a thread has met, with their states."""
+    """What a thread has met: the texts between cues and mentions with their states, and the texts before cues, with 1 if
+    the rule applies and else 0.
+    """
 
     def __init__(self) -> None:
-        self.met = Remembered(len(shipped_rules().rules))
+        first_id = len(shipped_rules().rules)
+        self.met, self.told = Remembered(first_id), Remembered(first_id)
 
 
 @cache
@@ -218,7 +222,7 @@ def _of_thread() -> _OfThread:
 
 
 def clear_met() -> None:
-    """Clears the cache of texts between cues and mentions of this thread, for measurements."""
+    """Clears the cache of texts around cues of this thread, for measurements."""
     _of_thread().__init__()  # type: ignore[misc]
 
 
@@ -386,7 +390,7 @@ class _Batch:
             kept = state != _OVER
             kept &= (keys[:, :-1].view(np.uint8) != ord(".")).all(axis=1)
             rows = (kept & asks).nonzero()[0]
-            kept[rows] = [is_there(*at) for at in self._behind_cues(scopes.only(rows))]
+            kept[rows] = self._are_there(scopes.only(rows))
             rows = kept.nonzero()[0]
             scopes, keys, state, ids = scopes.only(rows), keys[rows], state[rows], ids[rows]
             rows = (state == UNKNOWN).nonzero()[0]
@@ -422,12 +426,22 @@ class _Batch:
             )
         ]
 
-    def _behind_cues(self, scopes: _Scopes) -> Iterator[tuple[CueRule, str, int]]:
-        """Yields the rule of each cue, its caption, and the end of the cue."""
+    def _are_there(self, scopes: _Scopes) -> NDArray[np.bool_]:
+        """Returns a mask of the rules that apply to their cues; see :func:`~scapo_eval.matching.uses.is_there`."""
+        if not len(scopes.row):
+            return np.zeros(0, dtype=bool)
         caption = self._caption[scopes.row]
-        rules = shipped_rules().rules
-        for k, rule, end in _rows(caption, scopes.rule, scopes.cue_end - self._found.offset[caption]):
-            yield rules[rule], self._texts[k], end
+        begin = np.maximum(scopes.cue_end - BEFORE, self._found.offset[caption])
+        told = _of_thread().told
+        keys = told.keys(self._byte, begin, scopes.cue_end - begin, scopes.rule)
+        there, _ = told.find(keys)
+        rows = (there == UNKNOWN).nonzero()[0]
+        if len(rows):
+            rules, ends = shipped_rules().rules, scopes.cue_end - self._found.offset[caption]
+            places = _rows(scopes.rule[rows], caption[rows], ends[rows])
+            there[rows] = [is_there(rules[rule], self._texts[k], end) for rule, k, end in places]
+            told.add(keys[rows], there[rows])
+        return there.astype(bool)
 
     def _behind_mentions(self, scopes: _Scopes) -> Iterator[tuple[CueRule, str, int]]:
         """Yields the rule of each scope, its caption, and the end of its mention."""
