@@ -180,6 +180,8 @@ class _Letters:
             self.after[row] = may_begin(compiled(cue.after))
         if cue.then:
             self.then[row] = may_begin(compiled(cue.then))
+        if not all(word.isalnum() for word in cue.words):
+            return  # the text before the last part of such a word is read
         before, asks = np.ones(OTHER + 1, dtype=bool), np.zeros(OTHER + 1, dtype=bool)
         if cue.behind:
             before &= may_end(compiled(cue.behind))
@@ -222,8 +224,8 @@ def _of_thread() -> _OfThread:
 
 
 def clear_met() -> None:
-    """Clears the cache of texts around cues of this thread, for measurements."""
-    _of_thread().__init__()  # type: ignore[misc]
+    """Clears the cache of texts around cues of this thread, for measurements. No result depends on the cache."""
+    _of_thread.cache_clear()
 
 
 def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: SpecialWords) -> NDArray[np.uint8]:
