@@ -51,7 +51,8 @@ Ints = NDArray[np.int64]
 
 _OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
 
-_OFTEN = 50  # a rule that is met less often is not worth the time to read its expressions
+# how often a cue, and a rule for the mention before a cue, is met before its expressions are worth the time to read them
+_OFTEN, _OFTEN_BACK = 100, 2000
 
 
 class _Rules(NamedTuple):
@@ -160,17 +161,17 @@ class _Letters:
 
     def rows(self, rules: Ints) -> Ints:
         """Returns the rows of some rules that have been met, for ``after`` to ``then``."""
-        return self._rows(self.of[rules], self._met, self._read)
+        return self._rows(self.of[rules], self._met, _OFTEN, self._read)
 
     def back_rows(self, rules: Ints) -> Ints:
         """Returns the rows of some rules that have been met, for ``back`` to ``adjacent_plural``."""
-        return self._rows(self.back_of[rules], self._met_back, self._read_back)
+        return self._rows(self.back_of[rules], self._met_back, _OFTEN_BACK, self._read_back)
 
     @staticmethod
-    def _rows(rows: Ints, met: Ints, read: Callable[[int], None]) -> Ints:
+    def _rows(rows: Ints, met: Ints, often: int, read: Callable[[int], None]) -> Ints:
         before = met.copy()
         met += np.bincount(rows, minlength=len(met))
-        for row in ((before < _OFTEN) & (met >= _OFTEN)).nonzero()[0].tolist():
+        for row in ((before < often) & (met >= often)).nonzero()[0].tolist():
             read(row)
         return rows
 
@@ -193,14 +194,13 @@ class _Letters:
 
     def _read_back(self, row: int) -> None:
         word, backs = self._backs[row]
-        for table, known in ((self.back, ""), (self.adjacent, " " + word)):
-            table[row] = _any([may_begin(back.pattern, known) for back in backs if not back.plural])
-        for table, known in ((self.back_plural, ""), (self.adjacent_plural, " " + word)):
-            table[row] = _any([may_begin(back.pattern, known) for back in backs])
-
-
-def _any(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    return np.logical_or.reduce([np.zeros(OTHER + 1, dtype=bool), *masks])  # type: ignore[no-any-return]
+        for known, table, plural in (
+            ("", self.back, self.back_plural),
+            (" " + word, self.adjacent, self.adjacent_plural),
+        ):
+            begins = np.array([may_begin(back.pattern, known) for back in backs])
+            plural[row] = begins.any(axis=0)
+            table[row] = begins[[not back.plural for back in backs]].any(axis=0)
 
 
 @cache

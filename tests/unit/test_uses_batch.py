@@ -61,6 +61,7 @@ def _assert_equal(texts: list[str]) -> None:
 def read_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The letters of a rule are read when it is first met, and nothing has been met."""
     monkeypatch.setattr(uses_batch, "_OFTEN", 1)
+    monkeypatch.setattr(uses_batch, "_OFTEN_BACK", 1)
     uses_batch._letters.cache_clear()
     uses_batch.clear_met()
     yield
