@@ -52,7 +52,7 @@ Ints = NDArray[np.int64]
 _OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
 
 # how often a cue, and a rule for the mention before a cue, is met before its expressions are worth the time to read them
-_OFTEN, _OFTEN_BACK = 100, 2000
+_OFTEN, _OFTEN_BACK = 100, 1000
 
 
 class _Rules(NamedTuple):
