@@ -19,8 +19,8 @@ FUNCTION_WORDS = frozenset(
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
     alike alive all allow almost aloft alone along alongside already also although altogether absent always am
     amid amidst
-    amiss among amongst carry chew couldn devour don emerge greet ignore inspect obey ate bit fled forgot fought froze hadn haven heard meant mustn needn paid prove rang sang sank shouldn shrank sniff
-    spat sped spoke stole strode struck swore vanish won wouldn wove wrote ample an and another any anyway anymore anywhere apart apparent appear approach are
+    amiss among amongst carry chew couldn devour don emerge greet ignore inspect obey alive ate bit dead dirty fled forgot fought froze hadn haven heard meant mustn needn paid prove rang sang sank shouldn shrank sniff
+    spat sped spoke stole strode struck swore vanish real won wouldn wove wrote ample an and another any anyway anymore anywhere apart apparent appear approach are
     aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
