@@ -21,7 +21,8 @@ FUNCTION_WORDS = frozenset(
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
     alike alive all allow almost aloft alone along alongside already also although altogether absent always am
     amid amidst
-    amiss among amongst carry chew couldn devour don emerge greet ignore inspect obey hadn haven mustn needn prove shouldn sniff vanish won wouldn ample an and another any anyway anymore anywhere apart apparent appear approach are
+    amiss among amongst carry chew couldn devour don emerge greet ignore inspect obey alive ate bit dead dirty fled forgot fought froze hadn haven heard meant mustn needn paid prove rang sang sank shouldn shrank sniff
+    spat sped spoke stole strode struck swore vanish real won wouldn wove wrote ample an and another any anyway anymore anywhere apart apparent appear approach are
     aren around as aside asleep
     astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
     because become been before began begin begun beheld behind being belong below beneath bent beside besides
@@ -211,7 +212,10 @@ _IN_A_SCENE = frozenset(
     """.split()
 )
 _SENTENCE = re.compile(r"(?:\A|[.!?\n][\"\u201d)*_]*\s*)\Z")
-_HERE = re.compile(r"(?i)\b(?:this|these|here|the one|that one|pictured)\b")
+_HERE = re.compile(
+    r"(?i)\b(?:this|these|here|the one|that one|pictured)\b"
+    r"|\A\s+\w+\s+(?:\w+\s+)?(?:easily|faster|best|better|instinctively|every (?:day|year|night)|when they|if they)\b"
+)
 
 
 def in_general(text: str, start: int, end: int) -> bool:

@@ -608,7 +608,7 @@ _DOES = re.compile(r"(?i)\b(?:does|did)\s+(?:the|this|that|an?|his|her)\s+(?:\w+
 _ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(
     USES.index, ("question", "quoted", "modifier", "comparison", "negated", "generic")
 )
-_WHY = re.compile(r"(?i)\W*(?:why|how\s+come)\s+(?!no\b|not\b)")
+_WHY = re.compile(r"(?i)\W*(?:why|how\s+come|can\s+you\s+believe)\s+(?!no\b|not\b)")
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
 _VALUE = re.compile(r"\"\s*:\s*$")
