@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -50,8 +51,8 @@ _BACKWARD = _HEAD.astype(np.int16).ravel(), _TAIL.astype(np.int16).ravel()
 
 
 def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
-    """Returns the codes of places in ASCII text. A code stands for a space and the first two letters of the word behind
-    it, or for a comma. For places before a word, the last two letters of the word before it are used.
+    """Returns the codes of places in ASCII text. A code means a space and the first two letters of the word behind
+    it, or a comma. For places before a word, the last two letters of the word before it are used.
 
     Args:
         byte: Text.
@@ -68,6 +69,7 @@ def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArra
     return codes
 
 
+@lru_cache(maxsize=1024)
 def may_begin(pattern: re.Pattern[str], known: str = "") -> NDArray[np.bool_]:
     """Returns a (codes,) mask of the places at which a match may begin.
 
@@ -88,8 +90,13 @@ def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     return _mask(pattern, _Reader(-1, certain=True), False)
 
 
+@lru_cache(maxsize=1024)
+def _parsed(pattern: re.Pattern[str]) -> Any:
+    return _parse(pattern.pattern, pattern.flags)
+
+
 def _mask(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.bool_]:
-    codes = reader.read(_parse(pattern.pattern, pattern.flags), 0, reader.first, _open)
+    codes = reader.read(_parsed(pattern), 0, reader.first, _open)
     bits = np.frombuffer(codes.to_bytes(OTHER // 8 + 1, "little"), dtype=np.uint8)
     mask = np.unpackbits(bits, bitorder="little")[: OTHER + 1].astype(bool)
     mask[OTHER] = other

@@ -52,7 +52,7 @@ Ints = NDArray[np.int64]
 _OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
 
 # how often a cue, and a rule for the mention before a cue, is met before its expressions are worth the time to read them
-_OFTEN, _OFTEN_BACK = 100, 1000
+_OFTEN, _OFTEN_BACK = 100, 200
 
 
 class _Rules(NamedTuple):
@@ -209,8 +209,8 @@ def _letters() -> _Letters:
 
 
 class _OfThread(threading.local):
-    """What a thread has met: the texts between cues and mentions with their states, and the texts before cues, with 1 if
-    the rule applies and else 0.
+    """Caches of one thread: the states of texts between cues and mentions, and whether rules apply to the texts before
+    cues (1 or 0).
     """
 
     def __init__(self) -> None:
