@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns, SpanColumns
 from ..base.errors import InputError
 from ..base.types import Rule
-from .discourse import clause_offsets, quotes_of
+from .discourse import quotes_of
+from .discourse_batch import Runs, clause_cuts
 from .punctuation import ABBREVIATIONS, CLOSERS, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
 from .segment import check_rule, cuts_of
 
@@ -349,17 +350,14 @@ def _discourse_cuts(
     keep = np.isin(begin, begin[long_enough])
     marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
     firsts = np.flatnonzero(np.append(True, begin[1:] != begin[:-1])) if len(begin) else np.zeros(0, dtype=np.int64)
-    bounds = [*firsts.tolist(), len(begin)]
-    relative = (marks - begin).tolist()
-    text_of, start = mark_of[firsts].tolist(), base[mark_of[firsts]]
-    froms, untils = (begin[firsts] - start).tolist(), (end[firsts] - start).tolist()
-    found, found_of = [], []
-    for i, (k, low, high) in enumerate(zip(text_of, froms, untils, strict=True)):
-        offsets = clause_offsets(texts[k][low:high], tuple(relative[bounds[i] : bounds[i + 1]]))
-        found += [low + offset for offset in offsets]
-        found_of += [k] * len(offsets)
-    owner = np.concatenate([of, np.array(found_of, dtype=np.int64)])
-    offset = np.concatenate([at - base[of], np.array(found, dtype=np.int64)])
+    sentence_of = np.cumsum(np.append(True, begin[1:] != begin[:-1])[: len(begin)]) - 1
+    lowered = np.frombuffer(joined.lower(), dtype=np.uint8)
+    borders = np.flatnonzero(solid[1:] != solid[:-1]) + 1
+    runs = Runs(borders[::2], borders[1::2], words)
+    is_cut = clause_cuts(lowered, begin[firsts], end[firsts], marks, sentence_of, runs)
+    found_of, found = mark_of[is_cut], marks[is_cut]
+    owner = np.concatenate([of, found_of])
+    offset = np.concatenate([at, found]) - base[owner]
     order = np.lexsort((offset, owner))
     return owner[order], offset[order], unclear
 
