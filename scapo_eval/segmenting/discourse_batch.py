@@ -167,6 +167,8 @@ def clause_cuts(
         sentence: (marks,) index of the sentence of each mark. Every sentence has a mark.
         runs: All runs of letters and digits in ``byte``.
     """
+    if not len(marks):
+        return np.zeros(0, dtype=bool)
     n_marks = np.bincount(sentence, minlength=len(begin))
     first = np.cumsum(n_marks + 1) - n_marks - 1  # chunk of each sentence
     of_mark = np.arange(len(marks)) + sentence + 1

@@ -6,7 +6,6 @@ which defines the segmentation. The results are equal on every text.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -68,8 +67,20 @@ _ABBREVIATION_KEYS = {
     n: np.array([int.from_bytes(w.encode(), "little") for w in _ALL_ABBREVIATIONS if len(w) == n], dtype=np.uint64)
     for n in sorted({len(w) for w in _ALL_ABBREVIATIONS})
 }
-_QUOTE_MARKS = re.compile(r"[(\"`]")
-_QUOTED_END = re.compile(r"[.!?][\"'`)\]}*_]")  # a closed quotation may go on in its sentence
+_ALPHA = np.frombuffer(_CLASSES, dtype=np.uint8) & _LETTER > 0
+_SENTENCE, _QUOTE, _QUOTED, _SOLID, _RETURN, _NEWLINE = (1 << k for k in range(6))
+"""Byte classes for the rule ``discourse``: sentence marks, opening quotation marks, closing marks behind which a
+sentence may go on, letters and digits, and line ends.
+"""
+_DISCOURSE_CLASSES = bytes(
+    _SENTENCE * (c in b".!?")
+    | _QUOTE * (c in b'("`')
+    | _QUOTED * (c in b"\"'`)]}*_")
+    | _SOLID * bool(_ALNUM[c])
+    | _RETURN * (c == ord("\r"))
+    | _NEWLINE * (c == ord("\n"))
+    for c in range(256)
+)
 _PAD = b"\0" * 8
 _LONG = 1500  # characters of a single text from which on arrays are faster
 
@@ -182,11 +193,6 @@ def _batch_cuts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the text index and the offset of every cut, sorted."""
     simple, slow = _simplified(texts)
-    if rule == "discourse":
-        lined = [k for k, text in enumerate(simple) if not _has_plain_lines(text)]
-        for k in lined:
-            simple[k] = ""
-        slow = sorted({*slow, *lined})
     if len(slow) == len(texts):
         owner = offset = np.zeros(0, dtype=np.int64)
     elif rule == "discourse":
@@ -278,23 +284,48 @@ def _plain_cuts(
     return owner, cut - begin
 
 
-def _has_plain_lines(text: str) -> bool:
-    """Returns True if every line is a paragraph of complete sentences, so that the rule ``discourse`` starts a block
-    there.
+def _has_lines(
+    text: NDArray[np.uint8], classes: NDArray[np.uint8], base: NDArray[np.int64], widths: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Returns a (texts,) mask of the texts in which a line may be no paragraph of complete sentences, so that the rule
+    ``discourse`` may start no block there.
+
+    Args:
+        text: Simplified texts, with borders around and between them.
+        classes: Byte classes of ``text``.
+        base, widths: Position and length of each text.
     """
-    if "\r" in text or _QUOTED_END.search(text) is not None:
-        return False
-    if "\n" not in text:
-        return True
-    lines = [line.strip() for line in text.split("\n")]
-    lines = [line for line in lines if line]
-    return (
-        all(line[0].isalpha() for line in lines)
-        and all(line[-1] in ".!?" and line[-2].isalnum() for line in lines[:-1])
-        and bool(lines)
-        and lines[-1][-1] not in ":*_"
-        and not text[0].isspace()
-    )
+    lined = np.zeros(len(base) + 1, dtype=bool)  # the last one is for positions before all texts
+
+    def mark(places: NDArray[np.int64]) -> None:
+        lined[np.searchsorted(base, places, side="right") - 1] = True
+
+    mark(np.flatnonzero(classes == _RETURN))
+    mark(np.flatnonzero((classes[:-1] == _SENTENCE) & (classes[1:] & _QUOTED != 0)))
+    ends = np.flatnonzero(classes == _NEWLINE)
+    owner = np.searchsorted(base, ends, side="right") - 1
+    before, behind = _solid(ends, text, -1), _solid(ends, text, 1)
+    is_last = text[behind] == 0
+    complete = (classes[before] == _SENTENCE) & _ALNUM[text[before - 1]] & _ALPHA[text[behind]]
+    lined[owner[~is_last & ~complete]] = True
+    texts = np.unique(owner)
+    first, last = base[texts], _solid((base + widths)[texts], text, -1)
+    lined[texts[~_ALPHA[text[first]] | np.isin(text[last], [*b":*_"])]] = True
+    return lined[:-1]
+
+
+def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDArray[np.int64]:
+    """Returns the position of the first character that is no white space after (1) or before (-1) each position."""
+    found = place + step
+    rows = np.flatnonzero(_SPACE_BYTES[text[found]])
+    for _ in range(4):  # white space is short, as a rule
+        if not len(rows):
+            return found
+        found[rows] += step
+        rows = rows[_SPACE_BYTES[text[found[rows]]]]
+    solid = np.flatnonzero(~_SPACE_BYTES[text])
+    found[rows] = solid[np.searchsorted(solid, found[rows]) - (step < 0)]
+    return found
 
 
 def _discourse_cuts(
@@ -311,7 +342,12 @@ def _discourse_cuts(
     cut, sentence = _byte_boundaries(joined, base, texts)
     owner = np.searchsorted(base, cut, side="right") - 1
     keep = cut < (base + widths)[owner]
-    for k in [k for k, text in enumerate(simple) if _QUOTE_MARKS.search(text) is not None]:
+    text = np.frombuffer(joined, dtype=np.uint8)
+    classes = np.frombuffer(joined.translate(_DISCOURSE_CLASSES), dtype=np.uint8)
+    lined = _has_lines(text, classes, base, widths)
+    keep &= ~lined[owner]
+    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE), side="right") - 1)
+    for k in quoting[~lined[quoting]].tolist():
         first, last = np.searchsorted(owner, [k, k + 1])
         for opening, closing in quotes_of(texts[k]):
             keep[first:last] &= (cut[first:last] <= base[k] + opening) | (cut[first:last] >= base[k] + closing)
@@ -322,7 +358,7 @@ def _discourse_cuts(
         keep &= ~np.isin(owner, unclear)
     cut, sentence, owner = cut[keep], sentence[keep], owner[keep]
 
-    solid = _ALNUM[np.frombuffer(joined, dtype=np.uint8)]
+    solid = classes == _SOLID
     words = np.zeros(len(joined) + 1, dtype=np.int32)  # words[k]: runs of letters and digits that begin before byte k
     np.cumsum(solid[1:] & ~solid[:-1], out=words[2:])
     # sentences: a word in each and behind it
@@ -347,19 +383,18 @@ def _discourse_cuts(
     keep = (words[marks] > words[begin]) & (marks <= prose_end[mark_of])
     marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
     long_enough = (words[marks] - words[begin] >= MIN_WORDS) & (words[end] - words[marks] >= MIN_WORDS)
-    keep = np.isin(begin, begin[long_enough])
+    sentence_of = np.cumsum(np.diff(begin, prepend=-1) > 0) - 1
+    keep = (np.bincount(sentence_of, weights=long_enough) > 0)[sentence_of]  # sentences that can be cut
     marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
-    firsts = np.flatnonzero(np.append(True, begin[1:] != begin[:-1])) if len(begin) else np.zeros(0, dtype=np.int64)
-    sentence_of = np.cumsum(np.append(True, begin[1:] != begin[:-1])[: len(begin)]) - 1
+    is_first = np.diff(begin, prepend=-1) > 0
+    firsts, sentence_of = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     lowered = np.frombuffer(joined.lower(), dtype=np.uint8)
     borders = np.flatnonzero(solid[1:] != solid[:-1]) + 1
     runs = Runs(borders[::2], borders[1::2], words)
     is_cut = clause_cuts(lowered, begin[firsts], end[firsts], marks, sentence_of, runs)
-    found_of, found = mark_of[is_cut], marks[is_cut]
-    owner = np.concatenate([of, found_of])
-    offset = np.concatenate([at, found]) - base[owner]
-    order = np.lexsort((offset, owner))
-    return owner[order], offset[order], unclear
+    cut = np.sort(np.concatenate([at, marks[is_cut]]))
+    owner = np.searchsorted(base, cut, side="right") - 1
+    return owner, cut - base[owner], sorted({*unclear, *np.flatnonzero(lined).tolist()})
 
 
 def _inside_mention(
