@@ -118,25 +118,21 @@ def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.in
     length = ends - starts
     head = eight[starts]
     head &= _MASK.take(length, mode="clip")
-    tail = eight[ends - 8]
+    tail = np.zeros(len(starts), dtype=np.uint64)
+    rows = (length > 8).nonzero()[0]
+    tail[rows] = eight[ends[rows] - 8]
     known = _listed_words()
-    number = known.number[_slots(head, np.where(length > 8, tail, np.uint64(0)), known.factor)]
-    rows = number.nonzero()[0]
-    number = number[rows]
-    same = (known.head[number] == head[rows]) & (known.length[number] == length[rows])
-    same &= (length[rows] <= 8) | (known.tail[number] == tail[rows])
-    bits = np.zeros(len(starts), dtype=np.int64)
-    bits[rows] = np.where(same, known.bits[number], 0)
-    ending = _ENDINGS[tail >> np.uint64(48)]
+    number = known.number[_slots(head, tail, known.factor)]
+    same = (known.head[number] == head) & (known.tail[number] == tail) & (known.length[number] == length)
+    number *= same
+    bits: NDArray[np.int64] = known.bits[number]
+    ending = _ENDINGS[np.ndarray(len(byte) - 1, dtype="<u2", buffer=byte, strides=(1,))[ends - 2]]
     bits |= ending
     rows = (ending & (_BIT["third"] | _BIT["ing"]) != 0).nonzero()[0]
-    long_enough = np.where(
-        ending[rows] & _BIT["ing"] != 0, tail[rows] >> np.uint64(40) & np.uint64(255) == ord("i"), False
-    )
-    long_enough &= length[rows] > 2
-    long_enough |= (ending[rows] & _BIT["third"] != 0) & (length[rows] > 3) & (bits[rows] & _BIT["preposition"] == 0)
-    rows = rows[~long_enough]
-    bits[rows] &= ~(_BIT["third"] | _BIT["ing"])
+    is_ing = ending[rows] & _BIT["ing"] != 0
+    holds = np.where(is_ing, (byte[ends[rows] - 3] == ord("i")) & (length[rows] > 2), length[rows] > 3)
+    holds &= is_ing | (bits[rows] & _BIT["preposition"] == 0)
+    bits[rows[~holds]] &= ~(_BIT["third"] | _BIT["ing"])
     bits[length < 2] &= ~(_BIT["ed"] | _BIT["ly"])
     return bits
 

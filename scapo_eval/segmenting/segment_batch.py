@@ -346,7 +346,7 @@ def _discourse_cuts(
     classes = np.frombuffer(joined.translate(_DISCOURSE_CLASSES), dtype=np.uint8)
     lined = _has_lines(text, classes, base, widths)
     keep &= ~lined[owner]
-    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE), side="right") - 1)
+    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE != 0), side="right") - 1)
     for k in quoting[~lined[quoting]].tolist():
         first, last = np.searchsorted(owner, [k, k + 1])
         for opening, closing in quotes_of(texts[k]):
@@ -360,7 +360,7 @@ def _discourse_cuts(
 
     solid = classes == _SOLID
     words = np.zeros(len(joined) + 1, dtype=np.int32)  # words[k]: runs of letters and digits that begin before byte k
-    np.cumsum(solid[1:] & ~solid[:-1], out=words[2:])
+    np.cumsum((solid[1:] > solid[:-1]).astype(np.int32), out=words[2:])
     # sentences: a word in each and behind it
     ends = np.flatnonzero(sentence)
     at, of = cut[ends], owner[ends]
@@ -390,7 +390,7 @@ def _discourse_cuts(
     firsts, sentence_of = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     lowered = np.frombuffer(joined.lower(), dtype=np.uint8)
     borders = np.flatnonzero(solid[1:] != solid[:-1]) + 1
-    runs = Runs(borders[::2], borders[1::2], words)
+    runs = Runs(np.ascontiguousarray(borders[::2]), np.ascontiguousarray(borders[1::2]), words)
     is_cut = clause_cuts(lowered, begin[firsts], end[firsts], marks, sentence_of, runs)
     cut = np.sort(np.concatenate([at, marks[is_cut]]))
     owner = np.searchsorted(base, cut, side="right") - 1
