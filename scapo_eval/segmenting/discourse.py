@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from .punctuation import CLOSERS, DASHES, LINE_ENDS, MIN_WORDS, Urls, closes
@@ -170,18 +169,6 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
 def quotes_of(text: str) -> list[tuple[int, int]]:
     """Returns the spans of brackets and quotations, which are never cut."""
     return [match.span() for match in _QUOTE.finditer(text)]
-
-
-@lru_cache(maxsize=16384)
-def clause_offsets(sentence: str, offsets: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the offsets at which a sentence is cut into clauses. The last 16,384 results are cached.
-
-    Args:
-        sentence: Text of the sentence.
-        offsets: Offsets after the clause marks and their white space, in ascending order.
-    """
-    marks = [(offset, sentence[:offset].rstrip().rstrip(CLOSERS)[-1:]) for offset in offsets]
-    return tuple(offset for offset, _ in _clause_cuts(_lowered(sentence), 0, len(sentence), marks))
 
 
 def has_words(piece: str) -> bool:
