@@ -81,6 +81,8 @@ _DISCOURSE_CLASSES = bytes(
     | _NEWLINE * (c == ord("\n"))
     for c in range(256)
 )
+_SPACE_CHARACTERS = bytes(c for c in range(128) if _SPACES[c])
+_CLOSING_CHARACTERS = "".join(filter(str.isascii, CLOSERS)).encode()
 _PAD = b"\0" * 8
 _LONG = 1500  # characters of a single text from which on arrays are faster
 
@@ -301,9 +303,10 @@ def _has_lines(
         lined[np.searchsorted(base, places, side="right") - 1] = True
 
     mark(np.flatnonzero(classes == _RETURN))
-    mark(np.flatnonzero((classes[:-1] == _SENTENCE) & (classes[1:] & _QUOTED != 0)))
     ends = np.flatnonzero(classes == _NEWLINE)
     owner = np.searchsorted(base, ends, side="right") - 1
+    quoted = np.flatnonzero((classes[:-1] == _SENTENCE) & (classes[1:] & _QUOTED != 0))
+    mark(quoted[np.isin(np.searchsorted(base, quoted, side="right") - 1, owner)])
     before, behind = _solid(ends, text, -1), _solid(ends, text, 1)
     is_last = text[behind] == 0
     complete = (classes[before] == _SENTENCE) & _ALNUM[text[before - 1]] & _ALPHA[text[behind]]
@@ -328,6 +331,14 @@ def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDAr
     return found
 
 
+def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
+    """Returns the position of the sentence mark before a cut, before closing marks and white space, in the text that
+    starts at ``begin``.
+    """
+    unit = joined[begin:cut].rstrip(_SPACE_CHARACTERS).rstrip(_CLOSING_CHARACTERS)
+    return begin + len(unit.rstrip(b".!?"))
+
+
 def _discourse_cuts(
     simple: Sequence[str], texts: Sequence[str], lengths: NDArray[np.int64], mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
@@ -350,7 +361,12 @@ def _discourse_cuts(
     for k in quoting[~lined[quoting]].tolist():
         first, last = np.searchsorted(owner, [k, k + 1])
         for opening, closing in quotes_of(texts[k]):
-            keep[first:last] &= (cut[first:last] <= base[k] + opening) | (cut[first:last] >= base[k] + closing)
+            low, high = base[k] + opening, base[k] + closing
+            keep[first:last] &= (cut[first:last] <= low) | (cut[first:last] >= high)
+            behind = first + int(np.searchsorted(cut[first:last], high))
+            if behind < last and sentence[behind] and joined[cut[behind] : cut[behind] + 1].islower():
+                # a sentence goes on behind its quotation
+                keep[behind] &= not low < _sentence_mark(joined, int(base[k]), int(cut[behind])) < high
     unclear: list[int] = []
     if mentions is not None:
         inside = keep & _inside_mention(owner, cut - base[owner], mentions, lengths)

@@ -107,8 +107,8 @@ def test_batch_of_prose_is_cut_like_each_text() -> None:
     assert np.diff(spans.indptr).max() > 2
 
 
-def _invented(count: int, seed: int) -> list[str]:
-    """Returns texts of listed words, words with their endings, and marks in random order."""
+def _invented(count: int, seed: int, *, lines: bool) -> list[str]:
+    """Returns texts of listed words, words with their endings, and marks in random order, on one or several lines."""
     rng = random.Random(seed)
     listed = {word for value in vars(discourse).values() if isinstance(value, frozenset) for word in value}
     words = sorted(word for word in listed if isinstance(word, str) and word.isascii() and len(word) > 1)
@@ -151,6 +151,10 @@ def _invented(count: int, seed: int) -> list[str]:
         "\x07",
     ]
 
+    marks += ['?" ', ".) ", ".\u201d ", '."']
+    marks = [mark for mark in marks if lines or mark == mark.strip("\r\n")]
+    others = [word for word in others if lines or "\n" not in word]
+
     def part() -> str:
         word = rng.choice(words if rng.random() < 0.7 else others)
         return word + (" " if rng.random() < 0.75 else rng.choice(marks))
@@ -158,9 +162,9 @@ def _invented(count: int, seed: int) -> list[str]:
     return ["".join(part() for _ in range(rng.randint(0, 60))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_batch_of_invented_texts_is_cut_like_each_text(seed: int) -> None:
-    batch = _invented(150, seed)
+    batch = _invented(150, seed, lines=seed % 2 > 0)
     for with_mentions in (False, True):
         spans = split_batch(batch, "discourse", MATCHER.find_batch(batch) if with_mentions else None)
         for k, text in enumerate(batch):
