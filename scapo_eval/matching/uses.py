@@ -62,7 +62,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 2
+EDITION = 3
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -516,7 +516,13 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
         if item and cue.use == "negated" and not cue.headed and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
         comma = scope.rfind(",")
-        if item and cue.use == "negated" and not cue.headed and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
+        if (
+            item
+            and cue.use == "negated"
+            and not cue.headed
+            and _ARTICLE_NEXT.match(scope, comma)
+            and not _AN.search(scope[:comma])
+        ):
             return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
