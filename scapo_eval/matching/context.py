@@ -192,6 +192,8 @@ def noun_behind(text: str, end: int) -> str:
         return ""  # "the man ties his shoes"
     if word != written and written[0].isupper() and word not in _NAMING and not written.isupper():
         return ""  # "player Roger Federer"
+    if word in _COLORS and not _BEHIND.match(text, behind.end()):
+        return ""  # "is the car red?"
     return word if _is_noun(word, gap != " ") else ""
 
 
