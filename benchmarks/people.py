@@ -39,31 +39,33 @@ RATINGS = ("precision", "recall", "total")
 
 INTRODUCTION = """# Agreement with people: measurements
 
-Metrics of hallucination and coverage are compared with human judgments of captions. [Validity](../validity.md)
+This page compares metrics of hallucination and coverage with human judgments of captions. [Validity](../validity.md)
 summarizes the results, and [closed vocabulary](closed_vocabulary.md) describes the limits of a closed vocabulary.
 """
 
 METHOD = """## Method
 
 Before anything was fitted, the images of each set were split into two halves by a hash of the image id
-(`scapo_eval/validation/halves.py`). Choices and fits use the half `fit`. Figures use the half `report` unless stated
-otherwise. The statistics are Pearson's r and, if other publications report it, Kendall's tau-c. Intervals resample
-images (1,000 resamples). Differences are paired: they use the same captions and resamples. Greater values are always
-better: `hal_rate` means 1 - Hal. Rate, and a caption without claims has no errors.
+(`scapo_eval/validation/halves.py`). Definitions were chosen and powers were fitted on the half `fit`. The figures are
+those of the half `report` unless stated otherwise. The statistics are Pearson's r and, if other publications report it,
+Kendall's tau-c. Intervals resample images (1,000 resamples). Differences are paired, with the same captions and
+resamples for both metrics. Greater values are always better: on this page, `hal_rate` means one minus the rate, and a
+caption without claims has no errors.
 
-The sets are THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of
-Composite (Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM
-(Wang et al., [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)) and IIW-400 (Garg et al., [arXiv
-2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is that of CHAIR: instances, and the objects in
-all five reference captions.
+The sets are THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite
+(Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et
+al., [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)) and IIW-400 (Garg et al., [arXiv
+2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is that of CHAIR: COCO's instances, and the
+objects in all five reference captions.
 
-Two changes were made after the report half of THumB had been inspected with earlier definitions. Both were chosen
-only on fit halves:
+Two definitions were changed after the report half of THumB had been inspected with earlier definitions. Both changes
+were chosen only on the halves `fit`:
 
-- The score without references adds one to numerator and denominator of its cover term (fit halves of THumB and
-  Composite). Its THumB figure is therefore not blind, but its Composite figure is.
-- `cover_words` and the term *overlap* (version 2 of the scores with references) were redefined, and then compared
-  with the report half once. Nothing was changed after this comparison.
+- The score without references adds one to the numerator and the denominator of its cover term (chosen on the halves
+  `fit` of THumB and Composite). The figure of this score for THumB is therefore not blind, but its figure for Composite
+  is.
+- `cover_words` and the term *overlap* (version 2 of the scores with references) were redefined, and then computed on
+  the report half once. No definition was changed after this computation.
 """
 
 THUMB = """## Rated COCO captions (THumB)
@@ -76,9 +78,10 @@ captions of the image. The last column is r with the total minus that of CIDEr-D
 PLACES = """## Ranking of systems
 
 The table shows the means of all five systems, with their rank. People's captions (`Human`) have by far the best
-ratings. N-gram metrics rank them last or next to last, because people use their own words. COCO's ground truth
-includes these captions, so their Hal. Rate is 0.0 by construction. Their rank by `hal_rate`, and by `cap_people` with
-the ground truth, is therefore not a finding. Their rank by references alone is a finding.
+ratings. N-gram metrics rank them last or next to last, because people use their own words. COCO's ground truth includes
+these captions, so the `hal_rate` of people's captions is 0.0 by construction. The rank of people's captions by
+`hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. The rank of people's captions by
+`cap_people` with references alone is a finding.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
@@ -90,17 +93,17 @@ FACTS = """## True or false facts (FAITHSCORE)
 
 People marked facts in answers from vision-language models as true or false. An object fact ("There is a dog.") counts
 as true if all labels that it claims are present in COCO's ground truth. Facts with counts are omitted. There are few
-images, so the intervals are wide and both halves are shown. Most disagreements are objects that COCO's annotators did
-not mark.
+images, so the intervals are wide and both halves are shown. Most disagreements concern objects that COCO's annotators
+did not mark.
 """
 
 LONG = """## Long descriptions (HaELM, IIW-400)
 
 HaELM has {n} descriptions of 57 words with five references of 10 words, which people called accurate or inaccurate
 (AUC). Short references do not mention most of the claims in a long description, and none of these metrics detects
-whether it is accurate. IIW-400 compares descriptions of 100 images by people and by PaLI-5B. The longer description
-was rated as more comprehensive in {comprehensive} of those that differ, and as less hallucinated in {hallucination}.
-Almost all answers are on one side, so the agreement is uninformative.
+if it is accurate. IIW-400 compares descriptions of 100 images by people and by PaLI-5B. In {comprehensive} of the pairs
+whose ratings differ, the longer description was rated as more comprehensive, and in {hallucination}, it was rated as
+containing fewer hallucinations. Almost all ratings favor the same description, so the agreement is uninformative.
 """
 
 CHOICES = """## Choices made on the half `fit`
@@ -109,8 +112,8 @@ CHOICES = """## Choices made on the half `fit`
 
 CARD = """## Definition of `cap_people`
 
-The score of a caption is a product of terms in [0, 1], each raised to a power. The score of a system is the mean over its
-captions. It uses no model and no random numbers.
+The score of a caption is a product of terms in [0, 1], each raised to a power. The score of a system is the mean over
+its captions. The computation uses no model and no random numbers.
 
 | Term | Definition | References | References and ground truth | Ground truth |
 | --- | --- | ---: | ---: | ---: |
@@ -251,7 +254,10 @@ def long_descriptions(data: Path) -> Iterator[str]:
 def choices(data: Path) -> Iterator[str]:
     """Yields the choices of reading, vocabulary and weighting on the half 'fit'."""
     yield CHOICES.rstrip() + "\n"
-    yield "**Reading.** r of 1 - Hal. Rate with people, `visual` minus `all`, both halves (nothing is fitted):\n"
+    yield (
+        "**Reading.** The table shows r between `hal_rate` and people's ratings for both readings, "
+        "and the difference `visual` minus `all`, on both halves (nothing is fitted):\n"
+    )
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
     yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)
     for file, name, rating in (

@@ -1,7 +1,7 @@
 """The small world that tells numbers, colors and places: training with presence alone, and with claims of all kinds.
 
-    python benchmarks/world_claims.py --output runs/telling --seed 7401 --seeds 5    # goes on where it was
-    python benchmarks/world_claims.py --output runs/telling --seed 7401 --seeds 5 --report
+    python benchmarks/world_claims.py --output runs/telling --seed 7411 --seeds 5    # goes on where it was
+    python benchmarks/world_claims.py --output runs/telling --seed 7411 --seeds 5 --report
 
 Prints, over the seeds that are finished, the share of false claims of each kind, the number of claims, and what
 presence and fluency became; differences are taken within seeds. Registered in docs/lab/claims.md before the trials.
@@ -25,8 +25,8 @@ from scapo_train.world.pretrain import Lessons
 from scapo_train.world.report import markdown, mean_and_margin
 
 WORLD = WORLDS["telling"]
-LESSONS = Lessons(see=160, speak=1500)
-"""A hundred looks and numbers take longer to learn than the nouns of the other worlds."""
+LESSONS = Lessons(see=200, speak=3000)
+"""Colors and numbers take longer to learn than the nouns of the other worlds."""
 
 KINDS = {"count": "numbers", "attribute": "colors", "relation": "places"}
 SCHEMES = ("scapo", "claims")
@@ -100,9 +100,9 @@ def main() -> int:
     """Runs the trials seed by seed, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=7401)
+    parser.add_argument("--seed", type=int, default=7411)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--report", action="store_true", help="run nothing")
     given = parser.parse_args()

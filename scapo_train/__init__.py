@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 8 -m scapo_train configs/qwen2_5_vl_7b.toml
 
-To understand the code, start with ``trainer.py``. It contains one optimization step, whose phases are in the other
-files.
+To understand the code, start with ``trainer.py``. This file contains one optimization step, whose phases are in the
+other files.
 """
 
 import os as _os

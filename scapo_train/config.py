@@ -65,13 +65,13 @@ class Run:
 
     Attributes:
         output: Folder of the training run.
-        seed: Seed of sampling and of the prompt order. The loop has no other randomness.
+        seed: Seed of sampling and of the prompt order, which are the only random parts of the loop.
         steps: Number of optimization steps. With 0, the number follows from ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
         samples_every: Number of steps between samples in ``samples.jsonl`` and extreme rollouts.
-        samples: Number of responses per sample, from the evaluation or the step.
+        samples: Number of responses that are written each time, from the evaluation or from the step.
         trackers: Additional destinations for metrics: ``tensorboard``, ``wandb``, ``trackio``.
         export: True to write the final weights in Hugging Face format.
         keep_best: Held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last
@@ -140,8 +140,8 @@ class Lora:
         rank: Width of the adapters. With 0, there are no adapters, and all weights of the language model are trained.
         alpha: Scaling of the adapters: their output is multiplied by ``alpha / rank``.
         dropout: Share of an adapter's inputs that are set to 0 in updates.
-        targets: Names of the linear layers with an adapter, such as ``q_proj``. Empty for all linear layers of the
-            language model.
+        targets: Names of the linear layers with an adapter, such as ``q_proj``. If empty, all linear layers of the
+            language model have an adapter.
     """
 
     rank: int = 0
@@ -152,19 +152,20 @@ class Lora:
 
 @dataclass(frozen=True)
 class Data:
-    """Prompts and ground truth.
+    """Settings of the prompts and the ground truth.
 
     Attributes:
         train: JSON Lines file of ``{"image", "image_id", "prompt"}``. The keys ``images`` and ``messages`` are
             alternatives for several images and for chats.
-        images: Folder against which relative image names are resolved. Empty for the folder of the prompts file.
+        images: Folder against which relative image names are resolved. If empty, the folder of the prompts file is
+            used.
         oracle: Ground truth file in any format that ``scapo-eval`` reads.
         vocabulary: Name of a shipped vocabulary, or a file.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
         epochs: Number of passes over the prompts.
         prompts_per_step: Number of prompts per step, over all ranks.
-        evaluation: File of held-out prompts. Empty for no evaluation.
-        evaluation_oracle: Ground truth file of the held-out images. Empty for ``oracle``.
+        evaluation: File of held-out prompts. If empty, there is no evaluation.
+        evaluation_oracle: Ground truth file of the held-out images. If empty, ``oracle`` is used.
         evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
         evaluation_temperature: Sampling temperature of the single response to each held-out prompt. With 0, decoding is
             greedy.
@@ -202,8 +203,10 @@ class Rollout:
         tensor_parallel: Number of ranks that share one vLLM model.
         check_sync: True to compare vLLM's pixels and log-probabilities with the trainer's, before and after the first
             weight synchronization. Training stops if they differ by more than rounding.
-        sleep: True if vLLM releases the GPU's memory during the update of the policy. Must be False on a CPU.
-        sleep_level: Level 2 discards vLLM's weights, which the policy also has. Level 1 keeps them in host memory.
+        sleep: True if vLLM releases the GPU's memory during the update of the policy. On a CPU, the value must be
+            False.
+        sleep_level: Level 2 discards vLLM's weights, which the policy also has. Level 1 keeps vLLM's weights in host
+            memory.
         mismatch_alarm: Mean absolute difference between vLLM's and the trainer's log-probabilities that raises an
             alarm.
     """
@@ -223,36 +226,40 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Credit:
-    """Rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
+    """Settings of rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
         scheme: ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``, ``dr_grpo``, or a custom function
             ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
-        reward: Reward of the response-level schemes, for which it is required: ``hal`` (1 - Hal. Rate) or ``cap``.
-        beta: Weight of Cover Rate with ``reward = "cap"``, which is then an F-beta score. With 1, it is the Cap. Score.
+        reward: Reward of the response-level schemes, which is required for them: ``hal`` (``1 - hal_rate``) or ``cap``
+            (``cap_score``).
+        beta: Weight of ``cover_rate`` in the F-beta score that is the reward with ``reward = "cap"``. With 1, the
+            reward is ``cap_score``.
         form: ``paper`` for baselines with SCAPO's normalizer, clip and KL term, ``original`` for their published
             settings.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``. Empty for none.
         robust: True to start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks. Non-default
             settings in this section take precedence.
         r_g: Reward of a piece with a new correct object.
-        r_rep: Reward of a piece that only repeats. Negative for a penalty.
+        r_rep: Reward of a piece that only repeats. A negative value is a penalty.
         r_h: Penalty of a hallucinated object.
         r_reg: Penalty of a piece without an object.
-        lam_g: Growth of the gain with the number of objects in a piece.
+        lam_g: Growth of the reward with the number of new correct objects in a piece.
         lam_h: Growth of the penalty with the number of hallucinated objects in a piece.
         rule: Rule for the division of responses into pieces.
         claims: Mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
         kinds: Kinds of claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
-            ``relation`` and ``text``. In the log, Hal. Rate, Cover Rate and Cap. Score refer only to presence.
+            ``relation`` and ``text``. In the log, ``hal_rate``, ``cover_rate`` and ``cap_score`` refer only to
+            presence.
         scenes: Files with the content of training and held-out images beyond presence (docs/claims.md). The first file
             that contains an image applies.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
         reference_floor: Minimum probability of tokens outside of object names under the reference. A piece with a less
             probable token costs at least ``r_h``. With 0 (the paper), there is no such penalty. Requires ``loss.kl``.
         stop: With ``group``, the first token of each piece and the end get the advantage of continuing over ending,
-            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). Empty (the paper) to disable.
-        eos: Credit of the end-of-sequence token.
+            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). If empty (as in the paper), there is no
+            such credit.
+        eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups without variance.
         overlong: Number of tokens before ``max_new_tokens`` over which ``dapo`` in its original form lowers the reward
@@ -305,7 +312,7 @@ class Credit:
 
 @dataclass(frozen=True)
 class Loss:
-    """Clipped surrogate and KL term.
+    """Settings of the clipped surrogate and the KL term.
 
     Attributes:
         clip_low: The ratio is clipped below ``1 - clip_low``.
@@ -334,7 +341,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Losses on pairs of responses (:mod:`scapo_train.preference`). They have no effect on training with rollouts.
+    """Settings of the losses on pairs of responses (:mod:`scapo_train.preference`). These settings have no effect on
+    training with rollouts.
 
     Attributes:
         loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
@@ -351,14 +359,14 @@ class Preference:
 
 @dataclass(frozen=True)
 class Optim:
-    """Optimizer and division of batches.
+    """Settings of the optimizer and of the division of batches.
 
     Attributes:
         optimizer: ``adamw``, or ``adamw8bit`` (torchao), whose moments need a quarter of the memory.
         lr: Peak learning rate.
         beta1: Decay of the mean of gradients.
         beta2: Decay of the mean of squared gradients.
-        eps: Constant in the denominator.
+        eps: Constant that is added to the denominator of the update.
         weight_decay: Decoupled weight decay of matrices.
         warmup: Number of steps over which the learning rate increases from 0.
         schedule: Course of the learning rate after the warm-up.
@@ -391,7 +399,8 @@ class Alarms:
         repeated_share: Share of responses that repeat a sentence, or that contain the same four words three times.
         without_claim_share: Share of responses that name no object.
         length_factor: Factor between the mean lengths of the first and the current step, in either direction.
-        cover_share: Ratio of the Cover Rate to its value in the first step, below which it has collapsed.
+        cover_share: Ratio of ``cover_rate`` to its value in the first step, below which coverage is regarded as
+            collapsed.
         truncated_share: Share of responses that were truncated at ``rollout.max_new_tokens``.
         zero_reward_share: Share of pieces with reward 0.
     """

@@ -32,7 +32,7 @@ GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
 
 
 def centered(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """Returns the rewards minus the means of their groups (Dr. GRPO)."""
+    """Returns the rewards minus the means of their groups (``dr_grpo``)."""
     groups = rewards.reshape(-1, group)
     return (groups - groups.mean(1, keepdims=True)).reshape(-1)
 
@@ -199,8 +199,8 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
     reference.
 
     A piece is improbable if it contains a token, outside of object names, with a probability below ``floor`` under the
-    reference. With the rewards of the paper, such a piece is the cheapest continuation if no object name pays: it
-    claims nothing and costs only ``r_reg``. This penalty is not part of the paper; see docs/laboratory.md.
+    reference. With the rewards of the paper, such a piece is the cheapest continuation if no object name is profitable,
+    because it claims nothing and costs only ``r_reg``. This penalty is not part of the paper; see docs/laboratory.md.
     """
     mentions = sampled.reward.matcher.find_batch(sampled.texts)
     strange = []
@@ -261,7 +261,7 @@ def scheme_of(name: str) -> CustomScheme:
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
-    """Returns the advantages from a custom scheme. Raises InputError if they do not match the tokens."""
+    """Returns the advantages from a custom scheme. Raises InputError if the advantages do not match the tokens."""
     advantages = [np.asarray(values, dtype=np.float32) for values in given]
     shapes, wanted = [values.shape for values in advantages], [(len(tokens),) for tokens in ids]
     if shapes != wanted or not all(np.isfinite(values).all() for values in advantages):

@@ -98,7 +98,7 @@ def read_prompts(
         path: JSON Lines file of ``{"image", "image_id", "prompt"}``. A line may contain ``images`` (a list, possibly
             empty) in place of ``image``, and ``messages`` (a chat) in place of ``prompt``. If there is exactly one
             image and its name contains the id, ``image_id`` is optional.
-        images: Folder of relative image names. Empty for the folder of the prompts file.
+        images: Folder of relative image names. If empty, the folder of the prompts file is used.
         oracle: Ground truth that must contain all images.
         skip_unknown: True to omit prompts without ground truth for their image, with a warning.
 
@@ -150,7 +150,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
 
     Args:
         path: JSON Lines file of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
-        images: Folder of relative image names. Empty for the folder of the file.
+        images: Folder of relative image names. If empty, the folder of the file is used.
 
     Raises:
         InputErrors: If lines are invalid. The error lists each fault with its line.
@@ -336,7 +336,7 @@ class Prompts:
 
         Args:
             indices: Indices of the prompts.
-            following: Indices of the next call.
+            following: Indices of the prompts of the next call, which are prepared in advance.
 
         Raises:
             InputError: If more than ``max_bad`` pictures are unreadable, all pictures are unreadable, or a prompt is

@@ -110,18 +110,18 @@ def check_health(folder: Path) -> None:
 
 
 class Loop(ABC):
-    """Training run, with everything that exists for longer than a step.
+    """Training run with all objects that exist for longer than one step.
 
-    Each kind of training run is a subclass. Its hooks are called once, in the following order, and their arguments
-    contain the results of earlier hooks. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
+    Each kind of training run is a subclass. The hooks of the subclass are called once, in the following order, with the
+    results of earlier hooks as arguments. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
     exist:
 
     1. :meth:`read`: reads the training data.
     2. :meth:`load_models`: loads the policy and its reference.
     3. :meth:`make_prompts`: prepares the task's sources for the model.
     4. :meth:`make_sampler`: creates the sampler that describes pictures.
-    5. :meth:`prepare`: creates everything else that a step needs. All attributes of the run exist, with untrained
-       weights.
+    5. :meth:`prepare`: creates everything else that a step needs. When this hook is called, all attributes of the run
+       exist, with untrained weights.
 
     Then a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
@@ -180,7 +180,7 @@ class Loop(ABC):
 
     @property
     def compares(self) -> bool:
-        """True if there is a reference."""
+        """True if the run uses a reference model."""
         return True
 
     @property
@@ -251,7 +251,7 @@ class Loop(ABC):
         """Makes all remaining steps and the export, and returns the folder of the run.
 
         Raises:
-            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state is saved.
+            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed, when the state has been saved.
             ScapoError: If memory runs out. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0
@@ -366,7 +366,7 @@ class Loop(ABC):
     # --- saving and resuming ------------------------------------------------------------------------------------
 
     def save(self) -> bool:
-        """Writes a checkpoint of the current state. Returns True if this succeeded."""
+        """Writes a checkpoint of the current state. Returns True if the checkpoint was written."""
         return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state())
 
     def _take_best(self) -> None:
@@ -443,7 +443,7 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 
     Raises:
         InputError: If the input is invalid. The error names the file, line and reason.
-        Interrupted: After SIGTERM or SIGINT. The state is saved.
+        Interrupted: After SIGTERM or SIGINT, if the state of the run has been saved.
     """
     required(config, names=kind.required)
     with join_process_group() as process_group:

@@ -21,9 +21,9 @@ class TokenLoss:
     """Loss of some tokens.
 
     Attributes:
-        loss: () sum over tokens of ``weight * (surrogate + kl_weight * kl)``.
-        clipped: () number of tokens whose gradient was clipped to 0.
-        kl: () sum of the KL estimates, which is 0 without a reference.
+        loss: Sum over tokens of ``weight * (surrogate + kl_weight * kl)``, as a scalar tensor.
+        clipped: Number of tokens whose gradient was clipped to 0, as a scalar tensor.
+        kl: Sum of the KL estimates, as a scalar tensor. The value is 0 without a reference.
     """
 
     loss: Tensor
@@ -90,7 +90,8 @@ def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3")
 
     With d = logprob - reference, ``k1`` is d (unbiased, possibly negative; its expected gradient as a loss is 0),
     ``k2`` is d^2 / 2 (biased, but its gradient is that of the KL divergence), and ``k3`` is exp(-d) - 1 + d (unbiased
-    and never negative). See J. Schulman, "Approximating KL divergence" (2020).
+    and never negative). The estimators are those of Schulman,
+    "Approximating KL divergence" (2020).
 
     Args:
         logprob: (N,) log-probabilities by the policy.

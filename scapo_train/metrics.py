@@ -80,7 +80,7 @@ def response_metrics(sums: Mapping[str, float]) -> Metrics:
 
 
 def score_metrics(sums: Mapping[str, float]) -> Metrics:
-    """Computes Hal. Rate, Cover Rate and Cap. Score as fractions, from counts of labels."""
+    """Computes ``hal_rate``, ``cover_rate`` and ``cap_score`` as fractions, from counts of labels."""
     hal, cover = ratio(sums["hallucinated"], sums["generated"]), ratio(sums["covered"], sums["present"])
     cap = None if hal is None or cover is None else cap_score(hal, cover)
     return {"hal_rate": hal, "cover_rate": cover, "cap_score": cap}

@@ -149,7 +149,7 @@ def load_policy(
         temperature: Sampling temperature.
         process_group: Group of all processes.
         reference: True for a model without trained parameters.
-        lora: Adapter settings of the policy. With adapters, only these are trained.
+        lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
         seed: Seed of the adapters' initial values.
 
     Raises:
@@ -184,14 +184,14 @@ def load_policy(
 
 
 def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, seed: int = 0) -> Policy:
-    """Freezes what is not trained, and adds adapters and gradient checkpointing.
+    """Freezes all parameters that are not trained, adds adapters and enables gradient checkpointing.
 
     Args:
-        policy: whole, on one process.
-        settings: see :func:`load_policy`.
-        reference: see :func:`load_policy`.
-        lora: see :func:`load_policy`.
-        seed: see :func:`load_policy`.
+        policy: Unsharded policy in one process.
+        settings: See :func:`load_policy`.
+        reference: See :func:`load_policy`.
+        lora: See :func:`load_policy`.
+        seed: See :func:`load_policy`.
     """
     vlm = policy.vlm
     for parameter in vlm.parameters() if reference or lora.rank else policy.tower:
@@ -206,14 +206,14 @@ def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, s
 
 
 def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, reference: bool, lora: Lora) -> Policy:
-    """Gives the weights their number formats, their device and their way of computing.
+    """Converts the weights to their number formats, moves them to the device, and enables autocast if necessary.
 
     Args:
-        policy: of :func:`untrained`, sharded if there are several processes.
-        settings: see :func:`load_policy`.
-        process_group: see :func:`load_policy`.
-        reference: see :func:`load_policy`.
-        lora: see :func:`load_policy`.
+        policy: Policy from :func:`untrained`, sharded if there are several processes.
+        settings: See :func:`load_policy`.
+        process_group: See :func:`load_policy`.
+        reference: See :func:`load_policy`.
+        lora: See :func:`load_policy`.
     """
     dtype, several = getattr(torch, settings.dtype), process_group.size > 1
     frozen = reference or lora.rank > 0
@@ -290,18 +290,20 @@ def gathered(policy: Policy) -> Iterator[None]:
 
 
 def mesh_of(process_group: ProcessGroup) -> DeviceMesh:
-    """Returns the ranks that share the weights."""
+    """Returns the device mesh of all ranks, which share the weights."""
     return init_device_mesh(process_group.device.type, (process_group.size,))
 
 
 def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool) -> None:
-    """Spreads the weights over the ranks, one unit per decoder layer and one for the rest; the tower stays whole.
+    """Shards the weights over the ranks, with one unit per decoder layer and one unit for all other weights.
+
+    The vision tower remains unsharded.
 
     Args:
-        policy: whole on every rank.
-        dtype: number format of the computation.
-        mesh: see :func:`mesh_of`.
-        offload: whether the shards live on the host.
+        policy: Unsharded policy, which exists on every rank.
+        dtype: Number format of the computation.
+        mesh: See :func:`mesh_of`.
+        offload: True to keep the shards in host memory.
     """
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.promote_types(dtype, torch.float32))
     ignored = set(policy.tower)
@@ -381,7 +383,7 @@ def check_family(config: Any) -> Family:
         config: Configuration of the model.
 
     Raises:
-        ScapoError: If the model is not supported. The error states the reason.
+        ScapoError: If the model is not supported, with the reason in the message.
     """
     kind, text = config.model_type, config.get_text_config()
     other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})

@@ -116,8 +116,8 @@ class PolicySampler:
 
 
 def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
-    """Draws the (rows,) tokens at which the cumulative probability exceeds each row's chance. Temperature 0 is
-    greedy.
+    """Draws the (rows,) tokens at which the cumulative probability exceeds each row's chance. Temperature 0 selects the
+    most probable token.
     """
     if temperature == 0:
         return logits.argmax(1)

@@ -1,6 +1,6 @@
 """One complete optimization step: prompts, rollouts, credit, log-probabilities, update, metrics.
 
-All schemes use this code. They differ in the advantages from ``credit.py`` and, in their published forms, in the
+All schemes use this code. The schemes differ in the advantages from ``credit.py`` and, in their published forms, in the
 settings of the loss. The phases are in separate files, listed in the order of use. ``loop.py`` contains everything that
 exists for longer than a step.
 """

@@ -57,8 +57,8 @@ class UpdateResult:
         entropy: Sum over tokens of the policy's entropy, in nats.
         p_end: Sum over tokens of the probability of an end of sequence.
         mismatch: Sum over tokens of the absolute difference between the engine's and the policy's log-probabilities.
-        loss: Mean over updates. NaN if all updates were skipped.
-        grad_norm: Mean over updates before clipping. NaN if all updates were skipped.
+        loss: Mean loss over the updates. NaN if all updates were skipped.
+        grad_norm: Mean gradient norm over the updates, before clipping. NaN if all updates were skipped.
         skipped: Number of skipped updates.
         flops: Number of floating-point operations in matrix products with weights, without recomputation.
     """

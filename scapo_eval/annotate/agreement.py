@@ -37,12 +37,13 @@ class RunAgreement:
     """Agreement of two annotation runs on the cells with verdicts in both runs.
 
     Attributes:
-        images: Number of images with a cell that both runs judged.
+        images: Number of images in which both runs judged at least one cell.
         cells: Number of cells that both runs judged.
         differ: Number of cells with different verdicts.
-        shares: Metric of ``DISAGREEMENT`` -> value (None if its denominator is 0) and bootstrap interval over images.
-        labels: (name, cells, cells present only in the first run, cells present only in the second run) of each label,
-            sorted by decreasing number of differences.
+        shares: Mapping from the metrics in ``DISAGREEMENT`` to their values (None if the denominator is 0) and
+            bootstrap intervals over images.
+        labels: (name, number of cells, cells present only in the first run, cells present only in the second run) for
+            each label, sorted by decreasing number of differences.
     """
 
     images: int
@@ -53,16 +54,16 @@ class RunAgreement:
 
 
 def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 12345) -> RunAgreement:
-    """Compares two runs cell by cell, joined by image id and label.
+    """Compares two runs cell by cell. Cells are identified by image id and label.
 
     Args:
-        first: Run to compare.
+        first: First run of the comparison.
         second: Reference run.
         resamples: Number of bootstrap resamples for the intervals.
-        seed: Seed of the bootstrap.
+        seed: Seed of the bootstrap's random numbers.
 
     Raises:
-        InputError: If no cell was judged in both runs.
+        InputError: If there is no cell that both runs judged.
     """
     a, b, images, labels = _joined(first, second)
     both = (a != UNKNOWN) & (b != UNKNOWN)

@@ -21,10 +21,11 @@ from .store import Store
 
 
 def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
-    """Opens the run in a folder for writing, or creates a run if the folder contains none.
+    """Opens the run in a folder for writing, or creates a new run if the folder does not contain one.
 
     Raises:
-        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or the run has other images.
+        InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other
+            images.
     """
     if not (Path(folder) / "run.json").exists():
         return Store.create(folder, images, vocabulary)
@@ -51,12 +52,12 @@ def prompts_for(
     Args:
         vocabulary: Labels to ask about, in order.
         labels_per_call: Number of labels per prompt.
-        template: Custom template. None selects the shipped template.
-        one_word: True to ask for the word yes or no, whose probability is kept.
+        template: Custom template. If no template is given, the shipped template is used.
+        one_word: True to ask for only the word yes or no and to store its probability.
 
     Raises:
-        InputError: If the template does not name its labels, or requests a single answer for several labels. Also
-            raised if ``one_word`` is true and the template requests several answers or JSON.
+        InputError: If the template does not name its labels, if it requests a single answer for several labels, or if
+            it requests several answers or JSON although ``one_word`` is true.
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)
@@ -76,16 +77,16 @@ def coarse(
     only_first: bool = False,
     rows: NDArray[np.bool_] | None = None,
 ) -> PassOutcome:
-    """Asks about every cell without a verdict; see :func:`~scapo_eval.annotate.passes.run_pass`.
+    """Asks the judge about every cell that has no verdict; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
     Args:
-        store: Run, open for writing.
-        session: Session with the judge.
+        store: Run that is open for writing.
+        session: Session of the judge.
         prompts: Prompts from :func:`prompts_for`.
-        sampling: Sampling settings of the judge. None selects the defaults.
+        sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.
-        only_first: True to make only the first few calls, for their forecast.
-        rows: (images,) mask of the images to ask about. None selects all images.
+        only_first: True to stop after the first few calls, from which cost and time are forecast.
+        rows: (images,) mask of the images to ask about, or None for all images.
     """
     calls, total = _open_calls(store, prompts, rows)
     return run_pass(

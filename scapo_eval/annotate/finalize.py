@@ -1,4 +1,6 @@
-"""The export of a run: the matrix E* as a file for scorers and rewards, with a card that documents its origin."""
+"""The export of a run, which writes the matrix E* to a file for scorers and rewards, with a card that documents its
+origin.
+"""
 
 from __future__ import annotations
 
@@ -36,25 +38,27 @@ def finalize(
     note: str = "",
     thresholds: tuple[float, float] = (PRESENT_FROM, PRESENT_FROM),
 ) -> dict[str, Any]:
-    """Writes the matrix, ``OUTPUT.card.json`` and ``OUTPUT.card.md``.
+    """Writes the matrix and its data card (``OUTPUT.card.json`` and ``OUTPUT.card.md``).
 
-    Excluded images are omitted from the matrix and listed in the card.
+    Excluded images are omitted from the matrix and listed in the data card.
 
     Args:
         store: Annotation run.
         output: Name of the matrix file, with the extension ``.npz`` or ``.parquet``.
         allow_unknown: True to write cells without a verdict as unknown (-1) instead of raising an error.
         license: License of the matrix. The images keep their own licenses.
-        note: Sentence for the card.
-        thresholds: For cells with a probability: the label is absent below the first value of P(yes), present from the
-            second, and unknown between. The probabilities are written beside the matrix.
+        note: Description of the matrix that the card quotes.
+        thresholds: Two thresholds for cells with a probability: the label is absent if P(yes) is below the first
+            threshold, present if P(yes) is at least the second threshold, and unknown in between. The matrix file also
+            contains the probabilities.
 
     Returns:
-        The content of the card.
+        The content of the data card.
 
     Raises:
-        InputErrors: If cells are open. The error lists the first open cells.
-        InputError: If all images are excluded, or the extension is unknown.
+        InputErrors: If cells have no verdict although ``allow_unknown`` is false. The error lists the first cells
+            without a verdict.
+        InputError: If all images are excluded, or if the extension is unknown.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
         raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(FORMATS)}", path=output)
@@ -85,12 +89,12 @@ def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
 
     Args:
         store: Annotation run.
-        output: Name of the JSON Lines file. Paths of images in its folder, or in subfolders, are relative to this
-            folder.
+        output: Name of the JSON Lines file. Paths of images in the folder of the output file, or in its subfolders, are
+            relative to the folder of the output file.
         prompt: Text of the prompt.
 
     Returns:
-        The number of prompts.
+        The number of prompts that were written.
     """
     root = Path(output).absolute().parent
     rows = np.flatnonzero(store.included).tolist()
@@ -192,7 +196,7 @@ def _card(
 
 
 def _probabilities(oracle: PresenceOracle, thresholds: tuple[float, float]) -> dict[str, Any] | None:
-    """Returns thresholds and distribution of the cells with a probability, or None if there are none."""
+    """Returns the thresholds and the distribution of the probabilities, or None if no cell has a probability."""
     if oracle.probabilities is None:
         return None
     p = oracle.probabilities[~np.isnan(oracle.probabilities)].astype(np.float64)
@@ -207,14 +211,16 @@ def _probabilities(oracle: PresenceOracle, thresholds: tuple[float, float]) -> d
 
 
 def _quality_now(store: Store) -> dict[str, Any] | None:
-    """Returns the state of quality control for the current matrix. The stored summary of a round may be older."""
+    """Returns the state of quality control for the current matrix. The summary that was stored with a round may
+    describe an earlier matrix.
+    """
     if not summary_path(store).is_file():
         return None
     return summarize(store, confidence=read_summary(store)["confidence"])
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """Returns the card as Markdown."""
+    """Returns the data card as Markdown."""
     cells, images, vocabulary = card["cells"], card["images"], card["vocabulary"]
     total = cells["present"] + cells["absent"] + cells["unknown"]
     lines = [
@@ -277,7 +283,7 @@ def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> 
 
 
 def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Returns one table row per prompt. Coarse prompts, which differ only in their label, share one row."""
+    """Returns one table row per prompt. Coarse prompts that differ only in their label share one row."""
     rows = []
     general = [prompt for prompt in prompts if prompt["kind"] == "coarse"]
     if general:

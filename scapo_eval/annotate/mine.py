@@ -1,13 +1,15 @@
-"""Contradictions between rollouts and the judge: cells that deserve a second question, and labels that need own
+"""Contradictions between rollouts and the judge: cells that deserve a second question, and labels that need their own
 prompts.
 
-Several rollouts of an image are treated as several witnesses. Two rates, estimated from all images, describe their
-reliability. ``p1`` is the rate at which rollouts mention a label that the judge calls present, per label. ``p0`` is the
-rate at which they mention a label that the judge calls absent, over all labels. A label's own ``p0`` would hide a judge
-that always misses the label. The evidence against the verdict of a cell is the log-likelihood ratio of the mentions in
-the image's rollouts. This number ranks both kinds of disagreement. In the first kind, many rollouts claim a label that
-is judged absent. In the second kind, no rollout mentions a label that is judged present and is usually mentioned.
-Rollouts from one model repeat each other's errors, so the ranking shows which cells to check, not which side is right.
+Several rollouts of an image are treated as several witnesses. Two rates, which are estimated from all images, describe
+the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, among images in which
+the judge calls the label present. The rate ``p1`` is estimated per label. The rate ``p0`` is the share of rollouts that
+mention a label, among images in which the judge calls the label absent. The rate ``p0`` is estimated over all labels.
+If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed. The evidence against the
+verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both kinds of disagreement are
+ranked by the log-likelihood ratio. In the first kind, many rollouts claim a label that is judged absent. In the second
+kind, no rollout mentions a label that is judged present and is usually mentioned. Rollouts from one model repeat each
+other's errors. Therefore, the ranking shows which cells to check, but not which of the two sides is right.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ class RolloutMentions:
     """Counts of the rollouts that mention each label, per image.
 
     Attributes:
-        claims: (images, labels) number of the image's rollouts that mention the label.
-        rollouts: (images,) number of the image's rollouts.
-        texts: Texts of all rollouts, for finding words that the vocabulary does not cover.
+        claims: (images, labels) array with the number of rollouts of each image that mention each label.
+        rollouts: (images,) array with the number of rollouts of each image.
+        texts: Texts of all rollouts, which are searched for words that the vocabulary does not cover.
         unknown: Number of rollouts whose image is not part of the run.
     """
 
@@ -49,7 +51,7 @@ class RolloutMentions:
 
 @dataclass(frozen=True, slots=True)
 class DisputedCell:
-    """A cell on which judge and rollouts disagree.
+    """A cell on which the judge and the rollouts disagree.
 
     Attributes:
         row: Row of the image in the matrix.
@@ -70,19 +72,19 @@ class DisputedCell:
 
 @dataclass(frozen=True, slots=True)
 class LabelConfusion:
-    """Agreement of judge and rollouts on one label.
+    """Agreement of the judge and the rollouts on one label.
 
     Attributes:
         label: Name of the label.
         present: Number of images in which the judge calls the label present.
         claimed_absent: Number of disputed cells that are judged absent.
         silent_present: Number of disputed cells that are judged present.
-        claim_rate_present: Share of rollouts that mention the label, among images in which it is judged present. The
-            value is NaN if there are no such rollouts.
-        claim_rate_absent: The same share among images in which the label is judged absent.
-        with_label: Label that may be confused with this label: the label that is judged present in disputed images most
-            often beyond its general frequency. The value is empty if no label is present in half of the disputed
-            images.
+        claim_rate_present: Share of rollouts that mention the label, among images in which it is judged present (NaN if
+            there are no such rollouts).
+        claim_rate_absent: Share of rollouts that mention the label, among images in which it is judged absent.
+        with_label: Label that may be confused with ``label``, because its frequency in the disputed images most exceeds
+            its frequency in all images. The value is an empty string if no other label is present in at least half of
+            the disputed images.
     """
 
     label: str
@@ -103,7 +105,7 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
 
     Raises:
         InputError: If a file cannot be read.
-        InputErrors: If a file has faulty records.
+        InputErrors: If a file contains faulty records.
     """
     matcher = AliasMatcher(store.vocabulary)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -133,10 +135,9 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
     """Returns the cells that several rollouts contradict, sorted by decreasing evidence.
 
     Args:
-        store: Run with the verdicts.
+        store: Run that contains the verdicts.
         mentions: Mentions in the rollouts.
-        min_rollouts: Minimum number of contradicting rollouts, which mention a label judged absent, or do not mention a
-            label judged present.
+        min_rollouts: Minimum number of rollouts that contradict the verdict of a cell.
     """
     evidence = _evidence(store.matrix, mentions)
     silent = mentions.rollouts[:, None] - mentions.claims
@@ -153,7 +154,7 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
 
 
 def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np.float64]:
-    """Returns the (images, labels) log-likelihood ratios against the verdicts.
+    """Returns an (images, labels) array of log-likelihood ratios against the verdicts.
 
     The ratio is 0 for cells without a verdict or without rollouts.
     """
@@ -170,7 +171,7 @@ def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedC
     """Returns the agreement of judge and rollouts for each label, most disputed labels first.
 
     Args:
-        store: Run with the verdicts.
+        store: Run that contains the verdicts.
         mentions: Mentions in the rollouts.
         cells: Disputed cells from :func:`disputed`.
     """
@@ -208,8 +209,8 @@ def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArra
 def suggested(labels: Sequence[LabelConfusion], *, least: int = 3) -> list[LabelConfusion]:
     """Returns the labels that need their own prompts.
 
-    A label needs its own prompt if at least ``least`` of its cells are disputed, and if these are more than 5 % of its
-    present cells.
+    A label needs its own prompt if at least ``least`` of its cells are disputed, and if the disputed cells are more
+    than 5 % of the label's present cells.
     """
     return [
         label

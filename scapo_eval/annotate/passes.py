@@ -1,9 +1,9 @@
-"""One pass of a judge over cells, which makes the calls and stores the verdicts. ``coarse`` and ``refine`` share this
-code.
+"""One pass of a judge over cells, which calls the judge and stores the verdicts. The modules ``coarse`` and ``refine``
+share the code in this module.
 
-Calls are sent in blocks, image by image, so that a server can cache the prefix of an image. Every answer is written to
-the run's journal when it arrives. The verdicts of a block are stored when the block is complete. After a kill, only the
-unanswered calls are repeated.
+Calls are sent in blocks, image by image, so that a server can cache the part of the prompt that contains the image.
+Every answer is written to the run's journal when it arrives. The verdicts of a block are stored when the block is
+complete. If the process is killed, the next pass repeats only the unanswered calls.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIRST_BLOCK, BLOCK = 64, 8192
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: an image and a prompt that asks for the verdicts of some of its cells.
+    """A call, which consists of an image and a prompt that asks for the verdicts of some of the image's cells.
 
     Attributes:
         row: Row of the image in the matrix.
@@ -62,11 +62,11 @@ class Forecast:
     Attributes:
         done: Number of answered calls.
         total: Number of calls in the whole pass.
-        made: Number of calls that the engine answered in this session. All other answers come from the journal.
-        seconds: Time that the engine took for these calls.
-        prompt_tokens: Mean number of prompt tokens per call. The value is 0 if the engine does not count tokens.
-        completion_tokens: Mean number of completion tokens per call. The value is 0 if the engine does not count
-            tokens.
+        made: Number of calls that the engine answered in this session. The answers to all other calls come from the
+            journal.
+        seconds: Time in seconds that the engine took to answer the calls of this session.
+        prompt_tokens: Mean number of prompt tokens per call, or 0 if the engine does not count tokens.
+        completion_tokens: Mean number of completion tokens per call, or 0 if the engine does not count tokens.
     """
 
     done: int
@@ -83,14 +83,14 @@ class Forecast:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds for the remaining calls. The value is None if the rate is still unknown."""
+        """Estimated seconds for the remaining calls, or None if the rate is still unknown."""
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
-        """Returns the price of a number of calls.
+        """Returns the estimated price of a number of calls.
 
         Args:
-            calls: Number of calls.
+            calls: Number of calls to make.
             price_in: Price of a million prompt tokens.
             price_out: Price of a million completion tokens.
         """
@@ -99,15 +99,15 @@ class Forecast:
 
 @dataclass(slots=True)
 class PassOutcome:
-    """Result of a pass.
+    """The result of an annotation pass.
 
     Attributes:
-        calls: Number of calls made.
-        cells: Number of cells in the questions.
-        present: Number of stored "present" verdicts.
+        calls: Number of calls that were made.
+        cells: Number of cells that the calls asked about.
+        present: Number of stored verdicts that call a label present.
         changed: Number of stored verdicts that differ from the cell's earlier verdict.
-        unread: Cells with an unreadable answer, each with the answer.
-        failed: Cells whose call failed, each with the error.
+        unread: Cells whose answer could not be parsed, each with its answer.
+        failed: Cells whose call failed, each with the error message.
         excluded: Ids of the images that could not be loaded.
     """
 
@@ -121,7 +121,7 @@ class PassOutcome:
 
     @property
     def flawed(self) -> bool:
-        """True if cells or images remain unsettled (exit code 4 of the commands)."""
+        """True if cells or images remain without a result (exit code 4 of the commands)."""
         return bool(self.unread or self.failed or self.excluded)
 
 
@@ -131,8 +131,8 @@ def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) ->
 
 
 def judge_of(engine: Engine) -> str:
-    """Returns the judge's name in provenances: ``model@hash``. The hash covers all settings that affect the engine's
-    answers.
+    """Returns the name that identifies the judge in provenances, in the form ``model@hash``. The hash covers all
+    settings that affect the engine's answers.
     """
     identity = dict(engine.identity)
     return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
@@ -150,21 +150,21 @@ def run_pass(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Makes the calls, stores the readable verdicts, and lists the cells that remain open.
+    """Makes the calls, stores the readable verdicts, and lists the cells that remain without a verdict.
 
-    A cell with an unreadable answer becomes unknown, and a cell without an answer is unchanged. A coarse verdict never
-    replaces another verdict.
+    A cell with an unreadable answer becomes unknown, and a cell without an answer is unchanged. A verdict from the
+    coarse pass never replaces an existing verdict.
 
     Args:
-        store: Run, open for writing.
-        session: Session with the judge.
-        calls: Calls to make, image by image.
-        total: Number of calls.
+        store: Run that is open for writing.
+        session: Session of the judge.
+        calls: Calls to make, ordered by image.
+        total: Total number of calls.
         sampling: Sampling settings of the judge.
-        round: Number of the quality-control round that led to this pass. The value is 0 before the first round.
-        reason: Reason for asking again, for the history.
+        round: Number of the quality-control round that led to this pass, or 0 before the first round.
+        reason: Reason for repeating the questions, which is recorded in the history of the cells.
         report: Callback that receives a forecast after every block.
-        only_first: True to stop after the first block and its forecast.
+        only_first: True to stop after the first block, from which cost and time are forecast.
     """
     started, judge = now(), judge_of(session.engine)
     outcome = PassOutcome()
@@ -204,8 +204,8 @@ def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
 
 
 def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome) -> bool:
-    """Returns True if an image can be loaded. Otherwise, the image is excluded, so that its labels do not count as
-    absent.
+    """Returns True if an image can be loaded. An image that cannot be loaded is excluded, so that its labels do not
+    count as absent.
     """
     if row not in loads:
         image, reason = store.image_ids[row], None
@@ -222,7 +222,7 @@ def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome)
 def _answers(
     session: Session, calls: Sequence[Call], wanted: Sequence[Request]
 ) -> list[tuple[tuple[int, ...] | None, Completion]]:
-    """Returns the verdicts of each call, or None for an unreadable answer, and its completion."""
+    """Returns the verdicts of each call (None for an unreadable answer) and its completion."""
     if not calls or not calls[0].prompt.choices:
         return ask_until_read(session, wanted, [call.prompt.read for call in calls])
     asked = ask_for_probabilities(session, wanted)
@@ -238,7 +238,9 @@ def _write(
     reason: str,
     outcome: PassOutcome,
 ) -> None:
-    """Stores the verdicts of a block, prompt by prompt, except verdicts that a cell already has from an equal call."""
+    """Stores the verdicts of a block, prompt by prompt, except verdicts that the cell already has from
+    an equal call.
+    """
     cells: dict[tuple[PassKind, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)
@@ -284,7 +286,7 @@ def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
 
 
 def _list_open(store: Store, outcome: PassOutcome) -> None:
-    """Writes ``unread.jsonl``: the cells without a readable answer, each with its last answer."""
+    """Writes ``unread.jsonl``, which lists the cells without a readable answer, each with its last answer."""
     rows_so_far = chain(store.lines(UNREAD, dict[str, str]), outcome.unread, outcome.failed)
     listed = {(row.get("image_id"), row.get("label")): row for row in rows_so_far}
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -309,7 +311,9 @@ def _keep_card(
     round: int,
     reason: str,
 ) -> None:
-    """Appends a record of the pass and its settings to ``passes.jsonl``, for the data card."""
+    """Appends a record of the pass and its settings to ``passes.jsonl``. The data card quotes these
+    records.
+    """
     card = run_card(
         session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
         judge=judge_of(session.engine), prompt_ids=sorted(prompts),

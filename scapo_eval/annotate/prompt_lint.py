@@ -1,13 +1,15 @@
-"""Consistency checks of prompts and aliases: a judge must count every object that the matcher assigns to the label.
+"""Checks that prompts and aliases are consistent, because a judge must count every object that the matcher assigns to
+the label.
 
 For example, the word "stool" in a caption is a claim of ``chair``. If a prompt excludes subtypes or stools, the matrix
-marks ``chair`` as absent although such claims are true. The checks report these kinds of findings:
+marks ``chair`` as absent although claims that refer to stools are true. The checks report the following kinds of
+findings:
 
-- ``excluded``: the prompt names an alias of the label among the objects that do not count.
-- ``both``: the prompt names an alias both as counting and as not counting. This is often correct ("stools used as
-  tables"), so read the sentence.
-- ``subtype``: the prompt excludes subtypes and never names the alias as counting.
-- ``unnamed``: a label-specific or joint prompt never names the alias.
+- ``excluded``: the prompt lists an alias of the label among the objects that do not count.
+- ``both``: the prompt lists an alias both among the objects that count and among those that do not. A prompt with this
+  finding is often correct ("stools used as tables"), so a person should read the sentence.
+- ``subtype``: the prompt excludes subtypes and never lists the alias among the objects that count.
+- ``unnamed``: a label-specific or joint prompt never mentions the alias.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label that a prompt may fail to count.
+    """Aliases of a label whose objects a judge may fail to count if it follows a prompt.
 
     Attributes:
-        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``, as described in the module.
+        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``; see the docstring of this module.
         prompt: Id of the prompt.
         label: Label of the aliases.
         aliases: Aliases as written in the vocabulary.
-        text: Sentence of the prompt that causes the finding. The value is empty if the prompt does not mention the
+        text: Sentence of the prompt that causes the finding, or an empty string if the prompt does not mention the
             aliases.
     """
 
@@ -123,7 +125,7 @@ def _sentences(text: str, labels: Sequence[str]) -> Iterator[_Sentence]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yields bullets and lines, each joined with its continuation lines."""
+    """Yields the bullet points and lines of a prompt, each joined with its continuation lines."""
     gathered = ""
     for line in text.splitlines():
         bullet = _BULLET.match(line)
@@ -139,7 +141,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _named(text: str, label: str, matcher: AliasMatcher) -> set[str]:
-    """Returns the case-folded aliases of a label that a text names in singular or plural."""
+    """Returns the case-folded aliases of a label that a text names in the singular or plural."""
     surfaces = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
     return {
         _folded(alias)
@@ -153,6 +155,6 @@ def _folded(text: str) -> str:
 
 
 def _same(a: str, b: str) -> bool:
-    """Returns True if two names are equal or one is the plural of the other."""
+    """Returns True if two names are equal, or if one is the plural of the other."""
     a, b = _folded(a), _folded(b)
     return a == b or is_plural(a, {b}) or is_plural(b, {a})

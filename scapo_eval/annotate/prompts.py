@@ -1,9 +1,10 @@
-"""Prompts that ask a judge about labels, and a strict parser for the answers: one verdict per label, or none at all.
+"""Prompts that ask a judge about labels, and a strict parser for the answers, which returns one verdict per label or
+none at all.
 
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
-contains the prompts that the paper prints, verbatim. A user's file can replace any template. The file may contain the
-sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``,
-``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
+contains the prompts that the paper prints, verbatim. A user's file can replace any template. A template file may
+contain the sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``,
+``{aliases}``, ``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class Template:
     """A prompt with placeholders for labels.
 
     Attributes:
-        name: Name of the template, the first part of its prompts' ids.
-        system: Text of the system turn. The value is empty for no system turn.
+        name: Name of the template, which is the first part of the ids of its prompts.
+        system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
-        source: Name of the template's file, for messages.
+        source: Name of the template's file, for error messages.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Template:
 
     @classmethod
     def published(cls, name: str) -> Template:
-        """Returns the prompt ``coarse``, or one of :data:`PAPER`, as printed in the paper."""
+        """Returns the prompt ``coarse`` or one of the prompts in :data:`PAPER`, as printed in the paper."""
         text = (resources.files(__package__) / "templates" / "paper" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(f"paper_{name}", text, f"templates/paper/{name}.txt")
 
@@ -112,11 +113,11 @@ class Template:
         Args:
             kind: Kind of the question.
             labels: Labels in the question.
-            vocabulary: Vocabulary with their definitions.
-            one_word: True to ask for the word yes or no, whose probability is kept, instead of JSON.
+            vocabulary: Vocabulary that defines the labels.
+            one_word: True to ask for only the word yes or no, instead of JSON, and to store its probability.
 
         Raises:
-            InputError: If the text does not name one of the labels, or asks for several verdicts or JSON although
+            InputError: If a label is missing from the text, or if the text asks for several verdicts or JSON although
                 ``one_word`` is true.
         """
         form, verdict = _FORMS[one_word]
@@ -146,7 +147,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class _LabelText:
-    """The description of a label in prompts: its definition and its other names."""
+    """Description of a label in prompts: its definition and its other names."""
 
     label: str
     definition: str
@@ -168,7 +169,7 @@ def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
 
 
 def is_plural(alias: str, known: set[str]) -> bool:
-    """Returns True if an alias is the regular plural of a known name. Known names must be case-folded."""
+    """Returns True if an alias is the regular plural of a known name. The known names must be case-folded."""
     text = alias.casefold()
     singulars = {text[:-1], text[:-2], f"{text[:-3]}y", f"{text[:-3]}f", f"{text[:-3]}fe"} if text.endswith("s") else ()
     return bool(known & set(singulars))
@@ -176,13 +177,13 @@ def is_plural(alias: str, known: set[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _hints() -> list[tuple[tuple[str, ...], list[str]]]:
-    """Returns the groups of labels that judges confuse, with hints that distinguish them."""
+    """Returns the groups of labels that judges confuse, with hints on how to distinguish the labels."""
     data = (resources.files(__package__) / "templates" / "hints.json").read_bytes()
     return [(tuple(entry["labels"]), entry["hints"]) for entry in json.loads(data)]
 
 
 def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
-    """Returns the groups with hints whose labels are all in the vocabulary."""
+    """Returns the groups of confusable labels that have hints and whose labels are all in the vocabulary."""
     return [group for group, _ in _hints() if set(group) <= vocabulary.label_ids.keys()]
 
 
@@ -194,9 +195,10 @@ class LabelPrompt:
         name: Name of the template.
         kind: Kind of the question: ``coarse``, ``label`` or ``joint``.
         labels: Labels in the question, in the order of the verdicts.
-        system: Text of the system turn. The value is empty for no system turn.
+        system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
-        choices: The words yes and no, if the prompt asks for one of them. Otherwise, the value is empty.
+        choices: The words yes and no if the prompt asks for one of these words. The tuple is empty if the prompt asks
+            for JSON.
     """
 
     name: str
@@ -208,7 +210,7 @@ class LabelPrompt:
 
     @cached_property
     def id(self) -> str:
-        """The text ``name@hash``. The hash covers the entire request except the image."""
+        """The text ``name@hash``. The hash in the id covers the entire request except the image."""
         form = self.choices or self.schema
         return f"{self.name}@{digest([self.system, self.user, json.dumps(form, sort_keys=True)])}"
 
@@ -231,7 +233,7 @@ class LabelPrompt:
         return (Turn("system", self.system),) if self.system else ()
 
     def request(self, image: str, sampling: Sampling) -> Request:
-        """Returns the request about one image file."""
+        """Returns the request that sends the prompt with one image file."""
         turns = (*self._before, Turn("user", self.user, (image,)))
         if self.choices:
             return Request(turns, ONE_TOKEN, choices=self.choices)
@@ -257,18 +259,18 @@ def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
 def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
     """Parses the verdicts in a judge's answer.
 
-    The answer must be one JSON object with exactly one verdict for every label. A code fence around the object and a
-    preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
-    Alternatively, such an object or the bare value is given under the label's name. ``evidence`` may accompany a
-    verdict. An answer contains no verdict if it is a refusal, or if it contains other text, both keys, or additional or
-    missing labels.
+    The answer must be a single JSON object with exactly one verdict for every label. A code fence around the object and
+    a preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
+    Alternatively, the verdict or its bare value is stored under the name of the label. A verdict may be accompanied by
+    the key ``evidence``. An answer yields no verdict if it is a refusal, contains other text, contains both keys, or
+    has additional or missing labels.
 
     Args:
         text: Answer of the judge.
         labels: Labels in the question.
 
     Returns:
-        1 (present) or 0 (absent) for each label. The value is None for an answer in any other form.
+        1 (present) or 0 (absent) for each label, or None if the answer is invalid.
     """
     match = _WRAPPED.match(text)
     body = (match["fenced"] or match["plain"] or "") if match else ""

@@ -1,8 +1,8 @@
-"""Second questions about selected cells, with label-specific prompts and with joint prompts for labels that are
-confused.
+"""Second questions about selected cells, which use label-specific prompts, or joint prompts for labels that judges
+confuse.
 
-Only the cells of given labels, or given cells, are asked again. Verdicts by people are kept. Every earlier verdict
-remains in the history with its reason.
+The judge is asked again only about the cells of given labels, or about given cells. Verdicts by people are never
+changed. Every earlier verdict remains in the history with its reason.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .store import CellProvenance, Store
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """The cells to ask again.
+    """Cells to ask about again, and the prompts for them.
 
     Attributes:
         prompts: Label-specific and joint prompts. Each label occurs in exactly one prompt.
         cells: (images, labels) mask of the cells to ask about.
-        reason: Reason for the refinement, for the history.
-        round: Number of the quality-control round that led to this refinement. The value is 0 before the first round.
+        reason: Reason for the refinement, which is recorded in the history of the cells.
+        round: Number of the quality-control round that led to this refinement, or 0 before the first round.
     """
 
     prompts: Sequence[LabelPrompt]
@@ -53,14 +53,17 @@ def prompts_for(
 
     Args:
         vocabulary: Vocabulary whose definitions the generated prompts quote.
-        labels: Labels to ask about individually, with the general label template unless ``own`` contains a file.
-        own: Label -> file with a custom prompt.
-        groups: Labels to ask about together -> file with a custom prompt. None selects the general joint template.
+        labels: Labels to ask about individually, with the general label template unless ``own`` names a file for the
+            label.
+        own: Mapping from labels to files with custom prompts.
+        groups: Mapping from groups of labels to ask about together to files with custom prompts, or to None for the
+            general joint template.
         published: True to replace the general templates by the paper's prompts.
-        one_word: True to ask for the word yes or no, whose probability is kept. Joint prompts are refused.
+        one_word: True to ask for only the word yes or no and to store its probability. If ``one_word`` is true, joint
+            prompts are refused.
 
     Raises:
-        InputError: If a label is unknown or occurs in two prompts, a prompt file is empty, or the paper prints no
+        InputError: If a label is unknown or occurs in two prompts, if a prompt file is empty, or if the paper prints no
             prompt for the labels.
     """
     wanted = list(dict.fromkeys([*labels, *own]))
@@ -95,15 +98,15 @@ def _general(name: str, labels: Sequence[str], published: bool) -> Template:
 
 
 def all_cells(store: Store, prompts: Sequence[LabelPrompt]) -> NDArray[np.bool_]:
-    """Returns an (images, labels) mask that is true in the columns of the prompts' labels."""
+    """Returns an (images, labels) mask that is true for the labels of the prompts."""
     cells = np.zeros(store.matrix.shape, dtype=bool)
     cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
     return cells
 
 
 def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
-    """Returns an (images, labels) mask of the cells in a JSON Lines file of ``image_id`` and ``label``, as ``mine``
-    writes.
+    """Returns an (images, labels) mask of the cells listed in a JSON Lines file of ``image_id`` and ``label``, such as
+    the output of ``mine``.
 
     Raises:
         InputError: If an image or label is not part of the run.
@@ -128,15 +131,15 @@ def refine(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Asks about the cells of a refinement, except cells that the same refinement has already settled.
+    """Asks about the cells of a refinement, except cells that an earlier call of this refinement has already decided.
 
     Args:
-        store: Run, open for writing.
-        session: Session with the judge.
-        refinement: Cells and prompts.
-        sampling: Sampling settings of the judge. None selects the defaults.
+        store: Run that is open for writing.
+        session: Session of the judge.
+        refinement: Cells to ask about, and the prompts for them.
+        sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.
-        only_first: True to make only the first few calls, for their forecast.
+        only_first: True to stop after the first few calls, from which cost and time are forecast.
     """
     wanted = needed_calls(store, refinement, judge_of(session.engine))
     columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in refinement.prompts]
@@ -157,8 +160,8 @@ def refine(
 def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np.bool_]:
     """Returns an (images, prompts) mask of the calls that a refinement still requires.
 
-    A call is required if one of its cells is in the refinement and is still undecided. A cell is decided by a person,
-    or by an equal call (same prompt, judge, round and reason).
+    A call is required if one of its cells belongs to the refinement and is still undecided. A cell is considered
+    decided if a person or an equal call (same prompt, judge, round and reason) has decided it.
     """
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])[store.provenance_ids]
     needed = []

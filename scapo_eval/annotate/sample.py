@@ -1,4 +1,4 @@
-"""The image pool of an annotation run: a seeded sample of a larger pool, disjoint from all evaluation images."""
+"""The image pool of an annotation run, which is a seeded sample of a larger pool and contains no evaluation image."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ def sample(
     exclude: frozenset[str] = frozenset(),
     source: str | None = None,
 ) -> list[ImageFile]:
-    """Draws ``n`` images from a pool, without the excluded images.
+    """Draws ``n`` images from a pool, excluding given images.
 
-    Images are ranked by a hash of seed and image id, and the first ``n`` images are taken. Therefore, the sample
-    depends neither on the order of the pool nor on a random generator. A smaller sample is a prefix of a larger one.
+    Images are sorted by a hash of the seed and the image id, and the first ``n`` images are selected. Therefore, the
+    sample depends neither on the order of the pool nor on a random generator. If two samples differ only in size, the
+    smaller sample is a prefix of the larger one.
 
     Args:
         pool: Images with distinct ids.
         n: Number of images to draw.
         seed: Seed of the draw.
         exclude: Canonical ids of images to exclude.
-        source: Origin of the pool, for the message.
+        source: Origin of the pool, for the error message.
 
     Raises:
-        InputError: If the pool has too few images.
+        InputError: If the pool contains fewer than ``n`` images that are not excluded.
     """
     left = [picture for picture in pool if picture.image_id not in exclude]
     if len(left) < n:
@@ -59,19 +60,19 @@ def _rank(seed: int, image_id: str) -> bytes:
 def write_sample(
     output: str, pool: Sequence[ImageFile], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
 ) -> dict[str, Any]:
-    """Draws a sample and writes the list of images and ``OUTPUT.card.json``.
+    """Draws a sample, and writes the list of images and ``OUTPUT.card.json``.
 
     Args:
-        output: JSON Lines file to write, the input of ``annotate coarse``.
+        output: JSON Lines file to write, which ``annotate coarse`` reads.
         pool: Images to draw from.
         n: Number of images to draw.
         seed: Seed of the draw.
-        exclude: Files and folders whose images are excluded: ground truth files, caption files, lists, COCO
-            annotations.
-        sources: Names of the files and folders that the pool was read from.
+        exclude: Files and folders whose images are excluded, which can be ground truth files, caption files, lists, or
+            COCO annotations.
+        sources: Names of the files and folders from which the pool was read.
 
     Returns:
-        The content of the card.
+        The content of the card of the sample.
     """
     kept_out = {source: image_ids(source) for source in exclude}
     everything = frozenset().union(*kept_out.values())
@@ -101,7 +102,7 @@ def write_sample(
 
 
 def card_of(sources: Sequence[str]) -> Mapping[str, Any] | None:
-    """Returns the card of a list that :func:`write_sample` wrote, or None if the images have another origin."""
+    """Returns the card of a list that :func:`write_sample` wrote, or None if the list has another origin."""
     path = Path(f"{sources[0]}{CARD_SUFFIX}")
     if len(sources) != 1 or not path.is_file():
         return None

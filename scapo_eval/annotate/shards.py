@@ -24,10 +24,10 @@ SHARD = "shard.json"
 
 
 def keep_shard(store: Store, shard: Shard | None) -> None:
-    """Marks a run as one shard of the work, or checks an existing mark.
+    """Marks a run as one shard of the work, or checks that an existing mark names the same shard.
 
     Raises:
-        InputError: If the run was started as another shard or as a whole run.
+        InputError: If the run was started as another shard, or as a run without shards.
     """
     path = store.folder / SHARD
     had = shard_of(store.folder) if path.exists() else None
@@ -45,7 +45,7 @@ def shard_of(folder: str | Path) -> Shard:
     """Returns the shard that a run belongs to.
 
     Raises:
-        InputError: If the folder is not the run of a shard.
+        InputError: If the folder does not contain the run of a shard.
     """
     path = Path(folder) / SHARD
     if not path.is_file():
@@ -54,7 +54,7 @@ def shard_of(folder: str | Path) -> Shard:
 
 
 def rows_of(store: Store, shard: Shard | None) -> NDArray[np.bool_]:
-    """Returns an (images,) mask of the images that belong to a shard, determined by image id."""
+    """Returns an (images,) mask of the images that belong to a shard. The image id determines the shard."""
     if shard is None:
         return np.ones(len(store.image_ids), dtype=bool)
     return np.array([shard.has(image) for image in store.image_ids], dtype=bool)
@@ -68,11 +68,11 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
         output: Folder of the merged run, which must not contain a run.
 
     Returns:
-        The merged run, open for writing.
+        The merged run, which is open for writing.
 
     Raises:
-        InputError: If a shard is missing or appears twice, has other images or labels, or contains verdicts on images
-            of another shard.
+        InputError: If a shard is missing or appears twice, if a run has other images or labels than the others, or if a
+            run contains verdicts on images of another shard.
     """
     shards = {folder: shard_of(folder) for folder in folders}
     check_complete([(folder, shards[folder]) for folder in folders])

@@ -1,8 +1,8 @@
 """The folder of an annotation run, which stores every verdict on every (image, label) cell with its provenance.
 
-Nothing is ever overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is merged into
-the compressed ``verdicts.npz``. Both files contain every version of a cell. After a kill, every stored verdict is
-available, and a partial record at the end is removed.
+Stored verdicts are never overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is
+merged into the compressed ``verdicts.npz``. The log and the archive contain all versions of a cell, not only its
+current verdict. If the process is killed, every stored verdict is kept, and a partial record at the end is removed.
 
 | file | content |
 | --- | --- |
@@ -60,10 +60,10 @@ class CellProvenance:
 
     Attributes:
         kind: Kind of the question (``coarse``, ``label``, ``joint``), or ``human`` for a person's verdict.
-        prompt: Id (``name@hash``) of the prompt. The value is empty for a person.
-        judge: ``model@hash`` of the judge, or the person's name.
-        round: Number of the quality-control round that led to the verdict. The value is 0 before the first round.
-        reason: Reason for asking again. The value is empty for the first question.
+        prompt: Id (``name@hash``) of the prompt, or an empty string for a person.
+        judge: Name of the judge in the form ``model@hash``, or name of the person.
+        round: Number of the quality-control round that led to the verdict, or 0 before the first round.
+        reason: Reason for asking again, or an empty string for the first question.
     """
 
     kind: PassKind
@@ -74,18 +74,18 @@ class CellProvenance:
 
 
 class Store:
-    """The cells of an annotation run. :meth:`create` creates a run, and :meth:`open` opens one.
+    """The cells of an annotation run. The method :meth:`create` creates a run, and :meth:`open` opens an existing run.
 
     Attributes:
         folder: Folder of the run.
-        vocabulary: The run's own copy of the vocabulary.
-        images: Images in row order.
+        vocabulary: Copy of the vocabulary that belongs to the run.
+        images: Images in the order of the rows.
         image_ids: Canonical id of each image.
         paths: File path of each image.
-        labels: Labels in column order.
-        matrix: (images, labels) int8: 1 present, 0 absent, -1 for cells that are not judged or unreadable, and for
-            images that failed.
-        prompts: Prompt id -> prompt.
+        labels: Labels in the order of the columns.
+        matrix: (images, labels) int8 matrix: 1 for present, 0 for absent, and -1 for cells that are not judged or whose
+            answer is unreadable, and for images that failed.
+        prompts: Mapping from prompt ids to prompts.
     """
 
     folder: Path
@@ -113,12 +113,12 @@ class Store:
         """Creates a run and opens it for writing.
 
         Args:
-            folder: Folder of the run. A new folder is created, and an existing folder must be empty.
+            folder: Folder of the run. The folder is created if it does not exist. An existing folder must be empty.
             images: Images with distinct ids.
             vocabulary: Vocabulary with the labels.
 
         Raises:
-            InputError: If there are no images, the folder contains a run or other files, or the folder cannot be
+            InputError: If there are no images, if the folder contains a run or other files, or if the folder cannot be
                 written.
         """
         folder = Path(folder)
@@ -163,12 +163,13 @@ class Store:
 
         Args:
             folder: Folder of the run.
-            vocabulary: Vocabulary that the run must have been created with. None accepts any vocabulary.
-            write: True to open the run for writing, which locks out other writers until :meth:`close`.
+            vocabulary: Vocabulary that the run must have been created with, or None to accept any vocabulary.
+            write: True to open the run for writing, which prevents other processes from writing to it until
+                :meth:`close`.
 
         Raises:
-            InputError: If the folder is not a run, is damaged, was created with another vocabulary, or another process
-                is writing it.
+            InputError: If the folder is not a run, if the run is damaged or was created with another vocabulary, or if
+                another process is writing to it.
         """
         folder = Path(folder)
         if not (folder / "run.json").is_file():
@@ -210,8 +211,8 @@ class Store:
 
     @property
     def excluded(self) -> Mapping[str, str]:
-        """Image id -> reason for which the image cannot be loaded. Its cells are unknown, and the final matrix omits
-        the image.
+        """Mapping from image ids to the reason why the image cannot be loaded. The cells of images that cannot be
+        loaded are unknown, and the final matrix omits these images.
         """
         return MappingProxyType(self._excluded)
 
@@ -225,17 +226,18 @@ class Store:
     ) -> None:
         """Appends verdicts, each of which becomes the current verdict of its cell.
 
-        A person's verdict is never replaced by a judge's verdict, which is dropped.
+        A judge's verdict on a cell that a person has judged is dropped.
 
         Args:
-            rows: (n,) image rows of the cells.
-            label_ids: (n,) label columns of the cells.
-            verdicts: (n,) verdicts: 1, 0 or -1.
-            provenance: Common provenance of the verdicts.
-            probabilities: (n,) P(present) of the verdicts, NaN where unknown, or None if they have none.
+            rows: (n,) array with the image row of each cell.
+            label_ids: (n,) array with the label column of each cell.
+            verdicts: (n,) array of verdicts: 1, 0 or -1.
+            provenance: Provenance that all verdicts share.
+            probabilities: (n,) array of P(present), with NaN for unknown probabilities, or None if the verdicts have no
+                probabilities.
 
         Raises:
-            InputError: If the run is not open for writing, or the disk is full.
+            InputError: If the run is not open for writing, or if the disk is full.
         """
         records = np.empty(np.asarray(rows).shape, _RECORD)
         records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
@@ -258,7 +260,9 @@ class Store:
 
     @property
     def probabilities(self) -> NDArray[np.float32]:
-        """(images, labels) float32: P(present) of the current verdicts, NaN for verdicts in words and unknown cells."""
+        """(images, labels) float32 matrix of P(present) for the current verdicts, with NaN for verdicts in words and
+        for unknown cells.
+        """
         found = np.full(self.matrix.shape, np.nan, dtype=np.float32)
         source = np.full(self.matrix.shape, _NONE, dtype=np.int64)
         for part in self._probabilities:
@@ -268,14 +272,16 @@ class Store:
         return found
 
     def exclude(self, image_id: str, reason: str | None) -> None:
-        """Excludes an image that cannot be loaded from the run. If ``reason`` is None, includes the image again."""
+        """Excludes an image from the run because it cannot be loaded. If ``reason`` is None, the image is included
+        again.
+        """
         if self._excluded.get(image_id) == reason:
             return
         self.append("excluded.jsonl", {"image_id": image_id, "reason": reason})
         self._set_excluded(image_id, reason)
 
     def keep_prompt(self, prompt: str, document: Mapping[str, Any]) -> None:
-        """Stores the text of a prompt under its id, unless it is already stored."""
+        """Stores the text of a prompt under its id, unless the prompt is already stored."""
         if prompt in self.prompts:
             return
         self.append("prompts.jsonl", document)
@@ -293,23 +299,27 @@ class Store:
 
     @property
     def provenances(self) -> tuple[CellProvenance, ...]:
-        """All provenances, in the order of their first verdicts; ``provenance_ids`` refers to this order."""
+        """All provenances, in the order of their first verdicts. The positions in ``provenance_ids`` refer to the order
+        of this list.
+        """
         return tuple(self._provenances)
 
     def id_of(self, provenance: CellProvenance) -> int:
-        """Returns the position of a provenance in ``provenances``.
+        """Returns the position of a provenance in the list ``provenances``.
 
-        A provenance without a verdict has the position -2, which no cell refers to.
+        A provenance without verdicts gets the position -2, which no cell refers to.
         """
         return self._ids.get(provenance, _NONE - 1)
 
     @property
     def provenance_ids(self) -> NDArray[np.int32]:
-        """(images, labels) position in ``provenances`` of the current verdict's provenance, or -1 without a verdict."""
+        """(images, labels) matrix with the position in ``provenances`` of each current verdict's provenance, or -1 for
+        cells without a verdict.
+        """
         return self._latest
 
     def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
-        """Returns all verdicts on a cell with their provenances, oldest first."""
+        """Returns all verdicts on a cell with the provenance of each verdict, oldest first."""
         verdicts = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
@@ -317,8 +327,8 @@ class Store:
         return verdicts
 
     def changed(self) -> int:
-        """Returns the number of cells whose current verdict differs from their first verdict. Excluded images are not
-        counted.
+        """Returns the number of cells whose current verdict differs from their first verdict. The cells of excluded
+        images are not counted.
         """
         first = np.full(self.matrix.shape, UNKNOWN, dtype=np.int8)
         for part in reversed(self._versions):
@@ -327,23 +337,23 @@ class Store:
         return int(((first != self.matrix) & (first != UNKNOWN) & self.included[:, None]).sum())
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """Appends a line to a JSON Lines file in the folder."""
+        """Appends a line to a JSON Lines file in the folder of the run."""
         self._must_write()
         with open(self.folder / name, "ab", buffering=0) as stream:
             stream.write(dump_json(row) + b"\n")
 
     def lines(self, name: str, form: Any = dict[str, Any]) -> list[Any]:
-        """Returns the lines of a JSON Lines file in the folder, or an empty list if the file does not exist.
+        """Returns the lines of a JSON Lines file in the folder of the run, or an empty list if the file does not exist.
 
-        An incomplete last line, which a killed process may leave, is ignored. If the run is open for writing, this line
-        is also removed from the file.
+        A process that is killed may leave an incomplete last line, which is ignored. If the run is open for writing, an
+        incomplete last line is also removed from the file.
 
         Args:
-            name: Name of the file.
-            form: Type of each line, in msgspec's notation.
+            name: Name of the JSON Lines file.
+            form: Type that each line must have, in msgspec's notation.
 
         Raises:
-            InputError: If a line does not match the type. The message names the line number.
+            InputError: If a line does not have the required type. The message names the line number.
         """
         path = self.folder / name
         data = read_bytes(path) if path.exists() else b""
@@ -359,7 +369,9 @@ class Store:
         return records
 
     def open_cells(self) -> NDArray[np.int64]:
-        """Returns the (n, 2) rows and columns of the cells without a verdict. Cells of excluded images are omitted."""
+        """Returns an (n, 2) array with the rows and columns of the cells without a verdict. Cells of excluded images
+        are omitted.
+        """
         return np.argwhere((self.matrix == UNKNOWN) & self.included[:, None])
 
     @property
@@ -371,7 +383,7 @@ class Store:
         """Appends all verdicts, prompts and exclusions of another run with the same images and vocabulary.
 
         Args:
-            other: Run to append.
+            other: Run whose content is appended.
         """
         self._must_write()
         ids = np.array([self._provenance_id(provenance) for provenance in other._provenances], dtype=np.uint32)
@@ -390,10 +402,10 @@ class Store:
             self.keep_prompt(prompt, document)
 
     def compact(self) -> None:
-        """Merges the log into the archive. Every version of every cell is kept.
+        """Merges the log of verdicts into the archive. All versions of every cell are kept.
 
-        The archive names the log that follows it, so that a kill between the two steps neither loses nor duplicates
-        verdicts.
+        The archive names the log that follows it. Therefore, if the process is killed during the merge, verdicts are
+        neither lost nor duplicated.
         """
         self._must_write()
         versions = np.concatenate([*self._versions, np.empty(0, _RECORD)])
@@ -458,7 +470,9 @@ class Store:
                     other.unlink()
 
     def _read_log(self) -> NDArray[np.void]:
-        """Reads the archive and returns the log that follows it. Retries if a writer merges the log in the meantime."""
+        """Reads the archive, and returns the log that follows it. Reads the archive and the log again if a writer
+        merges the log in the meantime.
+        """
         archive = self.folder / "verdicts.npz"
         for _ in range(100):
             self._generation, self._versions = 0, []
@@ -486,9 +500,9 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Returns the error for files that contradict each other.
+        """Returns the error for files of a run that contradict each other.
 
-        The error lists all these files, because any of them may be damaged.
+        The error lists all files that are involved, because any of them may be damaged.
         """
         names = "verdicts.*, probabilities.log, sources.jsonl, images.jsonl or vocabulary.json"
         return InputError(f"damaged: {reason} ({names})", path=str(self.folder))
@@ -570,10 +584,10 @@ def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
 
 
 def _lock(folder: Path) -> int:
-    """Locks out other writers while the returned descriptor is open.
+    """Prevents other processes from writing to the run while the returned descriptor is open.
 
     Raises:
-        InputError: If another process is writing.
+        InputError: If another process is writing to the run.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)

@@ -1,8 +1,8 @@
-"""Engines that run a model: any OpenAI-compatible server, vLLM or transformers in this process, or vLLM on a Ray
-cluster.
+"""Engines that run a model on any OpenAI-compatible server, with vLLM or transformers in this process, or with vLLM on
+a Ray cluster.
 
-All engines accept a :class:`Request` and return a :class:`Completion`. Large libraries are imported when an engine is
-created.
+All engines accept a :class:`Request` and return a :class:`Completion`. Large libraries are imported only when an engine
+is created.
 """
 
 from __future__ import annotations

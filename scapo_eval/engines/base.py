@@ -24,7 +24,7 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Message of a conversation, in which images precede the text.
+    """A message of a conversation, in which images precede the text.
 
     Attributes:
         role: Author of the message: ``system``, ``user`` or ``assistant``.
@@ -39,24 +39,26 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings, which determine the choice of the next token.
+    """Sampling settings, which determine how the next token is chosen.
 
-    Every engine sets all of them explicitly, so that no default of a server or a checkpoint
-    (``generation_config.json``) has a hidden effect. None selects these defaults.
+    Every engine sets all of these settings explicitly, so that no default of a server or a checkpoint
+    (``generation_config.json``) has a hidden effect. If a setting is None, the default of the server or the checkpoint
+    is used.
 
     Attributes:
-        temperature: Sampling temperature. 0 always selects the most probable token (greedy decoding).
-        top_p: Share of the probability mass to sample from. 1 for all tokens.
-        top_k: Number of most probable tokens to sample from. 0 for all tokens.
+        temperature: Sampling temperature, where 0 always selects the most probable token (greedy decoding).
+        top_p: Share of the probability mass to sample from, or 1 to sample from all tokens.
+        top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
-        seed: Seed of the random numbers. None leaves the choice to the engine.
-        stop: Texts that end a completion and are not part of it.
-        min_p: Minimum probability of a token, relative to the most probable token. 0 for no minimum.
-        repetition_penalty: Divisor of positive logits and factor of negative logits for tokens in prompt or completion.
-            1 for no penalty.
-        presence_penalty: Value that is subtracted from the logits of tokens in the completion. 0 for no penalty.
-        frequency_penalty: Value that is subtracted from a token's logit for each occurrence in the completion. 0 for no
+        seed: Seed of the random numbers. If ``seed`` is None, the engine chooses the seed.
+        stop: Texts that end a completion. The completion does not contain the text that ended it.
+        min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
+        repetition_penalty: Divisor of positive logits and factor of negative logits for tokens that occur in the prompt
+            or the completion, or 1 for no penalty.
+        presence_penalty: Value that is subtracted from the logits of tokens that occur in the completion, or 0 for no
             penalty.
+        frequency_penalty: Value that is subtracted from a token's logit for each occurrence in the completion, or 0 for
+            no penalty.
     """
 
     temperature: float | None = 0.0
@@ -72,14 +74,14 @@ class Sampling:
 
     @property
     def said(self) -> str:
-        """Text of the non-default settings, such as ``temperature=0.7 top_p=0.9``, or ``default``."""
+        """The non-default settings as text, such as ``temperature=0.7 top_p=0.9``, or ``default``."""
         default = Sampling()
         pairs = [(name, getattr(self, name)) for name in self.__slots__]
         return " ".join(f"{name}={value}" for name, value in pairs if value != getattr(default, name)) or "default"
 
     def sample(self, number: int) -> Sampling:
-        """Returns the settings for sample ``number`` of a prompt, starting at 0. Only the seed differs between
-        samples.
+        """Returns the settings for sample ``number`` of a prompt, counted from 0. The settings of different samples
+        differ only in the seed.
         """
         return self if self.seed is None else replace(self, seed=self.seed + number)
 
@@ -92,15 +94,16 @@ CHOICES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """Request for one completion.
+    """A request for one completion.
 
     Attributes:
-        turns: Conversation so far, which ends with the user's turn.
+        turns: Conversation so far, which ends with a user turn.
         sampling: Sampling settings.
-        schema: JSON schema for the completion. Engines that cannot enforce a schema ignore it.
-        sample: Number of the completion among several completions of the same prompt, starting at 0.
-        choices: Words between which the model decides by its first token. If given, the completion contains the
-            probability of each word (:attr:`Completion.masses`), and the sampling is :data:`ONE_TOKEN`.
+        schema: JSON schema that the completion must match. Engines that cannot enforce a schema ignore the field
+            ``schema``.
+        sample: Number of the completion among several completions of the same prompt, counted from 0.
+        choices: Words between which the model decides with its first token. If words are given, the completion contains
+            the probability of each word (:attr:`Completion.masses`), and the sampling settings are :data:`ONE_TOKEN`.
     """
 
     turns: tuple[Turn, ...]
@@ -118,11 +121,11 @@ class Request:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Paths of all images, in order."""
+        """Paths of all images in the request, in order."""
         return tuple(image for turn in self.turns for image in turn.images)
 
     def key(self, identity: bytes, fingerprint: Callable[[str], str]) -> str:
-        """Returns a key of 32 hexadecimal digits, which depends on everything that affects the completion.
+        """Returns a key of 32 hexadecimal digits, which is determined by everything that affects the completion.
 
         Args:
             identity: Identity of the engine, as JSON.
@@ -154,17 +157,18 @@ LEAST_MASS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Answer of a model to a request, or the error that prevented it.
+    """The answer of a model to a request, or the error that prevented it.
 
     Attributes:
-        text: Text of the completion without surrounding white space, in which engines differ. Empty if there is an
-            error.
-        finish: Reason for the end: ``stop``, ``length`` (truncated at ``max_tokens``) or another value from the server.
-            None if unknown.
-        prompt_tokens: Number of tokens of prompt and images, or None if unknown.
-        completion_tokens: Number of tokens of the completion, or None if unknown.
-        error: Reason for a missing completion, or None.
-        masses: Probability of each of the request's choices as the first token, or None for requests without choices.
+        text: Text of the completion. White space around the text is removed, because it differs between engines. The
+            text is empty if the completion contains an error.
+        finish: Reason for the end of the completion: ``stop``, ``length`` (truncated at ``max_tokens``) or another
+            value from the server. None if unknown.
+        prompt_tokens: Number of tokens in the prompt and its images, or None if unknown.
+        completion_tokens: Number of tokens in the completion, or None if unknown.
+        error: Reason why there is no completion, or None if there is a completion.
+        masses: Probability that the first token is a given choice, for each choice of the request, or None for requests
+            without choices.
     """
 
     text: str = ""
@@ -179,14 +183,17 @@ class Completion:
 
     @property
     def probability(self) -> float | None:
-        """P(yes) of a yes/no question, as a share of the two words; None if the model gives them too little mass."""
+        """P(yes) of a yes/no question, as a share of the total probability of yes and no, or None if this total is too
+        small.
+        """
         if self.masses is None or (mass := sum(self.masses)) < LEAST_MASS:
             return None
         return self.masses[0] / mass
 
 
 def masses_of(choices: Sequence[str], tokens: Iterable[tuple[str, float]]) -> tuple[float, ...]:
-    """Returns the probability of each choice: the sum over the tokens that are this word in any case and spacing.
+    """Returns the probability of each choice, which is the sum over all tokens that equal the choice regardless of case
+    and spacing.
 
     Args:
         choices: Words.
@@ -210,17 +217,15 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """Replaces the values of settings that are named like a key, token or password by ``***``, for cards and
-    journals.
-    """
+    """Replaces the values of settings named like a key, token or password by ``***``, for cards and journals."""
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
     return [without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
-    """Yields the texts that :func:`without_secrets` replaces. If ``named`` is True, all texts in the value are
-    secrets.
+    """Yields the secret texts that :func:`without_secrets` replaces. If ``named`` is True, all texts in the value are
+    treated as secrets.
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():
@@ -237,13 +242,13 @@ OnCompletion = Callable[[Request, Completion], None]
 
 
 class Engine(Protocol):
-    """Interface of engines, which run a model on requests.
+    """Interface of the engines, which run a model on requests.
 
     Attributes:
-        identity: All known facts that affect the completions: model, weights, processor settings... They are part of
-            the key of every request.
-        card: Additional facts for the run card: versions, devices, addresses. After :meth:`run`, it also contains the
-            effective ``sampling`` settings, with the engine's names.
+        identity: All known facts that affect the completions, such as model, weights and processor settings. The
+            identity is part of the key of every request.
+        card: Additional facts for the run card, such as versions, devices and addresses. After :meth:`run`, the card
+            also contains the effective ``sampling`` settings under the engine's names.
     """
 
     @property
@@ -253,13 +258,13 @@ class Engine(Protocol):
     def card(self) -> Mapping[str, Any]: ...  # noqa: D102
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes each request exactly once, and reads requests only as needed.
+        """Completes each request exactly once, and reads requests only when they are needed.
 
         If a request cannot be completed, its completion contains an error, and the other requests continue.
 
         Raises:
-            ScapoError: If no request can be completed because the server or the model is not found, or access is
-                denied.
+            ScapoError: If no request can be completed because the server or the model is not found, or because access
+                is denied.
         """
         ...
 
@@ -273,12 +278,13 @@ def complete_batch(
     items: Sequence[Item],
     faults: tuple[type[Exception], ...],
 ) -> list[Completion]:
-    """Completes a batch. If the batch fails, it is halved repeatedly until only the faulty items have errors.
+    """Completes a batch. If the batch fails, it is repeatedly split in half until only the faulty items have errors.
 
     Args:
-        complete: Function that completes a batch, or raises one of ``faults`` (out of memory, prompt too long).
+        complete: Function that completes a batch, or raises one of ``faults`` (for example, if memory is exhausted or a
+            prompt is too long).
         items: Items of the batch.
-        faults: Exceptions that a single item may cause.
+        faults: Types of exceptions that a single item may cause.
     """
     if not items:
         return []
@@ -298,13 +304,13 @@ def _one_line(error: Exception) -> str:
 
 
 def check_model(model: str) -> None:
-    """Checks that a model can be found, because a library would otherwise try the hub for minutes.
+    """Checks that a model can be found, because a library would otherwise try to reach the hub for minutes.
 
     Args:
-        model: Name of the model on the hub, or its folder.
+        model: Name of the model on the hub, or path of its folder.
 
     Raises:
-        InputError: If the name is neither a folder nor a possible name on a hub.
+        InputError: If the name is neither a folder nor a valid name on a hub.
         ScapoError: If the model is neither a folder nor in the hub's cache, and the hub is unreachable.
     """
     if Path(model).is_dir():
@@ -333,8 +339,8 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 def weights_hash(model: str) -> str | None:
     """Returns a hash of the weights and settings of a local model, or None if the name is not a folder.
 
-    On the hub, a revision identifies the weights. For a local folder, only the file contents can distinguish training
-    steps.
+    For a model on the hub, the revision identifies the weights. For a local folder, only the file contents can
+    distinguish checkpoints of a training run.
     """
     folder = Path(model)
     if not folder.is_dir():

@@ -1,8 +1,8 @@
-"""Engine for transformers in this process, with any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...).
+"""Engine that runs transformers in this process, with any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...).
 
-The engine also runs on a CPU. Greedy completions do not depend on the batch (up to rounding). Sampled completions do
-not depend on it either, because each request has its own random generator. A resumed run therefore produces the same
-file.
+The engine also runs on CPUs. Except for rounding, greedy completions do not depend on the batch. Sampled completions do
+not depend on the batch either, because each request has its own random generator. Therefore, a resumed run produces the
+same file as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ _TEXT_ONLY = "the model is text-only and cannot read images"
 
 
 class TransformersEngine:
-    """Engine that runs a model with transformers' ``generate``, in batches of similar length.
+    """Engine that runs a model with the method ``generate`` of transformers, in batches of requests of similar length.
 
     Args:
-        model: Name of the model on the hub, or its folder.
-        revision: Revision on the hub. None selects the newest revision.
-        dtype: Number format of the weights: ``auto`` (that of the files), ``float32``, ``bfloat16`` or ``float16``.
-        device: ``auto`` (a GPU if available), ``cpu``, ``cuda``, ``cuda:1``...
+        model: Name of the model on the hub, or path of its folder.
+        revision: Revision of the model on the hub, or None for the newest revision.
+        dtype: Number format of the weights: ``auto`` (the format of the files), ``float32``, ``bfloat16`` or
+            ``float16``.
+        device: Device of the model: ``auto`` (a GPU if available), ``cpu``, ``cuda``, ``cuda:1``...
         batch_size: Number of requests per batch.
-        max_pixels: Maximum number of pixels per image, above which the processor shrinks images if it has this setting
-            (Qwen).
+        max_pixels: Maximum number of pixels per image. The processor shrinks images with more pixels if it supports
+            such a limit (Qwen).
 
     Raises:
         MissingExtra: If torch or transformers is not installed.
@@ -125,7 +126,7 @@ class TransformersEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, one window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in windows of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         faults = (ValueError, self._torch.OutOfMemoryError)
         while window := list(islice(source, self.batch_size * _WINDOW)):
@@ -140,8 +141,8 @@ class TransformersEngine:
             self._torch.cuda.empty_cache()
 
     def _batches(self, window: Sequence[Request], done: OnCompletion) -> Iterable[list[Request]]:
-        """Yields batches of requests with equal settings, longest first. Requests with unreadable images fail
-        immediately.
+        """Yields batches of requests with equal settings, sorted by decreasing length. Requests with unreadable images
+        fail immediately.
         """
         groups: dict[tuple[Sampling, tuple[str, ...]], list[Request]] = {}
         for request in window:
@@ -160,7 +161,9 @@ class TransformersEngine:
             yield from (group[k : k + self.batch_size] for k in range(0, len(group), self.batch_size))
 
     def inputs(self, batch: Sequence[Request]) -> Any:
-        """Returns the processor's tensors for a batch, padded on the left, on the model's device."""
+        """Returns the processor's tensors for a batch, which are padded on the left and located on the
+        model's device.
+        """
         texts = [self._template(request.turns) for request in batch]
         pictures = [images.load(path) for request in batch for path in request.images]
         if not self._takes_images:
@@ -171,8 +174,8 @@ class TransformersEngine:
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns the arguments of ``generate``, which always selects the argmax. Sampling adds noise to the scores
-        beforehand.
+        """Returns the arguments with which ``generate`` always selects the most probable token. For sampling, noise is
+        added to the scores beforehand.
         """
         return {
             "do_sample": False,
@@ -184,7 +187,7 @@ class TransformersEngine:
         }
 
     def _resolved(self, sampling: Sampling) -> Sampling:
-        """Returns the settings, with the checkpoint's values in place of None."""
+        """Returns the sampling settings, in which the checkpoint's values replace None."""
         checkpoint = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
         if not self._own.do_sample:
             checkpoint["temperature"] = 0.0
@@ -241,7 +244,9 @@ class TransformersEngine:
         ]
 
     def _first_tokens(self, logits: torch.Tensor) -> list[list[tuple[str, float]]]:
-        """Returns, for each row of (rows, vocabulary) logits, text and log-probability of the most probable tokens."""
+        """Returns the text and log-probability of the most probable tokens for each row of (rows,
+        vocabulary) logits.
+        """
         found = logits.float().log_softmax(-1).topk(min(TOP, logits.shape[-1]))
         return [
             [(self._tokenizer.decode([token]), logprob) for token, logprob in zip(tokens, logprobs, strict=True)]
@@ -263,19 +268,20 @@ class TransformersEngine:
 
 
 class _Penalties:
-    """Logits processor that lowers the logits of earlier tokens as vLLM does. Padding does not count.
+    """Logits processor that lowers the logits of earlier tokens in the same way as vLLM. Padding tokens are not counted
+    as earlier tokens.
 
     Args:
         module: The torch module.
-        sampling: Settings with the penalties.
-        prompt: (rows, width) mask of the prompts' tokens, 0 for padding.
+        sampling: Sampling settings that contain the penalties.
+        prompt: (rows, width) mask of the prompts' tokens, which is 0 for padding.
     """
 
     def __init__(self, module: Any, sampling: Sampling, prompt: torch.Tensor) -> None:
         self._torch, self._sampling, self._prompt = module, sampling, prompt
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Applies the penalties to (rows, vocabulary) logits."""
+        """Applies the penalties to an array of (rows, vocabulary) logits."""
         sampling, width = self._sampling, self._prompt.shape[1]
         made = input_ids[:, width:]
         counts = self._torch.zeros_like(scores).scatter_add_(1, made, self._torch.ones_like(made, dtype=scores.dtype))
@@ -287,8 +293,8 @@ class _Penalties:
 
 
 class _SeededSampler:
-    """Logits processor that samples by an argmax over noisy scores (Gumbel's trick), with a random generator per
-    row.
+    """Logits processor that samples by taking the argmax of noisy scores (Gumbel's trick), with one random generator
+    per row.
     """
 
     def __init__(
@@ -313,7 +319,7 @@ class _SeededSampler:
             self._generators.append(generator)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Adds noise to (rows, vocabulary) scores, so that their argmax is a sample."""
+        """Adds noise to (rows, vocabulary) scores, so that the argmax of each row is a sample."""
         scores = scores.float()
         scores[:, self._suppressed] = -float("inf")
         for warp in self._warpers:
@@ -328,13 +334,14 @@ class _SeededSampler:
 
 
 def load_processor(model: str, revision: str | None = None, *, takes_images: bool = True, **options: int | None) -> Any:
-    """Loads the processor of a model. Without torchvision, a processor without video support is loaded.
+    """Loads the processor of a model. If torchvision is not installed, a processor without video support is loaded.
 
     Args:
-        model: Name of the model on the hub, or its folder.
-        revision: Revision on the hub. None selects the newest revision.
-        takes_images: True for a model with images, False to load only its tokenizer.
-        options: Settings of the image processor, such as ``max_pixels``. None selects the processor's own value.
+        model: Name of the model on the hub, or path of its folder.
+        revision: Revision of the model on the hub, or None for the newest revision.
+        takes_images: True for a model that accepts images, False to load only its tokenizer.
+        options: Settings of the image processor, such as ``max_pixels``. If ``options`` is None, the processor's own
+            values are used.
     """
     import transformers
 
@@ -356,20 +363,22 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
 
 
 def image_tokens(config: Any) -> list[int]:
-    """Returns the ids of tokens that represent images and videos in a model's input, and must never be sampled."""
+    """Returns the ids of tokens that represent images and videos in a model's input. The model must never sample
+    these placeholder tokens.
+    """
     tokens = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
     return sorted(token for token in tokens if isinstance(token, int))
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
-    """Returns the ids of tokens that end a response, from single ids, lists of ids and None."""
+    """Returns the ids of tokens that end a response, collected from single ids, lists of ids and None."""
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )
 
 
 def _settings(image_processor: Any) -> dict[str, Any] | None:
-    """Returns the image processor's settings of JSON types."""
+    """Returns the image processor's settings that have JSON types."""
     if image_processor is None:
         return None
     plain = (str, int, float, bool, list, dict)

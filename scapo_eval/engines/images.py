@@ -1,4 +1,5 @@
-"""Image files as a model sees them: checked, upright, 8-bit RGB. Any other file raises :class:`ImageFault`.
+"""Decoder that converts image files to the form that a model receives: checked, upright, 8-bit RGB. A file that is not
+a readable image raises :class:`ImageFault`.
 
 All engines share this decoder, so that they see the same pixels. Animated files are reduced to their first frame,
 transparency becomes white, 16-bit values are scaled (not clipped), and EXIF rotation is applied.
@@ -48,7 +49,9 @@ Value = TypeVar("Value")
 
 
 class ImageFault(ScapoError):
-    """Error for a file that cannot be used as an image. Only its item fails, and the run continues."""
+    """An error for a file that cannot be used as an image. Only the item with this file fails, and the
+    run continues.
+    """
 
 
 def fingerprint(path: str) -> str:
@@ -61,7 +64,7 @@ def fingerprint(path: str) -> str:
 
 
 def load(path: str) -> Image:
-    """Returns the picture as an upright RGB image.
+    """Returns the picture in a file as an upright RGB image.
 
     Raises:
         ImageFault: If the file is not a readable image.
@@ -71,7 +74,7 @@ def load(path: str) -> Image:
 
 
 def check(path: str) -> None:
-    """Checks that the picture can be read.
+    """Checks that the picture in a file can be read.
 
     Raises:
         ImageFault: If the file is not a readable image.
@@ -81,8 +84,8 @@ def check(path: str) -> None:
 
 
 def data_url(path: str) -> str:
-    """Returns the picture as a ``data:`` URL, with the unchanged bytes of the file if possible, and otherwise as
-    lossless PNG.
+    """Returns the picture as a ``data:`` URL, with the unchanged bytes of the file if possible, and as lossless PNG
+    otherwise.
 
     Raises:
         ImageFault: If the file is not a readable image.
@@ -101,7 +104,7 @@ def file_bytes(path: str) -> bytes:
     """Returns the content of the file unchanged.
 
     Raises:
-        ImageFault: If the path is not found or not a file, or the file is unreadable, empty or too large.
+        ImageFault: If the path is not found or not a file, or if the file is unreadable, empty or too large.
     """
     try:
         data = read_regular(path, MAX_FILE)
@@ -113,7 +116,7 @@ def file_bytes(path: str) -> bytes:
 
 
 def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
-    """Returns the upright RGB picture, and the MIME type of the file if all readers decode its bytes to this
+    """Returns the upright RGB picture, and the MIME type of the file if all readers decode the file's bytes to this
     picture.
     """
     try:
@@ -182,7 +185,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """Returns an RGB copy with a change applied strip by strip, which avoids several full copies."""
+    """Returns an RGB copy to which a change is applied strip by strip, which avoids several full copies."""
     from PIL import Image
 
     made = Image.new("RGB", image.size)
@@ -200,10 +203,10 @@ def _strips(image: Image) -> Iterator[Image]:
 
 
 class Cache(Generic[Value]):
-    """Cache of the last values of a function of a path, shared by all threads, since benchmarks use each image many
-    times.
+    """Cache of the most recent values of a function of a path. All threads share the cache, because benchmarks use each
+    image many times.
 
-    If several threads request the same path at the same time, the value is computed once. Errors are not cached.
+    If several threads request the same path at the same time, the value is computed only once. Errors are not cached.
     """
 
     def __init__(self, function: Callable[[str], Value], size: int) -> None:

@@ -1,7 +1,8 @@
-"""Engine for any OpenAI-compatible server: vLLM, SGLang, ``transformers serve``, hosted services.
+"""Engine for any OpenAI-compatible server, such as vLLM, SGLang, ``transformers serve`` and hosted services.
 
-aiohttp needs 0.17 ms of processor time per request, and the openai client 1.7 to 4.2 ms. Each completion is a separate
-request (without ``n``, which servers ignore), so that it can be retried and resumed.
+The engine uses aiohttp, which needs 0.17 ms of processor time per request, whereas the openai client needs 1.7 to 4.2
+ms. Each completion is a separate request, so that it can be retried and resumed. The field ``n`` of the request is not
+used, because servers ignore it.
 """
 
 from __future__ import annotations
@@ -72,21 +73,22 @@ _KEPT_IMAGES = 64  # number of cached encoded images, since a benchmark's questi
 
 
 class OpenAIEngine:
-    """Engine that sends many requests to a server at the same time.
+    """Engine that sends many simultaneous requests to a server.
 
     Args:
         model: Name of the model on the server.
         base_url: Address of the server up to and including ``/v1``.
-        api_key: Key that is sent as a bearer token. None sends no key.
+        api_key: Key that is sent as a bearer token, or None to send no key.
         concurrency: Maximum number of simultaneous requests.
         rate: Maximum number of requests per second, with bursts of up to one second, or None for no limit.
         timeout: Maximum duration of one attempt in seconds.
-        attempts: Number of attempts before a request counts as failed.
+        attempts: Number of attempts after which a request is considered failed.
         backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
-            ``backoff * 2**k``.
-        wait_server: Seconds to wait for a server that refuses connections, without using up attempts. With None, the
-            wait is :data:`PATIENCE` after the first answer, and the server must be available at the start.
-        extra: Additional fields in the body of every request. None removes a field that a server rejects.
+            ``backoff * 2**k`` seconds.
+        wait_server: Seconds to wait for a server that refuses connections. The time spent waiting does not count as an
+            attempt. If ``wait_server`` is None, the server must be available at the start, and the waiting time after
+            the first answer is :data:`PATIENCE`.
+        extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
         warn: Callback for a warning if the server rejects a sampling setting, which is then omitted.
 
     Raises:
@@ -377,7 +379,7 @@ class OpenAIEngine:
         return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns the sampling settings in the server's format, all explicit, without settings that the server has
+        """Returns all sampling settings explicitly, in the server's format, except settings that the server has
         rejected.
         """
         settings = {name: getattr(sampling, name) for name in _SENT}
@@ -450,15 +452,15 @@ class OpenAIEngine:
 
 
 class _Away(Exception):
-    """Error for a server that refuses connections."""
+    """An error for a server that refuses connections."""
 
 
 class _NoProbabilities(Exception):
-    """A reply lacks the log-probabilities that were requested."""
+    """An error for a reply that lacks the requested log-probabilities."""
 
 
 class _TokenBucket:
-    """Rate limiter with an average of ``rate`` requests per second and bursts of at most one second."""
+    """Rate limiter that allows an average of ``rate`` requests per second and bursts of at most one second."""
 
     def __init__(self, rate: float) -> None:
         self._interval = 1.0 / rate
@@ -475,7 +477,9 @@ class _TokenBucket:
 
 
 def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> float:
-    """Returns the wait in a Retry-After header (seconds or a date) in seconds, or 0 if the header is invalid."""
+    """Returns the waiting time in a Retry-After header (seconds or a date) in seconds, or 0 if the
+    header is invalid.
+    """
     try:
         seconds = float(retry_after)
     except ValueError:
@@ -488,8 +492,8 @@ def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: date
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """Splits an address into the address without login, query and fragment, which may be secret, and the login
-    (``user:password``).
+    """Splits an address into two parts: the address without login, query and fragment, which may be secret, and the
+    login (``user:password``).
     """
     try:
         parts = urlsplit(url.strip())
@@ -502,11 +506,11 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
-    """Returns the first choice in a completion, with the probability of each of the request's words.
+    """Returns the first choice in a reply as a completion, with the probability of each of the request's words.
 
     Raises:
         ValueError: If the JSON is not a chat completion.
-        _NoProbabilities: If probabilities are requested and missing.
+        _NoProbabilities: If probabilities are requested but missing.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):
@@ -526,10 +530,10 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
 
 
 def _first_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Returns text and log-probability of the most probable first tokens.
+    """Returns the text and log-probability of the most probable first tokens.
 
     Raises:
-        _NoProbabilities: If the choice has none.
+        _NoProbabilities: If the choice contains no log-probabilities.
     """
     try:
         return [(entry["token"], float(entry["logprob"])) for entry in choice["logprobs"]["content"][0]["top_logprobs"]]
@@ -543,7 +547,7 @@ def _tokens(number: object) -> int | None:
 
 
 def _message(data: bytes) -> str:
-    """Returns the message in an error reply, for any of the common formats."""
+    """Returns the message in an error reply, which may have any of the common formats."""
     try:
         value: Any = parse_json(data)
     except ValueError:
@@ -555,10 +559,10 @@ def _message(data: bytes) -> str:
 
 
 def _wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings in the format of ``transformers serve``: settings outside of OpenAI's interface are in a
-    JSON text.
+    """Returns the settings in the format of ``transformers serve``, in which settings outside OpenAI's interface are
+    passed as JSON text.
 
-    This server ignores a presence penalty, and interprets a frequency penalty as a repetition penalty.
+    ``transformers serve`` ignores a presence penalty, and interprets a frequency penalty as a repetition penalty.
     """
     inner = {name: settings[name] for name in _WRAPPED if name in settings}
     if inner.get("top_k") == -1:

@@ -1,7 +1,9 @@
-"""Engine for vLLM on a Ray cluster, with Ray Data's batch inference (``ray.data.llm``) and any number of model copies.
+"""Engine that runs vLLM on a Ray cluster, with Ray Data's batch inference (``ray.data.llm``) and any number of copies
+of the model.
 
-Ray schedules, retries and restarts. Images are read on the node that prepares a request, so the files must be available
-on every node. The copies are loaded once per CHUNK requests.
+Ray schedules the requests, retries failed requests and restarts failed processes. Images are read on the node that
+prepares a request. Therefore, the files must be available on every node. The copies of the model are loaded once per
+CHUNK requests.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ class RayVllmEngine:
     """Engine that runs a model with vLLM on a Ray cluster (``RAY_ADDRESS``, or this machine).
 
     Args:
-        model: Name of the model on the hub, or its folder, which must be available on every node.
-        revision: Revision on the hub. None selects the newest revision.
-        dtype: Number format of the weights: ``auto`` (that of the files), ``bfloat16``, ``float16`` or ``float32``.
-        seed: Seed of the engine.
+        model: Name of the model on the hub, or path of its folder, which must be available on every node.
+        revision: Revision of the model on the hub, or None for the newest revision.
+        dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
+            ``float32``.
+        seed: Seed of the engine's random numbers.
         replicas: Number of copies of the model.
         extra: Additional arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
-        MissingExtra: If Ray or its part ``ray[llm]`` is not installed.
-        ScapoError: If the installed vLLM is incompatible with the version of Ray.
+        MissingExtra: If Ray or its extra ``ray[llm]`` is not installed.
+        ScapoError: If the installed version of vLLM is incompatible with the version of Ray.
     """
 
     chunk = CHUNK
@@ -74,13 +77,13 @@ class RayVllmEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, one dataset at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in datasets of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, CHUNK)):
             self._run(chunk, done)
 
     def close(self) -> None:
-        """Does nothing, because Ray ends the copies with their dataset."""
+        """Does nothing, because Ray ends the copies of the model together with their dataset."""
 
     def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
         sees = any(request.images for request in chunk)
@@ -107,7 +110,7 @@ class RayVllmEngine:
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
     def _row(self, request: Request, sees: bool) -> str:
-        """Returns a request as JSON, because columns of Ray's tables do not support values of varying structure."""
+        """Returns a request as JSON, because columns of Ray's tables do not support values whose structure varies."""
         sampling = request.sampling
         if request.choices:
             raise InputError("the engine ray gives no probabilities of tokens; choose another --engine")
@@ -122,13 +125,15 @@ class RayVllmEngine:
 
 
 def check_pair(ray: str) -> str | None:
-    """Returns the version of vLLM on this machine, or None. The version on the cluster is assumed to be the same.
+    """Returns the version of vLLM on this machine, or None if it is not installed. The version on the cluster is
+    assumed to be the same.
 
     Args:
         ray: Version of Ray.
 
     Raises:
-        ScapoError: If Ray's metadata require another version, with which every picture would fail.
+        ScapoError: If Ray's metadata require another version of vLLM, because every picture would fail with the
+            installed version.
     """
     try:
         installed = version("vllm")
@@ -145,7 +150,7 @@ def check_pair(ray: str) -> str | None:
 
 
 def prepared(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns Ray's input columns for a request. Runs on the cluster."""
+    """Returns the columns that Ray expects as input for a request. The function runs on the cluster."""
     request = parse_json(row["request"].encode())
     params, fault = request["params"], ""
     if request["schema"] is not None:
@@ -164,7 +169,9 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the required part of Ray's output columns for rows without an error. Runs on the cluster."""
+    """Returns the required part of Ray's output columns, for rows without an error. The function runs on
+    the cluster.
+    """
     return {
         "n": row["n"],
         "text": row["generated_text"],

@@ -1,5 +1,5 @@
-"""Engine for vLLM in this process, the fastest engine on local GPUs. Each vLLM release requires exact versions of torch
-and transformers.
+"""Engine for vLLM in this process, which is the fastest engine on local GPUs. Each vLLM release requires exact versions
+of torch and transformers.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class VllmEngine:
     """Engine that runs a model with vLLM's offline interface.
 
     Args:
-        model: Name of the model on the hub, or its folder.
-        revision: Revision on the hub. None selects the newest revision.
-        dtype: Number format of the weights: ``auto`` (that of the files), ``bfloat16``, ``float16`` or ``float32``.
-        seed: Seed of the engine.
+        model: Name of the model on the hub, or path of its folder.
+        revision: Revision of the model on the hub, or None for the newest revision.
+        dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
+            ``float32``.
+        seed: Seed of the engine's random numbers.
         extra: Additional arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
@@ -88,7 +89,7 @@ class VllmEngine:
         self._never = dict.fromkeys(image_tokens(described) if described is not None else (), _NEVER)
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests, one chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in chunks of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, _CHUNK)):
             ready: list[tuple[Request, list[dict[str, Any]]]] = []
@@ -154,7 +155,7 @@ _ELSEWHERE = re.compile(r"(?i)see (the )?(root cause|stack trace|error)|engine c
 
 @contextmanager
 def _output_to(log: BinaryIO) -> Iterator[None]:
-    """Redirects the output of vLLM and its processes to a log, unless the user has set vLLM's logging level."""
+    """Redirects the output of vLLM and its processes to a log, unless the user has set the logging level of vLLM."""
     if "VLLM_LOGGING_LEVEL" in os.environ:
         yield
         return
@@ -175,11 +176,11 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
-    """Returns the first error of a chain in one line, as the cause of a failure in vLLM.
+    """Returns the first error of a chain of exceptions in one line, as the cause of a failure in vLLM.
 
     Args:
         error: Raised error.
-        log: Output of vLLM's processes, for causes that the error does not name.
+        log: Output of vLLM's processes, which is searched for causes that the error does not name.
     """
     while error.__cause__ is not None:
         error = error.__cause__
@@ -198,7 +199,9 @@ Faults = tuple[type[Exception], ...]
 
 
 def faults() -> tuple[Faults, Faults]:
-    """Returns vLLM's exception types for a request that cannot be completed, and for an engine that has died."""
+    """Returns two groups of vLLM's exception types: for a request that cannot be completed, and for an engine that has
+    died.
+    """
     try:
         from vllm.exceptions import VLLMClientError, VLLMServerError
     except ImportError:  # older releases raise built-in errors
@@ -207,7 +210,9 @@ def faults() -> tuple[Faults, Faults]:
 
 
 def _first_tokens(output: Any) -> list[tuple[str, float]]:
-    """Returns text and log-probability of the most probable first tokens, before the bias of tokens never sampled."""
+    """Returns the text and log-probability of the most probable first tokens, before tokens that must never be sampled
+    are excluded.
+    """
     likely = (each for each in output.logprobs[0].values() if (each.rank or 1) <= TOP)  # the sampled one may be further
     return [(each.decoded_token or "", each.logprob) for each in likely]
 

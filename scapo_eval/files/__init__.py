@@ -1,1 +1,1 @@
-"""Readers and writers of files: opening, limits, JSON, YAML, tables and atomic writing."""
+"""Readers and writers of files, with functions for opening, limits, JSON, YAML, tables and atomic writing."""

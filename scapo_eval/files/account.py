@@ -1,4 +1,4 @@
-"""Accounts of every record in an input, so that no omission, repetition or truncation goes unnoticed."""
+"""Accounts of all records in an input, so that no omission, repetition or truncation goes unnoticed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class IdAgreement:
 
     Attributes:
         confirmed: Share of the claims in a sample of captions that are true of the image.
-        chance: The same share after shuffling the captions among the images.
-        z: Difference of the two shares in standard deviations of chance. The value is 0 if all captions make the same
-            claims.
+        chance: Share of the claims in the sample that are true of the image after the captions have been shuffled among
+            the images.
+        z: Difference of the two shares in standard deviations under chance, or 0 if all captions make the same claims.
     """
 
     confirmed: float
@@ -49,25 +49,26 @@ class IdAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The records of one input of captions or responses.
+    """The numbers of records in one input of captions or responses.
 
     Attributes:
-        bytes: Number of bytes read from disk or a pipe, before decompression. The value is 0 for input in memory.
-        lines: Number of lines read. For tables and arrays, the number of rows or elements.
-        records: Number of records read, including those that were omitted later.
-        skipped: Number of faulty records, which were omitted.
+        bytes: Number of bytes read from disk or a pipe, before decompression, or 0 for input in memory.
+        lines: Number of lines that were read. For tables and arrays, ``lines`` is the number of rows or elements.
+        records: Number of records that were read, including records that were omitted later.
+        skipped: Number of faulty records that were omitted.
         duplicates: Number of records with the same image and text as an earlier record.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        cut: Number of truncated records, as stated in the file (``meta.finish``). Without this field, a record counts
-            if its last sentence is unfinished although an earlier sentence is complete.
+        cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). If a record does not
+            contain ``meta.finish``, it counts as truncated if its last sentence is unfinished although an earlier
+            sentence is complete.
         unmatched_ids: Number of records that were omitted because the ground truth lacks their image.
-        captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records other than
+        captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records that are not
             captions.
-        crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, it identifies an unchanged file.
-            The value is None for several files, for input in memory, and if only parts of the file were read (columns
-            of parquet).
-        agreement: Agreement of the captions with their images. The value is None for fewer than 20 captions with a
-            claim, for metrics without labels, and if all images have the same claimed labels.
+        crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the CRC-32 identifies an unchanged
+            file. The CRC-32 is None for several files, for input in memory, and if only a part of the file was read
+            (columns of parquet).
+        agreement: Agreement of the captions with their images. The agreement is None if there are fewer than 20
+            captions with a claim, if the metric has no labels, or if all images have the same claimed labels.
         contradicting: Number of records whose own ``objects`` include an object that is absent from the ground truth.
     """
 
@@ -85,7 +86,7 @@ class Account:
     contradicting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the account as a dictionary for results files and JSON."""
+        """Returns the account as a dictionary, for results files and JSON."""
         values = asdict(self)
         if self.agreement is None:
             del values["agreement"]
@@ -95,7 +96,7 @@ class Account:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on unusual properties of the input, one sentence each."""
+        """Remarks on unusual properties of the input, with one sentence for each property."""
         notes = []
         if self.duplicates:
             notes.append(
@@ -129,17 +130,17 @@ class RecordCount:
     """A counter of the records in a file, which restarts whenever the file is read from its beginning.
 
     Attributes:
-        lines: Number of the last line.
-        records: Number of records.
+        lines: Number of the last line that was read.
+        records: Number of records that were read.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        prints: Hashes of the distinct records, equal in every process.
+        prints: Hashes of the distinct records, which are equal in every process.
     """
 
     lines = records = empty = 0
     prints: frozenset[int] | set[int] = frozenset()
 
     def of(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-        """Yields the given rows and counts them."""
+        """Counts the given rows while yielding them."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
         for number, record in rows:
@@ -157,7 +158,7 @@ class RecordCount:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on unusual properties of the file, one sentence each."""
+        """Remarks on unusual properties of the file, with one sentence for each property."""
         several = {"repeat an earlier one word for word": self.duplicates}
         several["have an empty text (or 'nan', 'None')"] = self.empty
         return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
@@ -169,7 +170,7 @@ class RecordCount:
             size: Size of the file in bytes.
             crc32: CRC-32 of the file.
             skipped: Number of omitted records.
-            unmatched: Number of records with an unknown id.
+            unmatched: Number of records whose image id is unknown.
         """
         return Account(
             size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32
@@ -177,7 +178,7 @@ class RecordCount:
 
 
 def says_nothing(record: Mapping[str, Any]) -> bool:
-    """Returns True if the text of a record is missing or one of :data:`NOTHING`."""
+    """Returns True if the text of a record is missing or is one of :data:`NOTHING`."""
     text = next((record[key] for key in TEXTS if key in record), record)
     if isinstance(text, str):
         return len(text) < SHORT and text.strip().casefold() in NOTHING
@@ -185,6 +186,6 @@ def says_nothing(record: Mapping[str, Any]) -> bool:
 
 
 def counted(path: object, rows: Iterator[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-    """Returns the rows of an input, counted if :meth:`~scapo_eval.files.source.Source.count` was called."""
+    """Returns the rows of an input, and counts them if :meth:`~scapo_eval.files.source.Source.count` was called."""
     count = getattr(path, "counts", None)
     return count.of(rows) if isinstance(count, RecordCount) else rows

@@ -1,6 +1,8 @@
-"""Reader that returns the rows of any container: JSON Lines, a JSON array or object, a workbook, a table, or parquet.
+"""Reader that returns the rows of any container, which can be JSON Lines, a JSON array or object, a workbook, a table,
+or parquet.
 
-The content determines the container, not the file name, because many ``.json`` files contain JSON Lines.
+The type of a container is determined by its content and not by the file name, because many ``.json`` files contain JSON
+Lines.
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ _OPEN_OBJECT = (b"{", b"[", b",", b":")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of a file. The first record is available before the others are read.
+    """The records of a file, in any container. The first record can be accessed before the others are read.
 
     Attributes:
-        path: Name of the source in messages.
-        container: Container of the file.
-        first: First record. For a JSON object, the object itself.
+        path: Name of the source, for error messages.
+        container: Type of the container, such as ``JSON lines`` or ``parquet``.
+        first: First record. For a JSON object, ``first`` is the object itself.
         rest: All records in order, including the first.
     """
 
@@ -65,20 +67,24 @@ class Rows:
 
 
 def warn_user(message: str) -> None:
-    """Issues a Python warning, which a program may catch or silence. This is the default for ``warn``."""
+    """Issues a Python warning, which a program may catch or suppress. This function is the default for the callback
+    ``warn``.
+    """
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Rows:
-    """Opens a file in any container that evaluation tools write.
+    """Opens a file in any container that evaluation tools commonly write.
 
     Args:
-        path: An input of any kind, or records in memory. Files may be compressed as ``.gz`` or ``.zst``.
-        on_error: Callback for each unreadable record. If None, the faults are raised together at the end.
+        path: Any input that a :class:`~scapo_eval.files.source.Source` accepts, or records in memory. Files may be
+            compressed as ``.gz`` or ``.zst``.
+        on_error: Callback for each unreadable record. If ``on_error`` is None, all faults are raised together at the
+            end.
         warn: Callback for readable but damaged data, such as truncated workbook cells.
 
     Raises:
-        InputError: If the container is unknown, or the file is empty or damaged.
+        InputError: If the container is unknown, or if the file is empty or damaged.
         InputErrors: If lines are not JSON objects.
         MissingExtra: If the package for workbooks or parquet is not installed.
     """
@@ -120,7 +126,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
 
 
 def is_open(text: bytes) -> bool:
-    """Returns True if the first line ends inside an object, which indicates one pretty-printed value."""
+    """Returns True if the first line ends inside an object, which indicates a single pretty-printed value."""
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
 
@@ -133,14 +139,15 @@ def _object(path: Input, name: str) -> dict[str, Any]:
 
 
 def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
-    """Yields the rows of a tab- or comma-separated table with a header line. Memory use is proportional to the input.
+    """Yields the rows of a tab- or comma-separated table with a header line. The memory use is proportional to the size
+    of the input.
 
     Args:
         data: Content of the file.
-        name: Name of the source in messages.
+        name: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table is not UTF-8, has no header with at least two columns, or has a row with more cells
+        InputError: If the table is not UTF-8, if it has no header with at least two columns, or if a row has more cells
             than the header.
     """
     if (bad := not_utf8(data)) is not None:
@@ -179,10 +186,11 @@ _RUN = re.compile(r"[0-9]+|[^\W\d]+")
 
 
 def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
-    """Returns the offset of a line inside a multi-line row that resembles a separate record, or None.
+    """Returns the offset of a line that is inside a multi-line row but resembles a separate record, or None if there is
+    no such line.
 
-    Such a line has at least as many cells as the header. Its first cell has the same pattern of digits and letters as
-    the first cell of the row.
+    A line that resembles a separate record has at least as many cells as the header. The first cell of a line that
+    resembles a separate record has the same pattern of digits and letters as the first cell of the row.
     """
 
     def spelling(cell: str) -> str:
@@ -222,7 +230,9 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
 
 
 def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
-    """Yields the rows of the first sheet, whose first row is the header, and warns about cells that Excel truncated."""
+    """Yields the rows of a workbook's first sheet, whose first row is the header, and warns about cells that Excel
+    truncated.
+    """
     cut: list[int] = []
     header: list[str] | None = None
     for number, cells in enumerate(_sheet(path, name), 1):
@@ -244,7 +254,7 @@ def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
 
 
 def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
-    """Yields the cells of the first sheet, row by row. A text that starts with ``=`` is returned as text, not
+    """Yields the cells of a workbook's first sheet, row by row. A text that starts with ``=`` is returned as text, not
     evaluated.
     """
     try:
@@ -261,10 +271,10 @@ def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
 def check_archive(stream: BinaryIO, name: str) -> None:
     """Rejects a zip archive whose members would decompress to more than the limit.
 
-    The declared sizes are reliable, because a member cannot decompress to more than its declared size.
+    The declared sizes can be trusted, because a member cannot decompress to more than its declared size.
 
     Raises:
-        InputError: If the archive is too large. A damaged archive raises the exceptions of zipfile.
+        InputError: If the archive is too large. For a damaged archive, the exceptions of zipfile are raised.
     """
     import zipfile
 

@@ -1,4 +1,4 @@
-"""Fields of records from other tools: ids, texts, labels, images and prompts in all common spellings."""
+"""Fields of records from other tools, such as ids, texts, labels, images and prompts, under all common names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Record = Mapping[str, Any]
 
 
 def required(row: Record, key: str) -> Any:
-    """Returns the value of a required key.
+    """Returns the value of a required key of a record.
 
     Raises:
-        ValueError: If the key is missing. The message lists the keys found.
+        ValueError: If the key is missing. The message lists the keys that were found.
     """
     if key not in row:
         raise ValueError(f"missing key {key!r} (found: {', '.join(row)})")
@@ -25,7 +25,7 @@ def required(row: Record, key: str) -> Any:
 
 
 def text_in(row: Record, key: str) -> str:
-    """Returns the text under a required key."""
+    """Returns the text under a required key of a record."""
     value = required(row, key)
     if not isinstance(value, str):
         raise ValueError(f"{key!r} must be a string, not {json_type(value)}")
@@ -33,12 +33,14 @@ def text_in(row: Record, key: str) -> str:
 
 
 def optional_text(value: object) -> str | None:
-    """Returns a non-empty string, or None for any other value."""
+    """Returns a non-empty string unchanged, and None for any other value."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def id_in(row: Record, key: str) -> str:
-    """Returns an id as written. Numbers, including floats such as 5.0 in tables, become their decimal digits."""
+    """Returns an id in the form in which it is written. Numbers, including floats such as 5.0 in tables, are converted
+    to their decimal digits.
+    """
     value = required(row, key)
     if isinstance(value, str) and value.strip():
         return value.strip()
@@ -51,13 +53,15 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """Returns ``yes`` or ``no`` for any spelling of these answers. The result is None for any other value."""
+    """Returns ``yes`` or ``no`` for any spelling of yes or no, and None for any other value."""
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 
 
 def image_of(value: object) -> str | None:
-    """Returns an image name or id as a string. The result is None for other values, such as a cell with base64 data."""
+    """Returns an image name or id as a string. Returns None for values that are neither names nor ids, such as a cell
+    with base64 data.
+    """
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or value is None:
@@ -76,7 +80,7 @@ IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "imag
 
 
 def find_image(*records: Record) -> str | None:
-    """Returns the first image id or name under one of the usual keys, or None."""
+    """Returns the first image id or image name under one of the usual keys, or None if there is none."""
     for record in records:
         for key in IMAGE_KEYS:
             if key in record and (image := image_of(record[key])) is not None:
@@ -85,10 +89,10 @@ def find_image(*records: Record) -> str | None:
 
 
 def image_id_in(*records: Record, fallback: str | None = None) -> str:
-    """Returns the canonical image id of records.
+    """Returns the canonical image id of a record.
 
     Raises:
-        ValueError: If the records contain no image id.
+        ValueError: If the record contains no image id.
     """
     image = find_image(*records) or fallback
     if image is None:
@@ -118,13 +122,14 @@ def message_text(content: object) -> str:
 
 
 def mixed_models(path: str, line: int | None, models: Iterable[str | None], remedy: str | None = None) -> InputError:
-    """Returns the error for a file with the output of several models.
+    """Returns the error for a file that contains the output of several models.
 
     Args:
         path: Path of the file.
-        line: First line of the second model.
-        models: Models of all records in order. The value is None for records without a model.
-        remedy: Advice for the user. By default, to choose a model with the option ``--model``.
+        line: Line of the first record of the second model.
+        models: Models of all records in order, with None for records without a model.
+        remedy: Advice that is shown to the user. By default, the remedy is to choose a model with the option
+            ``--model``.
     """
     named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
     remedy = remedy or "choose one with --model NAME"

@@ -1,7 +1,7 @@
-"""Files as bytes and lines of bytes: opening, decompression, reading, and atomic writing.
+"""Files as bytes and as lines of bytes, with functions for opening, decompression, reading, and atomic writing.
 
-All inputs that a :class:`~scapo_eval.files.source.Source` supports are accepted, as are byte-order marks, CRLF and
-blank lines.
+The functions accept all inputs that a :class:`~scapo_eval.files.source.Source` supports, including files with
+byte-order marks, CRLF or blank lines.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def decoding(what: str, path: Readable) -> Iterator[None]:
-    """Wraps a decoder with undocumented exceptions. Any exception means that the file is damaged.
+    """Wraps a decoder that raises undocumented exceptions. Any exception of the wrapped decoder means that the file is
+    damaged.
 
     Args:
-        what: Expected kind of file, for the message.
+        what: Expected kind of file, for the error message.
         path: Path of the file.
 
     Raises:
@@ -50,15 +51,15 @@ def decoding(what: str, path: Readable) -> Iterator[None]:
 
 
 def read_regular(path: str | Path, most: int | None = None) -> bytes:
-    """Returns the content of a regular file that another file refers to. Devices and pipes, which may never end, are
-    rejected.
+    """Returns the content of a regular file to which another file refers. Devices and pipes are rejected, because they
+    may never end.
 
     Args:
         path: Path of the file.
-        most: Maximum size in bytes. None applies the limit of :func:`limit_decoded`.
+        most: Maximum size in bytes, or None for the limit that :func:`limit_decoded` sets.
 
     Raises:
-        InputError: If the file cannot be read, is not a regular file, or is too large.
+        InputError: If the file cannot be read, if it is not a regular file, or if it is too large.
     """
     name = str(path)
     try:
@@ -88,7 +89,7 @@ def read_text(path: Input) -> str:
     """Returns the content of a UTF-8 text file, such as a prompt.
 
     Raises:
-        InputError: If the file cannot be read or is not UTF-8. The message names the line.
+        InputError: If the file cannot be read or is not UTF-8. The message names the invalid line.
     """
     data = read_bytes(path)
     if (bad := not_utf8(data)) is not None:
@@ -100,7 +101,7 @@ def read_bytes(path: Input) -> bytes:
     """Returns the entire input, decompressed and without a byte-order mark.
 
     Raises:
-        InputError: If the input cannot be read, is larger than the limit, or does not begin as UTF-8.
+        InputError: If the input cannot be read, if it is larger than the limit, or if it does not begin as UTF-8.
     """
     source = Source.of(path)
     refuse_foreign_encoding(source.head[:4], source.name)
@@ -108,7 +109,7 @@ def read_bytes(path: Input) -> bytes:
 
 
 def not_utf8(data: bytes) -> int | None:
-    """Returns the offset of the first byte that is not UTF-8, or None.
+    """Returns the offset of the first byte that is not UTF-8, or None if there is none.
 
     The data is decoded in slices to avoid a second copy in memory.
     """
@@ -124,9 +125,9 @@ def not_utf8(data: bytes) -> int | None:
 
 
 def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines of a file, without line ends, and their numbers, from 1.
+    """Yields the non-blank lines of a file, without line ends, and their numbers, counted from 1.
 
-    :func:`iter_line_blocks` describes the supported files.
+    The docstring of :func:`iter_line_blocks` describes the supported files.
     """
     for first, data in iter_line_blocks(path, 1 << 20):
         yield from zip(*split_lines(first, data), strict=True)
@@ -140,10 +141,10 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
         size: Approximate size of a block in bytes, at most MAX_LINE.
 
     Yields:
-        The number of a block's first line, from 1, and the block.
+        The number of the block's first line, counted from 1, and the block.
 
     Raises:
-        InputError: If a line is longer than MAX_LINE, or the file is unreadable or not UTF-8.
+        InputError: If a line is longer than MAX_LINE, or if the file is unreadable or not UTF-8.
     """
     source = Source.of(path)
     with source.stream() as stream:
@@ -169,11 +170,11 @@ def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
     """Splits a block into its non-blank lines, without line ends.
 
     Args:
-        first: Number of the block's first line.
+        first: Line number of the block's first line.
         data: The block.
 
     Returns:
-        The line numbers, as a range if no line is blank, and the lines.
+        The line numbers (a range if no line is blank), and the lines.
     """
     lines = [line.strip(b" \t\r\n") for line in data.removesuffix(b"\n").split(b"\n")]
     numbers = range(first, first + len(lines))
@@ -194,11 +195,12 @@ def refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """Opens a binary file that appears under its name only when it is complete. A failure leaves nothing behind.
+    """Opens a binary file that appears under its name only when it is complete. If writing fails, no file is left
+    behind.
 
-    ``-`` is standard output. Names that end in ``.gz`` or ``.zst`` are compressed (gzip without a time stamp, so that
-    equal content yields equal bytes). For a symbolic link, the target is replaced. A replaced file keeps its
-    permissions.
+    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed (gzip without a
+    time stamp, so that equal content yields equal bytes). If the name is a symbolic link, the target of the link is
+    replaced. A file that is replaced keeps its permissions.
 
     Raises:
         InputError: If the target cannot be written (folder not found, no permission, disk full).
@@ -239,7 +241,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def _mode_of(target: Path) -> int:
-    """Returns the permissions of the file to replace, or the default permissions of a new file."""
+    """Returns the permissions of the file that is replaced, or the default permissions of a new file."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
     umask = os.umask(0)
@@ -248,13 +250,15 @@ def _mode_of(target: Path) -> int:
 
 
 def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
-    """Rejects an output that is also an input or another output, because writing it would destroy the other file.
+    """Rejects an output that is also an input or another output, because writing the output would destroy the other
+    file.
 
-    Paths refer to the same file if they resolve to the same path or are hard links to the same file. ``-``, devices and
-    pipes are always allowed.
+    Two paths refer to the same file if they resolve to the same path or are hard links to the same file. The name
+    ``-``, devices and pipes are always allowed.
 
     Raises:
-        InputError: If an output would replace another file. The message names the output.
+        InputError: If an output would replace another file. The message names the output that would replace another
+            file.
     """
     written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]
@@ -266,7 +270,9 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
 
 
 def _identity(path: str | Path) -> frozenset[object] | None:
-    """Returns a set that identifies a file: the resolved path and, if the file exists, its device and inode."""
+    """Returns a set that identifies a file, consisting of the resolved path and, if the file exists, its device and
+    inode.
+    """
     if str(path) == STDIN:
         return None
     try:
@@ -294,7 +300,7 @@ def _compressed(stream: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
 
 
 def shipped_folder(name: str) -> Any:
-    """Returns a folder of shipped data: inside the installed package, or next to the package in a checkout."""
+    """Returns a folder of shipped data, which is inside the installed package, or next to the package in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():

@@ -1,6 +1,6 @@
-"""Reader for JSON documents and JSON Lines that reports every fault with file and line.
+"""Reader for JSON documents and JSON Lines that reports every fault with the file and line.
 
-The reader also accepts compressed files, NUL and lone surrogates inside strings, and a JSON array in place of lines.
+The reader also accepts compressed files, NUL and lone surrogates inside strings, and a JSON array instead of lines.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def read_json(path: Input, *, unique: bool = False) -> Any:
 
     Args:
         path: Path of the file.
-        unique: True to reject a key that appears twice in an object.
+        unique: True to reject JSON in which a key appears twice in an object.
 
     Raises:
-        InputError: If the JSON is invalid. The message names the line.
+        InputError: If the JSON is invalid. The message names the invalid line.
     """
     data = read_bytes(path)
     name = display_name(path)
@@ -50,7 +50,8 @@ def read_as(path: Input, form: type[Typed]) -> Typed:
     """Returns the JSON value of a file, converted to a type that msgspec supports.
 
     Raises:
-        InputError: If the file cannot be read, or the value does not match the type. The message names the position.
+        InputError: If the file cannot be read, or if the value does not match the type. The message names the position
+            of the fault.
     """
     return convert_as(read_json(path), form, path)
 
@@ -64,11 +65,12 @@ def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
 
 
 def parse_json(data: bytes, *, unique: bool = False) -> Any:
-    """Parses one JSON value. Lone surrogates and NUL inside strings are accepted, but NaN and Infinity are not.
+    """Parses a single JSON value. Lone surrogates and NUL inside strings are accepted, but NaN and Infinity are not.
 
     Args:
         data: JSON text as bytes.
-        unique: True to reject a key that appears twice in an object, which JSON parsers silently overwrite.
+        unique: True to reject JSON in which a key appears twice in an object, because JSON parsers silently overwrite
+            the first value.
 
     Raises:
         ValueError: If the JSON is invalid.
@@ -88,7 +90,9 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
 
 
 def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:
-    """Parses JSON with a lone surrogate (valid, but rejected by orjson) or a raw NUL (which some models write)."""
+    """Parses JSON that contains a lone surrogate (valid, but rejected by orjson) or a raw NUL (which some models
+    write).
+    """
     hook = _once if unique else None
     try:
         text = data.decode("utf-8")
@@ -98,7 +102,9 @@ def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) 
 
 
 def _may_repeat_keys(data: bytes, value: Any) -> bool:
-    """Returns True if a text may contain a duplicate key. The check is fast, but a positive result may be wrong."""
+    """Returns True if a text may contain a duplicate key. The check is fast, but may return True for a text without
+    duplicate keys.
+    """
     keys, stack = 0, [value]
     while stack:
         inner = stack.pop()
@@ -123,13 +129,14 @@ def _refuse_constant(name: str) -> Any:
 
 
 def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
-    """Returns the error for invalid JSON with its place and reason: the encoding, NaN, or the syntax.
+    """Returns the error for invalid JSON, with the place of the fault and its reason: the encoding, NaN, or the syntax.
 
     Args:
         name: Display name of the source.
         data: Parsed bytes.
         error: Exception from :func:`parse_json`.
-        numbers: Line number in the file for each line of ``data``. If omitted, ``data`` is the whole file.
+        numbers: Line number in the file for each line of ``data``. If ``numbers`` is omitted, ``data`` is the whole
+            file.
     """
     bad = not_utf8(data)
     if bad is not None:
@@ -153,12 +160,12 @@ def iter_records(
 
     Args:
         path: File, ``-`` for standard input, or records in memory.
-        on_error: Callback for each fault, after which reading continues. If None, the first 20 faults are raised
-            together at the end of the file.
+        on_error: Callback for each fault. Reading continues after the callback. If ``on_error`` is None, the first 20
+            faults are raised together at the end of the file.
 
     Raises:
-        InputErrors: If lines are not JSON objects or contain a duplicate key (without ``on_error``).
-        InputError: If the file cannot be read or contains no record.
+        InputErrors: If lines are not JSON objects or contain a duplicate key, and ``on_error`` is not given.
+        InputError: If the file cannot be read, or if it contains no record.
     """
     faults, name = FaultList(on_error), display_name(path)
     if isinstance(path, Records):
@@ -176,17 +183,18 @@ def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
 def records_of(
     data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None, unique: bool = False
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Returns an iterator over the records of a file that has already been read, like :func:`iter_records`.
+    """Returns an iterator over the records of a file that has already been read, in the same form as
+    :func:`iter_records`.
 
-    ``unique`` has the same meaning as for :func:`parse_json`.
+    The argument ``unique`` has the same meaning as for :func:`parse_json`.
     """
     faults = FaultList(on_error)
     return _objects(name, _values(name, _lines_of(data), faults, unique=unique), faults)
 
 
 def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines with their numbers, one at a time. A list of the lines could be much larger than the
-    bytes.
+    """Yields the non-blank lines with their numbers, one at a time. The lines are not collected in a list, which could
+    be much larger than the bytes.
     """
     for number, line in enumerate(io.BytesIO(data), 1):
         if line := line.strip():
@@ -205,7 +213,7 @@ def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) ->
 def _values(
     name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList, *, unique: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the value of every line, or the elements of the single array that the lines form."""
+    """Yields the value of every line, or the elements of the array if all lines together form a single array."""
     first = next(lines, None)
     if first is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
@@ -230,10 +238,11 @@ def parse_array(
         name: Display name of the file.
         lines: Numbered lines of the file.
         unique: True to reject duplicate keys, as for :func:`parse_json`.
-        once: Keys, in quotation marks, that no element may contain twice: a faster check than ``unique``.
+        once: Keys, in quotation marks, that no element may contain twice. The check of the keys in ``once`` is faster
+            than the check with ``unique``.
 
     Raises:
-        InputError: If the JSON is invalid or the array is empty. The message names the line.
+        InputError: If the JSON is invalid, or if the array is empty. The message names the invalid line.
     """
     sink, at = io.BytesIO(), 1
     for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
@@ -253,7 +262,7 @@ def parse_array(
 
 
 def json_type(value: object) -> str:
-    """Returns the JSON name of a Python value's type."""
+    """Returns the JSON name of the type of a Python value."""
     names = {
         dict: "an object",
         list: "an array",
@@ -266,7 +275,7 @@ def json_type(value: object) -> str:
 
 
 def dump_json(value: Any) -> bytes:
-    """Returns a value as one line of JSON. Strings with lone surrogates are escaped, as JSON allows."""
+    """Returns a value as JSON on a single line. Strings with lone surrogates are escaped, as JSON allows."""
     try:
         return orjson.dumps(value)
     except TypeError:

@@ -1,4 +1,6 @@
-"""Limits for decoding: the size of a file, of a line, and of the values in a JSON document (``--max-decoded``)."""
+"""Limits for decoding, which apply to the size of a file, the size of a line, and the number of values in a JSON
+document (``--max-decoded``).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ def limit_decoded(size: int | None) -> None:
     """Sets the maximum decoded size of a file in this process (``--max-decoded``).
 
     Args:
-        size: Size in bytes. None restores the defaults: MAX_WHOLE, or for compressed files the larger of MAX_UNPACKED
-            and MAX_RATIO times their size.
+        size: Maximum size in bytes. If ``size`` is None, the defaults are restored: MAX_WHOLE, or for compressed files
+            the larger of MAX_UNPACKED and MAX_RATIO times the compressed size.
     """
     global _max_decoded
     _max_decoded = size
@@ -41,8 +43,8 @@ def check_decoded(size: int, packed: int | None, name: str) -> None:
 
     Args:
         size: Decoded size in bytes.
-        packed: Size of the compressed file or archive in bytes. The value is None for uncompressed files.
-        name: Name of the source, for the message.
+        packed: Size of the compressed file or archive in bytes, or None for uncompressed files.
+        name: Name of the source, for the error message.
 
     Raises:
         InputError: If the data is too large.
@@ -56,10 +58,10 @@ def check_decoded(size: int, packed: int | None, name: str) -> None:
 
 
 def check_values(data: bytes) -> None:
-    """Rejects JSON with too many small values, which may take 25 times the memory of the text (``[[],[],[]...``).
+    """Rejects JSON with too many small values, which may need 25 times the memory of the text (``[[],[],[]...``).
 
     Raises:
-        ValueError: If the values would take more memory than the limit.
+        ValueError: If the values would need more memory than the limit.
     """
     if len(data) * 25 <= MAX_VALUES:
         return

@@ -1,4 +1,4 @@
-"""File locks that prevent two processes from writing the same file."""
+"""File locks, which prevent two processes from writing to the same file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from ..base.errors import InputError
 
 
 def try_lock(descriptor: int) -> bool:
-    """Tries to acquire the exclusive lock of an open file, which lasts until the descriptor is closed or the process
-    ends.
+    """Tries to acquire the exclusive lock of an open file. The lock is kept until the descriptor is closed or the
+    process ends.
 
     Returns:
         True if the lock was acquired, False if another process holds the lock.
 
     Raises:
-        InputError: If the operating system lacks such locks (Windows).
+        InputError: If the operating system does not support exclusive file locks (Windows).
     """
     try:
         import fcntl

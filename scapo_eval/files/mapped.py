@@ -1,4 +1,4 @@
-"""Large arrays in memory-mapped files, which all processes share. Each process loads only the pages that it reads."""
+"""Large arrays in memory-mapped files that all processes share. Each process loads only the pages that it accesses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ALIGNED = 64
 
 
 class Mapped(Generic[Value]):
-    """A wrapper that shares a value's arrays between processes through a memory-mapped file.
+    """A wrapper through which processes share the arrays of a value in a memory-mapped file.
 
-    Pickling writes the arrays to a file once, and unpickling maps this file. A forked process inherits the value, so
-    nothing is written. With ``spawn`` or ``forkserver``, all processes of the machine share the pages, which are
-    read-only.
+    Pickling writes the arrays to a file once, and unpickling maps this file into memory. A forked process inherits the
+    value, so that no file is written. With ``spawn`` or ``forkserver``, all processes on the machine share the pages,
+    which are read-only.
 
     Args:
         value: Any picklable value.
@@ -69,11 +69,12 @@ def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
     """Returns an array of an ``.npz`` file as a read-only memory map, or None if the array cannot be mapped.
 
     Args:
-        stream: Open file, positioned at its beginning. The position is restored.
+        stream: Open file, positioned at its beginning. The position of the stream is restored.
         name: Name of the array.
 
     Raises:
-        BadZipFile, ValueError: If the file is damaged. Other exceptions of zipfile and NumPy are possible.
+        BadZipFile, ValueError: If the file is damaged. For damaged files, other exceptions of zipfile and NumPy are
+            also possible.
     """
     import zipfile
 

@@ -1,4 +1,4 @@
-"""Reader for parquet files. pyarrow (extra ``formats``) is imported on first use."""
+"""Reader for parquet files. The library pyarrow (extra ``formats``) is imported on first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _FEATHER = (b"ARROW1", b"FEA1")
 
 
 def refuse_feather(head: bytes, name: str) -> None:
-    """Rejects files in Arrow's own format, whose reader trusts the lengths and offsets in the file.
+    """Rejects files in Arrow's own format, because the reader of this format trusts the lengths and offsets in the
+    file.
 
     Raises:
         InputError: If the file is in Arrow's format.
@@ -35,12 +36,12 @@ _DICTIONARY = 2  # parquet's number of such a page
 class Parquet:
     """An open parquet file.
 
-    A text that is stored once in a column's dictionary may fill a million cells. Therefore, the number of rows per
-    batch is limited as if every cell contained the longest text, and the decoded size is checked.
+    A text that is stored once in a column's dictionary may occur in a million cells. Therefore, the number of rows per
+    batch is limited as if every cell contained the longest text. In addition, the decoded size is checked.
 
     Attributes:
-        metadata: pyarrow's file metadata.
-        names: Distinct column names.
+        metadata: Metadata of the file, as read by pyarrow.
+        names: Names of the columns, which are distinct.
     """
 
     def __init__(self, stream: Any, size: int, name: str) -> None:
@@ -59,7 +60,7 @@ class Parquet:
     def batches(
         self, rows: int, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Yields record batches with at most ``rows`` rows, or fewer if cells are large.
+        """Yields record batches of at most ``rows`` rows, or of fewer rows if the cells are large.
 
         Args:
             rows: Maximum number of rows per batch.
@@ -100,7 +101,7 @@ def _together(parts: list[Any]) -> list[Any]:
 
 
 def _decoded(column: Any) -> int:
-    """Returns the total size in bytes of a column's cells, including repeated dictionary values."""
+    """Returns the total size in bytes of a column's cells. Repeated dictionary values are counted each time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -137,7 +138,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 @contextmanager
 def open_parquet(path: Input) -> Iterator[Parquet]:
-    """Opens a parquet file. An uncompressed file is read in parts, and a compressed file as a whole.
+    """Opens a parquet file. An uncompressed file is read in parts, whereas a compressed file is read as a whole.
 
     Raises:
         InputError: If the file is damaged or cannot be read.
@@ -153,13 +154,14 @@ def open_parquet(path: Input) -> Iterator[Parquet]:
 
 
 def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False) -> None:
-    """Rejects a parquet file whose decoded size exceeds the limit. Each cell counts as at least one byte.
+    """Rejects a parquet file whose decoded size exceeds the limit. For the check of the size, each cell counts as at
+    least one byte.
 
     Args:
-        metadata: pyarrow's file metadata.
+        metadata: Metadata of the file, as read by pyarrow.
         packed: Size of the file in bytes.
-        name: Name of the source, for messages.
-        whole: True if the file is read as one table rather than by row groups.
+        name: Name of the source, for error messages.
+        whole: True if the file is read as one table instead of row group by row group.
 
     Raises:
         InputError: If the file is too large.

@@ -1,4 +1,4 @@
-"""Records in memory, which Python users can pass in place of a file."""
+"""Records in memory, which Python users can pass instead of a file."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from ..base.errors import InputError
 
 
 class Frame(Protocol):
-    """Protocol with the required methods of a pandas DataFrame."""
+    """Protocol that lists the required methods of a pandas DataFrame."""
 
     @property
     def iloc(self) -> Any:
-        """Accessor of rows by position."""
+        """Indexer that accesses rows by their positions."""
 
     def to_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the rows as mappings if called with ``orient="records"``."""
+        """Returns the rows as a list of mappings if called with ``orient="records"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records in memory, which are read like the lines of a file. Errors refer to their numbers, from 1.
+    """Records in memory, which are read like the lines of a file. Errors refer to the numbers of the records, counted
+    from 1.
 
     Attributes:
-        name: Name of the source in messages, such as ``<DataFrame>``.
+        name: Name of the source for error messages, such as ``<DataFrame>``.
         rows: The records.
     """
 
@@ -42,7 +43,7 @@ class Records:
         return f"<Records {self.name}: {len(self.rows):,}>"
 
     def numbered(self) -> Iterator[tuple[int, Any]]:
-        """Returns an iterator over the record numbers, from 1, and the records."""
+        """Returns an iterator over pairs of record number, counted from 1, and record."""
         return enumerate(self.rows, 1)
 
 
@@ -56,17 +57,17 @@ Given = str | os.PathLike[str] | Records | Frame | Iterable[Mapping[str, Any]]
 
 
 def readable(given: Given) -> Readable:
-    """Converts input to a form that readers can open: a path is unchanged, and other input becomes records of plain
+    """Converts input to a form that readers can open. A path is unchanged, and other input becomes records of plain
     values.
 
     Missing values (NaN, None, pandas' NA) become None, and NumPy scalars and arrays become numbers and lists. Images,
-    audio and videos in a Hugging Face Dataset are not read, because nothing uses them.
+    audio and videos in a Hugging Face Dataset are not read, because they are not used.
 
     Args:
         given: A path, an iterable of mappings, a pandas DataFrame, or a Hugging Face Dataset.
 
     Raises:
-        InputError: If the input has another form.
+        InputError: If the input has none of the supported forms.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given
@@ -93,7 +94,9 @@ def _rows_of_frame(frame: Any, name: str) -> list[Any]:
 
 
 def _without_media(dataset: Any) -> Any:
-    """Returns a Hugging Face Dataset without the columns that iteration would decode. Other input is unchanged."""
+    """Returns a Hugging Face Dataset without the columns that would be decoded during iteration. All other input is
+    returned unchanged.
+    """
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or not hasattr(dataset, "remove_columns"):
         return dataset

@@ -1,8 +1,8 @@
-"""Inputs that are opened once, inspected, and read from the beginning as often as possible.
+"""Inputs that are opened once, inspected, and then read from the beginning any number of times.
 
-A path, ``-``, ``/dev/stdin``, a named pipe, a process substitution and a URI are handled alike. gzip and zstandard,
-recognized by content, are decompressed. The code that recognizes a file and the code that reads it share one
-:class:`Source`, so no data from a pipe is lost between them.
+Paths, ``-``, ``/dev/stdin``, named pipes, process substitutions and URIs are handled in the same way. Data that is
+compressed with gzip or zstandard is recognized by its content and decompressed. The code that recognizes a file and the
+code that reads it share one :class:`Source`, so that no data from a pipe is lost.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Properties that identify an unchanged file.
+    """Properties that identify a file as long as it is not changed.
 
     Attributes:
-        place: Device and inode.
-        size: Size in bytes.
-        modified: Modification time in nanoseconds.
+        place: Device number and inode number of the file.
+        size: Size of the file in bytes.
+        modified: Time of the last modification in nanoseconds.
     """
 
     place: tuple[int, int]
@@ -54,14 +54,14 @@ class Identity:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Identity:
-        """Returns the identity of a file from its status."""
+        """Returns the identity of a file, computed from its status."""
         return cls((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
     def check(self, now: Identity, name: str) -> None:
-        """Rejects a file that was replaced, truncated or modified.
+        """Raises an error if a file was replaced, truncated or modified.
 
         Raises:
-            InputError: If the file changed. The message states the kind of change.
+            InputError: If the file was changed. The message states the kind of change.
         """
         if now.place != self.place:
             raise InputError("was replaced while it was read", path=name)
@@ -75,16 +75,16 @@ class Identity:
 class Source:
     """An input that is opened on first use.
 
-    A regular file can be read from its beginning any number of times and by several readers at once. For a pipe, only
-    the beginning is kept for later readers, unless :meth:`keep` is called first.
+    A regular file can be read from its beginning any number of times, even by several readers at once. For a pipe, only
+    the beginning is kept for later readers, unless :meth:`keep` is called before reading.
 
     Args:
         path: Path of a file, ``-`` for standard input, or a URI (``s3://bucket/captions.jsonl``).
 
     Attributes:
-        path: The path as given.
-        name: Name in messages.
-        counts: Counter of the records. The value is None before :meth:`count` is called.
+        path: The path in the form in which it was given.
+        name: Name of the input in messages.
+        counts: Counter of the records, or None before :meth:`count` is called.
     """
 
     _bytes: _Bytes | None = None
@@ -98,7 +98,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Input) -> Source:
-        """Returns a source unchanged, or a path as a source."""
+        """Returns the given source unchanged, or creates a source for a path."""
         return given if isinstance(given, Source) else cls(given)
 
     def __fspath__(self) -> str:
@@ -114,14 +114,16 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Closes the input. Further access opens it again."""
+        """Closes the input. If the input is accessed after it was closed, it is opened again."""
         opened, self._bytes = self._bytes, None
         if opened is not None:
             opened.close()
 
     @property
     def head(self) -> bytes:
-        """The first bytes, decompressed and without a byte-order mark, which suffice to recognize the file."""
+        """The first bytes of the input, decompressed and without a byte-order mark. The first bytes suffice to
+        recognize the format of the input.
+        """
         if self._head is None:
             with self.stream() as stream:
                 self._head = stream.read(HEAD)
@@ -140,17 +142,19 @@ class Source:
 
     @property
     def size(self) -> int | None:
-        """Size of an uncompressed regular file in bytes. The value is None for other inputs, whose size is unknown."""
+        """Size of an uncompressed regular file in bytes, or None for other inputs, whose size is unknown."""
         opened = self._opened()
         return opened.identity.size if isinstance(opened, _File) and not self.packed else None
 
     @property
     def taken(self) -> int:
-        """Number of bytes before decompression: the size of a file, or the bytes read so far from a pipe."""
+        """Number of bytes before decompression. For a file, the number is the size of the file; for a pipe, the number
+        of bytes read so far.
+        """
         return self._opened().taken
 
     def keep(self) -> None:
-        """Keeps all data from a pipe so that it can be read again. This method must be called before reading.
+        """Keeps all data from a pipe, so that it can be read again. The method must be called before any data is read.
 
         Raises:
             InputError: If data that was not kept has already been read.
@@ -162,22 +166,21 @@ class Source:
     def hash(self) -> None:
         """Enables hashing of the bytes that are read, before decompression.
 
-        This method must be called before reading.
+        This method must be called before any data is read.
         """
         self._hash = True
         if self._bytes is not None and self._bytes.digest is None:
             self._bytes.digest = _Digest()
 
     def count(self) -> None:
-        """Enables counting of the records and hashing of the bytes that are read."""
+        """Enables counting of the records, and hashing of the bytes that are read."""
         self.counts = RecordCount()
         self.hash()
 
     @property
     def crc32(self) -> str | None:
-        """CRC-32 of the entire input as 8 hexadecimal digits.
-
-        The value is None if hashing was not enabled with :meth:`hash`, or if only parts of the input were read.
+        """CRC-32 of the entire input as 8 hexadecimal digits, or None if hashing was not enabled with :meth:`hash` or
+        if only a part of the input was read.
         """
         opened = self._bytes
         if opened is None or opened.digest is None or opened.digest.size != opened.taken:
@@ -186,10 +189,10 @@ class Source:
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """Opens the decompressed bytes from the beginning.
+        """Opens the decompressed bytes of the input from the beginning.
 
         Raises:
-            InputError: If the file is not found, is a directory, cannot be read, or changed during reading.
+            InputError: If the file is not found, is a directory, cannot be read, or was changed during reading.
         """
         with self._faults():
             yield _unpacked(self._opened(), self.name)
@@ -197,10 +200,11 @@ class Source:
 
     @contextmanager
     def file(self) -> Iterator[BinaryIO]:
-        """Opens the decompressed bytes as a seekable file: the file on disk if possible, otherwise a copy in memory.
+        """Opens the decompressed bytes as a seekable file, which is the file on disk if possible, otherwise a copy in
+        memory.
 
         Raises:
-            InputError: If :meth:`stream` fails, or the content is larger than the limit.
+            InputError: If :meth:`stream` fails, or if the content is larger than the limit.
         """
         opened = self._opened()
         with self._faults():
@@ -217,10 +221,10 @@ class Source:
             self.check()
 
     def read(self) -> bytes:
-        """Returns the entire decompressed content.
+        """Returns the entire decompressed content of the input.
 
         Raises:
-            InputError: If :meth:`stream` fails, or the content is larger than the limit.
+            InputError: If :meth:`stream` fails, or if the content is larger than the limit.
         """
         with self.stream() as stream:
             if self.size is not None:
@@ -232,14 +236,14 @@ class Source:
         return sink.getvalue()
 
     def spans(self, size: int) -> Iterator[Span]:
-        """Yields the lines of a regular file as references to their positions. Only the bytes around the boundaries are
-        read.
+        """Yields the lines of a regular file as references to their positions. Only the bytes around the boundaries of
+        the spans are read.
 
         Args:
             size: Approximate size of a span in bytes, at most MAX_LINE.
 
         Raises:
-            InputError: If a line is longer than MAX_LINE, or the file can no longer be read.
+            InputError: If a line is longer than MAX_LINE, or if the file can no longer be read.
         """
         opened = self._opened()
         assert isinstance(opened, _File)
@@ -258,10 +262,10 @@ class Source:
                 begin = end
 
     def check(self) -> None:
-        """Rejects a file that was changed or replaced after it was opened.
+        """Raises an error if the file was changed or replaced after it was opened.
 
         Raises:
-            InputError: If the file changed. The message states the kind of change.
+            InputError: If the file was changed. The message states the kind of change.
         """
         if isinstance(self._bytes, _File):
             self._bytes.identity.check(Identity.of(os.fstat(self._bytes.descriptor)), self.name)
@@ -292,22 +296,22 @@ class Source:
 
 
 def display_name(path: object) -> str:
-    """Returns the name of an input in messages."""
+    """Returns the name by which messages refer to an input."""
     return "<stdin>" if str(path) == STDIN else str(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A reference to whole lines of a regular file, which are read on demand.
+    """A reference to whole lines of a regular file. The lines are read on demand.
 
     Attributes:
         name: Display name of the file.
         path: Resolved path of the file. A link such as ``/dev/stdin`` would refer to another file in another process.
         descriptor: Descriptor of the open file, which forked processes inherit.
         identity: Identity of the file when it was opened.
-        begin: Offset of the first line.
+        begin: Offset of the first line in bytes.
         size: Size of the lines in bytes.
-        left: Number of bytes of the file after the lines.
+        left: Number of bytes in the file after the referenced lines.
     """
 
     name: str
@@ -322,7 +326,7 @@ class Span:
         """Returns the lines.
 
         Raises:
-            InputError: If the file cannot be read or has changed since it was opened.
+            InputError: If the file cannot be read, or if it has changed since it was opened.
         """
         try:
             if _place_of(self.descriptor) == self.identity.place:
@@ -350,14 +354,15 @@ def _place_of(file: int | BinaryIO) -> tuple[int, int] | None:
 
 
 class _Digest:
-    """CRC-32 of the bytes of a source in order, independent of the number and order of readers.
+    """CRC-32 of the bytes of a source in file order, regardless of the number of readers and the order in which they
+    read.
 
-    CRC-32 takes about 2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL hashes 1.5 GiB/s with
-    hardware support and a third of this rate without.
+    The computation of the CRC-32 takes about 2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL
+    hashes 1.5 GiB/s with hardware support and a third of this rate without hardware support.
 
     Attributes:
-        crc: CRC-32 of the bytes seen so far.
-        size: Number of bytes seen so far.
+        crc: CRC-32 of the bytes that have been added so far.
+        size: Number of bytes that have been added so far.
     """
 
     def __init__(self) -> None:
@@ -365,7 +370,9 @@ class _Digest:
         self._buffer = bytearray(_HASHED)
 
     def add(self, offset: int, data: memoryview) -> None:
-        """Adds the new bytes of a chunk at an offset. Chunks after a gap are ignored."""
+        """Adds the new bytes in a chunk that begins at an offset. Chunks that would leave a gap after the previous
+        bytes are ignored.
+        """
         if offset <= self.size < offset + len(data):
             self.crc = zlib.crc32(data[self.size - offset :], self.crc)
             self.size = offset + len(data)
@@ -385,13 +392,13 @@ class _Bytes(Protocol):
 
     @property
     def taken(self) -> int:
-        """Number of bytes in total for files, or read so far for pipes."""
+        """Total number of bytes for files, or number of bytes read so far for pipes."""
 
     def at(self, offset: int, size: int) -> bytes:
-        """Returns up to ``size`` bytes at an offset, and no bytes at the end."""
+        """Returns up to ``size`` bytes from an offset on, or no bytes at the end of the input."""
 
     def close(self) -> None:
-        """Releases the system resources."""
+        """Releases the resources of the operating system."""
 
 
 class _File:
@@ -424,7 +431,7 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 class _Remote:
-    """A remote file that pyarrow opened."""
+    """A remote file that was opened with pyarrow."""
 
     digest: _Digest | None = None
 
@@ -443,12 +450,13 @@ class _Remote:
 class _Piped:
     """An input that can be read only once: a pipe, a device or standard input.
 
-    The first bytes are always kept, and the remaining bytes are kept only on request.
+    The first bytes are always kept, whereas the remaining bytes are kept only on request.
 
     Args:
-        stream: Stream that provides the bytes.
-        name: Name of the source in messages.
-        lasts: True if the stream outlives the source, like standard input, so that bytes read by the source are lost.
+        stream: Stream from which the bytes are read.
+        name: Name of the source, for error messages.
+        lasts: True if the stream remains open after the source is closed, like standard input, so that bytes read by
+            the source are lost.
     """
 
     digest: _Digest | None = None
@@ -527,7 +535,7 @@ def _open(path: str) -> _Bytes:
 
 
 class _View(io.RawIOBase):
-    """A stream with its own position in the bytes of a source."""
+    """A stream that reads the bytes of a source from its own position."""
 
     def __init__(self, source: _Bytes) -> None:
         self._source = source
@@ -542,7 +550,7 @@ class _View(io.RawIOBase):
         return not isinstance(self._source, _Piped)
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer and returns the number of bytes."""
+        """Fills the buffer with the next bytes and returns their number."""
         if isinstance(self._source, _File):
             size = _read_at(self._source.descriptor, memoryview(buffer), self.offset)
         else:
@@ -584,7 +592,7 @@ def _unpacked(source: _Bytes, name: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """The decompressed content of a file, limited by :func:`check_decoded`."""
+    """The decompressed content of a file, whose size is limited by :func:`check_decoded`."""
 
     def __init__(self, source: Any, packed: _View, name: str) -> None:
         self._source = source
@@ -597,7 +605,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer and raises an InputError if the limit is exceeded."""
+        """Fills the buffer with the next bytes, and raises an InputError if the limit is exceeded."""
         size: int = self._source.readinto(buffer)
         self._size += size
         check_decoded(self._size, self._packed.offset, self._name)
@@ -605,7 +613,9 @@ class _Unpacked(io.RawIOBase):
 
 
 class _ZstdFrames(io.RawIOBase):
-    """A stream over zstandard frames. Unlike zstandard's own reader, it detects truncated files."""
+    """A stream that decompresses zstandard frames. Unlike the reader of the zstandard package, this stream detects
+    truncated files.
+    """
 
     def __init__(self, source: BinaryIO) -> None:
         import zstandard
@@ -621,7 +631,7 @@ class _ZstdFrames(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer and raises an EOFError if the file ends inside a frame."""
+        """Fills the buffer with the next bytes, and raises an EOFError if the file ends inside a frame."""
         while not self._content:
             data = self._frame.unused_data or self._source.read(2**10)  # may unpack to 2**25
             if self._frame.eof:
@@ -641,7 +651,9 @@ class _ZstdFrames(io.RawIOBase):
 
 
 def is_remote(path: Input) -> bool:
-    """Returns True if a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
+    """Returns True if a path is a URI such as ``s3://bucket/captions.jsonl``, which is opened with pyarrow's file
+    systems.
+    """
     return not isinstance(path, Path) and "://" in os.fspath(path)
 
 
@@ -667,7 +679,7 @@ def open_remote(uri: str) -> BinaryIO:
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """Returns pyarrow's file system for a URI and the path within this file system.
+    """Returns pyarrow's file system for a URI, and the path within this file system.
 
     Raises:
         InputError: If the URI scheme is unknown.
@@ -703,7 +715,7 @@ def _line(error: BaseException) -> str:
 
 
 def os_reason(error: BaseException) -> str:
-    """Returns the reason for a failure of the operating system, in the wording of messages."""
+    """Returns the reason for an error of the operating system, worded for messages."""
     if isinstance(error, FileNotFoundError):
         return "file not found"
     if isinstance(error, IsADirectoryError):

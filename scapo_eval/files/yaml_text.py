@@ -1,7 +1,7 @@
 """A safe subset of YAML for vocabularies: lists, mappings and scalars.
 
-Values are built from parser events without the constructors of a YAML library. Tags, anchors, aliases (which could
-expand beyond the available memory), duplicate keys and deep nesting are rejected.
+Values are built from parser events without the constructors of a YAML library. Tags, anchors, duplicate keys and deep
+nesting are rejected. Aliases are also rejected, because they could expand to more data than fits into memory.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
 
 
 def load_yaml(data: bytes, name: str) -> Any:
-    """Returns the single document of a YAML file: mappings, lists, texts, numbers, True, False and None.
+    """Returns the single document of a YAML file, which may contain mappings, lists, texts, numbers, True, False and
+    None.
 
     Args:
         data: Content of the file.
-        name: Name of the file, for messages.
+        name: Name of the file, for error messages.
 
     Raises:
-        InputError: If the YAML is invalid or uses an unsupported feature. The message names the line.
+        InputError: If the YAML is invalid or uses an unsupported feature. The message names the invalid line.
     """
     import yaml
 
@@ -84,7 +85,7 @@ def _document(events: Any, resolver: Any, name: str) -> Any:
 
 
 class _Node:
-    """A list or mapping under construction."""
+    """A list or mapping that is being built."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -93,10 +94,10 @@ class _Node:
         self._has_key = False
 
     def add(self, value: Any, event: Any, name: str) -> None:
-        """Adds an element to a list, or alternately a key and a value to a mapping.
+        """Adds an element to a list. For a mapping, the elements are alternately keys and values.
 
         Raises:
-            InputError: If a key is invalid or duplicate.
+            InputError: If a key is invalid or appears twice.
         """
         if isinstance(self.value, list):
             self.value.append(value)
@@ -115,9 +116,10 @@ class _Node:
 
 
 def _scalar(event: Any, resolver: Any) -> Any:
-    """Returns the value of a scalar.
+    """Returns the value of a YAML scalar.
 
-    Quoted scalars are texts. Other scalars follow YAML 1.1, but dates remain texts.
+    Quoted scalars are always texts. All scalars without quotation marks follow YAML 1.1, except that dates remain
+    texts.
     """
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin

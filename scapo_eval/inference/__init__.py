@@ -1,1 +1,3 @@
-"""Resumable runs of a model that describes images or answers questions, and of judges that rate its output."""
+"""Resumable runs of models that describe images or answer questions, and of judges that rate the output
+of such models.
+"""

@@ -1,6 +1,6 @@
-"""Answers of a model to questions about images, optionally with the model's own description of the image as context.
+"""Answers from a model to questions about images, optionally with the model's own description of the image as context.
 
-The published scores of SCAPO on yes/no questions use these description-augmented answers.
+The published scores of SCAPO on yes/no questions are based on these description-augmented answers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """Question as sent to the model.
+    """A question in the form that is sent to the model.
 
     Attributes:
-        id: Id of the question, in the format of the scoring command.
+        id: Id of the question, in the format that the scoring command expects.
         prompt: Full text of the prompt.
         image: Name of the image, or None for a question without an image.
         path: Expected path of the image file, or None for a question without an image.
@@ -49,7 +49,9 @@ class AskedQuestion:
 
     @property
     def image_id(self) -> str:
-        """Canonical id of the image for the lookup of its description. ``ccs-7`` differs from COCO's image 7."""
+        """Canonical id of the image, which is used to look up its description. For example, the image ``ccs-7`` is not
+        COCO's image 7.
+        """
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
 
@@ -57,12 +59,13 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     """Reads the questions of one or more files.
 
     Args:
-        paths: Files in the prompt format of a supported benchmark, or with records ``{"id", "image", "question"}``.
+        paths: Files in the prompt format of a supported benchmark, or files with records ``{"id", "image",
+            "question"}``.
         folder: Folder that contains the image files.
 
     Raises:
         InputErrors: If questions are invalid.
-        InputError: If a file has no records, or an id appears twice.
+        InputError: If a file has no records, or if an id appears twice.
     """
     asked: list[AskedQuestion] = []
     for path in paths:
@@ -128,8 +131,8 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wants_description(asked: AskedQuestion) -> bool:
-    """Returns True if a description may precede the prompt: the question has an image and is not itself a request to
-    describe.
+    """Returns True if a description may precede the prompt, that is, if the question has an image and does not itself
+    request a description.
     """
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
@@ -162,20 +165,20 @@ def answer(
     sampling: Sampling | None = None,
     model: str = "",
 ) -> RequestCounts:
-    """Answers all questions and writes the input of the scoring commands, the run card, and the failed items.
+    """Answers all questions, and writes the input of the scoring commands, the run card, and the failed items.
 
     Args:
         asked: Questions to answer.
-        session: Engine, and journal of its completions.
-        output: Path of the JSON Lines file of ``{"id", "response", ...}``, in the order of ``asked``.
-        descriptions: Image id -> description that precedes the questions on this image. None for no descriptions. If an
-            image has no description, its questions fail, because a question is never silently sent without its
-            description.
-        sampling: Sampling settings. None selects the defaults.
-        model: Name of the model for the rows of the output.
+        session: Session with an engine and the journal of its completions.
+        output: Path of the JSON Lines file with records ``{"id", "response", ...}``, in the order of ``asked``.
+        descriptions: Mapping from image ids to descriptions that precede the questions on these images. If
+            ``descriptions`` is None, questions are sent without descriptions. If ``descriptions`` lacks an image, the
+            questions about this image fail, because a question is never silently sent without its description.
+        sampling: Sampling settings. If ``sampling`` is None, the default sampling settings are used.
+        model: Name of the model, which is written to the rows of the output.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()

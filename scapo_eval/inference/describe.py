@@ -1,4 +1,4 @@
-"""Descriptions of images by a model, which all scores and description-augmented answers are based on."""
+"""Descriptions of images by a model, which are the basis of all scores and of description-augmented answers."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def describe(
     samples: int = 1,
     model: str = "",
 ) -> RequestCounts:
-    """Describes all images and writes a captions file, its run card, and the failed items.
+    """Describes all images, and writes a captions file, its run card, and the failed items.
 
     Args:
         images: Images to describe.
-        session: Engine, and journal of its completions.
-        output: Path of the captions in JSON Lines, in the order of ``images``.
+        session: Session with an engine and the journal of its completions.
+        output: Path of the JSON Lines file with the captions, in the order of ``images``.
         prompt: Prompt to send with each image.
-        sampling: Sampling settings. None selects the defaults.
+        sampling: Sampling settings. If ``sampling`` is None, the defaults are used.
         samples: Number of descriptions per image, each with its own seed.
-        model: Name of the model for the rows of the output.
+        model: Name of the model, which is written to the rows of the output.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -75,7 +75,7 @@ def describe(
 
 
 def _identical(session: Session, requests: Iterable[tuple[ImageFile, Request]], samples: int) -> int:
-    """Returns the number of images whose samples are all the same text."""
+    """Returns the number of images for which all samples are the same text."""
     texts: list[str | None] = []
     identical = 0
     for _, request in requests:

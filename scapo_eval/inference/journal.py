@@ -1,8 +1,8 @@
 """Append-only journal of completions, from which a killed command can resume.
 
-The journal contains one JSON line per completion, with the hash of its request as the key. Each line is written at once
-when the completion arrives. After a kill, all received completions are in the file, and an incomplete last line is
-removed.
+The journal contains one JSON line per completion, which is identified by the hash of its request. Each line is written
+immediately when the completion arrives. If the process is killed, the file contains all received completions, and an
+incomplete last line is removed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ SUFFIX = ".journal"
 
 
 class Journal:
-    """Completions in a file, by the key of their request.
+    """The completions in a file, identified by the keys of their requests.
 
-    The memory contains only a 16-byte key and an offset per completion, but no texts.
+    Only a 16-byte key and an offset per completion are kept in memory, without the texts.
 
     Args:
         path: Path of the file, which is created if it does not exist.
         fresh: True to discard the content of the file.
-        warn: Callback for a warning about damaged lines, whose requests are repeated.
+        warn: Callback for a warning about damaged lines. The requests of damaged lines are repeated.
 
     Raises:
-        InputError: If another process is writing to the file, or the file cannot be written.
+        InputError: If another process is writing to the file, or if the file cannot be written.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Journal:
         self._end += written
 
     def get(self, key: str) -> Completion | None:
-        """Returns the completion with a key, or None if there is none."""
+        """Returns the completion with a key, or None if the journal does not contain the key."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None
@@ -104,7 +104,7 @@ class Journal:
         return msgspec.convert(row, Completion)
 
     def close(self) -> None:
-        """Flushes the file to the disk and releases it for other processes."""
+        """Writes the file to the disk and releases it for other processes."""
         os.fsync(self._file)
         os.close(self._file)
 

@@ -1,8 +1,8 @@
-"""Judges for MMHal-Bench ratings and for FaithScore's atomic facts, run through any engine.
+"""Judges for MMHal-Bench ratings and for FaithScore's atomic facts, which can be run through any engine.
 
-Their output is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. If a verdict is unreadable, it is
-requested again. If all tries are unreadable, the verdict is counted as unreadable and never replaced by a guess or by
-0.
+The output of these judges is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. An unreadable verdict is
+requested again. If all tries are unreadable, the verdict is counted as unreadable and is never replaced by a guess or
+by 0.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Judgement = TypeVar("Judgement")
 
 @dataclass(frozen=True, slots=True)
 class AnswerToJudge:
-    """Answer that a judge should rate or verify.
+    """An answer that a judge should rate or verify.
 
     Attributes:
         id: Id of the answer, or its line number.
         image: Name of the image, or None if the file does not contain it.
         response: Text of the answer.
-        record: The complete record.
+        record: Complete record of the answer.
     """
 
     id: str
@@ -56,14 +56,14 @@ class AnswerToJudge:
 
 
 def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
-    """Reads answers for a judge, from records with ``response`` (or ``model_answer``, ``caption``, ``answer``).
+    """Reads answers for a judge from records with the key ``response`` (or ``model_answer``, ``caption``, ``answer``).
 
     Args:
-        path: JSON Lines, a JSON array or a table.
+        path: File with JSON Lines, a JSON array or a table.
         needed: Additional keys that every record must contain.
 
     Raises:
-        InputErrors: If records lack the answer or a required key.
+        InputErrors: If records lack the answer or one of the required keys.
     """
     faults = FaultList()
     answers = []
@@ -89,12 +89,15 @@ def ask_until_read(
     """Makes requests, and repeats a request with another seed if its verdict is unreadable.
 
     Args:
-        session: Session of the judge. If ``retry`` is set, unreadable verdicts in the journal are requested again.
+        session: Session of the judge. If ``retry`` is set in the session, unreadable verdicts in the journal are
+            requested again.
         wanted: Requests to make.
-        read: For each request, a function that returns the verdict in a completion's text, or None if it is unreadable.
+        read: Function for each request that returns the verdict in a completion's text, or None if the text is
+            unreadable.
 
     Returns:
-        The verdict (None if unreadable or failed) and the last completion of each request, in order.
+        The verdict (None if unreadable or failed) and the last completion of each request, in the order of the
+        requests.
     """
     verdicts: list[tuple[Judgement | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
@@ -122,10 +125,12 @@ def ask_until_read(
 
 
 def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[tuple[float | None, Completion]]:
-    """Makes requests with the choices yes and no; each is made once, because its probabilities are no draw.
+    """Makes requests with the choices yes and no. Each request is made once, because repeating a request would return
+    the same probabilities.
 
     Returns:
-        P(yes) for each request, or None if there is no completion or the model gives too little mass to the two words.
+        P(yes) for each request, or None if there is no completion or if the model gives too little probability to the
+        two words.
     """
     session.ask(wanted)
     found = [session.journal.get(session.key(each)) or Completion(error="not completed") for each in wanted]
@@ -133,8 +138,8 @@ def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[t
 
 
 def _again(request: Request, number: int) -> Request:
-    """Returns the request for try ``number``. Later tries use sampling, because a greedy judge would repeat its
-    answer.
+    """Returns the request for the try with a given number. Later tries sample the answer, because a judge with greedy
+    decoding would repeat its answer.
     """
     if not number:
         return request
@@ -148,9 +153,10 @@ _RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNO
 
 
 def read_rating(text: str) -> int | None:
-    """Returns the rating in a judge's text, or None if there is no rating, an invalid one, or several different ones.
+    """Returns the rating in a judge's text, or None if the text contains no rating, an invalid rating, or several
+    different ratings.
 
-    Surrounding Markdown is ignored. ``Rating: 4.5`` and ``Rating: 10`` are invalid.
+    Markdown around the rating is ignored. For example, ``Rating: 4.5`` and ``Rating: 10`` are invalid.
     """
     ratings = set(_RATING.findall(text))
     if len(ratings) != 1:
@@ -173,14 +179,14 @@ def judge_mmhal(
     Args:
         answers: Answers whose records contain ``question``, ``gt_answer`` and ``image_content``.
         session: Session of the judge.
-        output: Path of the JSON Lines file with ``rating`` and ``judge_text``. The rating of an unreadable verdict is
-            null.
+        output: Path of the JSON Lines file with the keys ``rating`` and ``judge_text``. The rating is null if the
+            verdict is unreadable.
         judge: Name of the judge.
         task: Instruction to the judge; see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
-        sampling: Sampling settings of the judge. None selects the defaults.
+        sampling: Sampling settings of the judge, or None for the defaults.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -233,11 +239,11 @@ def _case(answer: AnswerToJudge) -> dict[str, str]:
 
 
 def read_labels(text: str, number: int) -> list[bool] | None:
-    """Returns for each sentence whether it describes the image, or None if a sentence has no label, or several labels.
+    """Returns one flag per sentence (true if descriptive), or None if a sentence has no label or several labels.
 
     Args:
-        text: Text of the judge.
-        number: Number of sentences.
+        text: Text of the judge's answer.
+        number: Number of sentences to label.
     """
     pairs = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
     labels = {int(index): label[0].lower() == "d" for index, label in pairs}
@@ -247,8 +253,8 @@ def read_labels(text: str, number: int) -> list[bool] | None:
 
 
 def read_facts_of(text: str) -> list[tuple[str, str]] | None:
-    """Returns the (category, fact) pairs from JSON in a judge's text, with any surrounding text, or None if the JSON is
-    invalid.
+    """Returns the (category, fact) pairs from the JSON in a judge's text, or None if the JSON is invalid. Text around
+    the JSON is ignored.
     """
     start, end = text.find("{"), text.rfind("}")
     try:
@@ -269,7 +275,7 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Returns True for a verifier's "yes" and False for "no", or None if the text contains neither."""
+    """Returns True for a verifier's "yes" and False for its "no", or None if the text contains neither word."""
     word = first_word(text) or contains(text)
     return None if word is None else word == "yes"
 
@@ -287,30 +293,31 @@ def judge_faithscore(
     setting: str | None = None,
     present_from: float | None = None,
 ) -> RequestCounts:
-    """Splits answers into atomic facts, verifies each fact with the image, and writes the input of ``scapo-eval
+    """Splits answers into atomic facts, verifies each fact against the image, and writes the input of ``scapo-eval
     faithscore``.
 
-    In the first pass, the judge labels sentences as descriptive or analytical. In the second pass, it splits the
-    descriptive sentences into facts of five categories. In the third pass, the verifier answers yes or no for each
+    In the first step, the judge labels sentences as descriptive or analytical. In the second step, the judge splits the
+    descriptive sentences into facts of five categories. In the third step, the verifier answers yes or no for each
     fact, based on the image.
 
     Args:
         answers: Answers (or captions) to split and verify.
         session: Session of the judge, which receives only texts.
-        verifier: Session of the verifier, which receives the images. It may share the judge's engine and journal.
+        verifier: Session of the verifier, which receives the images. The verifier may share the judge's engine and
+            journal.
         folder: Folder that contains the image files.
-        output: Path of the JSON Lines file with ``facts``, ``categories`` and ``verified`` (1 or 0 per fact). Facts
-            without a verdict are omitted from these lists and listed in ``unverified``. Answers that the judge cannot
-            split are written to the file of failures.
+        output: Path of the JSON Lines file with the keys ``facts``, ``categories`` and ``verified`` (1 or 0 per fact).
+            Facts without a verdict are omitted from these keys and listed in ``unverified``. Answers that the judge
+            cannot split are written to the file of failures.
         judge: Name of the judge.
         verified_by: Name of the verifier.
-        sampling: Sampling settings of both models. None selects the defaults.
-        setting: Name of the generation setting for answers whose records do not contain it.
-        present_from: If given, the verifier's P(yes) is read (one token per fact) and stored in ``probabilities``, and
-            a fact is true from this value.
+        sampling: Sampling settings of both models, or None for the defaults.
+        setting: Name of the generation setting, which is used for answers whose records do not contain it.
+        present_from: Threshold for the verifier's P(yes), from which a fact is true. If ``present_from`` is given, the
+            probabilities are read (one token per fact) and stored in ``probabilities``.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -393,8 +400,8 @@ def judge_faithscore(
 def _descriptive(
     answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
 ) -> tuple[list[str], list[str | None]]:
-    """Returns the descriptive sentences of each answer as one text, and the error if its sentences could not be
-    labeled.
+    """Returns the descriptive sentences of each answer as one text, or an error if the sentences of the answer could
+    not be labeled.
     """
     sentences = [_sentences(answer.response) for answer in answers]
     spoken = [k for k, pieces in enumerate(sentences) if pieces]

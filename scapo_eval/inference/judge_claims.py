@@ -1,8 +1,8 @@
-"""Judge that looks at images and decides whether the claims of captions are true.
+"""A judge that looks at images and decides if the claims of captions are true.
 
-Each distinct claim about an image is judged once. The result is a scene graph (``--scenes`` of ``scapo-eval claims``
-and ``reward``). An unreadable answer is requested again. If all tries are unreadable, it is counted as unreadable and
-never guessed.
+Each distinct claim about an image is judged once. The result is a scene graph (option ``--scenes`` of ``scapo-eval
+claims`` and ``reward``). An unreadable answer is requested again. If all tries are unreadable, the answer is counted as
+unreadable and never guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANSWER = re.compile(r"\W*(?:(?:the\s+)?answer(?:\s+is)?\W+)?(yes|no|absent|unsu
 
 @dataclass(frozen=True, slots=True)
 class ImageClaims:
-    """Claims of captions about one image.
+    """The claims of captions about one image.
 
     Attributes:
         image_id: Canonical id of the image.
@@ -51,12 +51,13 @@ class ImageClaims:
 def claims_to_judge(
     captions: Sequence[ForeignCaption], extractor: ClaimExtractor, reading: Reading = "all"
 ) -> list[ImageClaims]:
-    """Returns the distinct claims of captions, by image.
+    """Returns the distinct claims in captions, grouped by image.
 
     Args:
         captions: Captions of one or several systems.
-        extractor: Extractor of the claims.
-        reading: Reading of the captions. Claims with a use that it omits are not judged.
+        extractor: Extractor that finds the claims in the captions.
+        reading: Reading that determines which mentions in the captions count. Claims with a use that the reading omits
+            are not judged.
     """
     by_image: dict[str, dict[ClaimKey, None]] = {}
     of_captions = extractor.find_batch([caption.caption for caption in captions])
@@ -71,7 +72,7 @@ def _can_be_asked(claim: Claim, reading: Reading) -> bool:
 
 
 def question_of(claim: ClaimKey) -> str:
-    """Returns the question for the judge that determines whether a claim is true."""
+    """Returns the question that the judge answers to determine if a claim is true."""
     kind, label, value, other = claim
     if kind == "presence":
         return f"Is at least one {label} visible in the image?"
@@ -89,7 +90,9 @@ def question_of(claim: ClaimKey) -> str:
 
 
 def read_answer(text: str) -> str | None:
-    """Returns ``yes``, ``no``, ``absent`` or ``unsure``. None if the judge's text does not begin with one of these."""
+    """Returns the answer ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text begins with none
+    of the four words.
+    """
     match = _ANSWER.match(text)
     return match[1].lower() if match else None
 
@@ -104,20 +107,21 @@ def judge_claims(
     task: str = CLAIM_TASK,
     sampling: Sampling | None = None,
 ) -> RequestCounts:
-    """Judges all claims by their images, and writes a scene graph with the answers, with one line per image.
+    """Judges all claims by their images, and writes the answers as a scene graph with one line per image.
 
     Args:
         images: Claims to judge, from :func:`claims_to_judge`.
         session: Session of the judge.
         folder: Folder that contains the image files.
-        output: Path of the JSON Lines file. An image with a failed request is written to the file of failures, and the
-            same command repeats only the missing requests. An unreadable answer is null.
+        output: Path of the JSON Lines file with the scene graph. An image with a failed request is written to the file
+            of failures. If the command is repeated, it makes only the requests that are still missing. An unreadable
+            answer is stored as null.
         judge: Name of the judge.
         task: Complete prompt with the placeholder ``{question}``.
-        sampling: Sampling settings of the judge. None selects the defaults.
+        sampling: Sampling settings of the judge, or None for the defaults.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()

@@ -1,8 +1,9 @@
-"""Judge that decomposes descriptions into claims, verifies them, and compares them with reference claims.
+"""A judge that decomposes descriptions into claims, verifies the claims, and compares them with reference claims.
 
-``scapo-eval facts`` scores its output (DCScore, CAPEval). The steps are those of DeCapBench's
-``eval/evaluation_decapbench.py``. The prompts have their own wording and can all be replaced. A verdict counts only if
-it contains every claim exactly once. Any other verdict is requested again, and finally recorded as unreadable.
+``scapo-eval facts`` computes scores (DCScore, CAPEval) from the output of this judge. The steps are the same as in
+DeCapBench's ``eval/evaluation_decapbench.py``. The prompts are worded differently from DeCapBench's, and all of them
+can be replaced. A verdict counts only if it contains every claim exactly once. If a verdict is invalid, it is requested
+again, and recorded as unreadable if all tries fail.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ EVIDENCE: Mapping[Against, str] = {
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompts:
-    """The four prompts with their ``{placeholders}``."""
+    """The four prompts of the judge, with their ``{placeholders}``."""
 
     decompose: str = DECOMPOSE
     verify: str = VERIFY
@@ -111,14 +112,14 @@ class JudgePrompts:
 
     @classmethod
     def read(cls, folder: str | Path) -> JudgePrompts:
-        """Reads custom prompts from ``decompose.txt``, ``verify.txt``, ``match.txt`` and ``answer.txt``. Missing files
-        keep the defaults.
+        """Reads custom prompts from ``decompose.txt``, ``verify.txt``, ``match.txt`` and ``answer.txt``. The default
+        prompts are used for missing files.
 
         Args:
-            folder: Folder with the files.
+            folder: Folder that contains the prompt files.
 
         Raises:
-            InputError: If the folder contains none of the files, or a prompt lacks a required placeholder.
+            InputError: If the folder contains none of the files, or if a prompt lacks a required placeholder.
         """
         names = [field.name for field in fields(cls)]
         given = {name: Path(folder, f"{name}.txt") for name in names if Path(folder, f"{name}.txt").is_file()}
@@ -133,7 +134,7 @@ class JudgePrompts:
 
     @property
     def hash(self) -> str:
-        """Hash of the four prompts, for run cards and signatures."""
+        """Hash of the four prompts, for use in run cards and signatures."""
         return digest(asdict(self).values())
 
 
@@ -149,10 +150,11 @@ _LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*(\w+)[\s*_`\"'.]*$")
 
 
 def read_claims(text: str) -> list[tuple[str, bool]] | None:
-    """Returns the claims in a judge's answer, each with True if it is descriptive. None if the answer contains no such
-    list.
+    """Returns the claims in a judge's answer, each with a flag that is true if the claim is descriptive. Returns None
+    if the answer contains no list of claims.
 
-    A repeated claim counts once. If repetitions of a claim have different marks, the answer is unreadable.
+    Repetitions of a claim are counted once. If repetitions of a claim have different marks, the answer is considered
+    unreadable.
     """
     match = _LIST.search(text)
     try:
@@ -173,8 +175,8 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
 
 def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
-    """Returns one word for each of ``number`` statements. None unless each statement has exactly one word, and all are
-    allowed.
+    """Returns one word for each of ``number`` statements. Returns None unless each statement has exactly one word, and
+    all words are allowed.
     """
     words: dict[int, str] = {}
     for line in text.strip().splitlines():
@@ -188,15 +190,17 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
-    """Returns True or False for each claim, from a judge's "yes" or "no", or None if the answer is unreadable."""
+    """Returns True or False for each claim, depending on the judge's "yes" or "no", or None if the answer is
+    unreadable.
+    """
     words = read_lines(text, number, lambda word: word in ("yes", "no"))
     return None if words is None else [word == "yes" for word in words]
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
-    """Returns the index of the matching reference claim for each claim, with None for no match.
+    """Returns the index of the matching reference claim for each claim, or None for a claim without a match.
 
-    The result is None if the answer is unreadable.
+    Returns None if the answer is unreadable.
     """
     words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
     return None if words is None else [int(word) - 1 if int(word) else None for word in words]
@@ -216,10 +220,11 @@ def read_references(path: str) -> dict[str, list[str]]:
     """Reads reference claims by canonical image id.
 
     Args:
-        path: Records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's ``oracle_facts``).
+        path: File of records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's
+            ``oracle_facts``).
 
     Raises:
-        InputErrors: If records have no image or no list of texts, or an image appears twice.
+        InputErrors: If a record has no image or no list of texts, or if an image appears twice.
     """
     name = display_name(path)
     faults = FaultList()
@@ -249,7 +254,7 @@ def read_references(path: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class _Case:
-    """Description in the four steps of the judge. ``unread`` contains unreadable texts by step."""
+    """A description and its results in the four steps of the judge. ``unread`` maps the steps to unreadable texts."""
 
     answer: AnswerToJudge
     references: list[str] | None
@@ -278,28 +283,30 @@ def judge_facts(
     sampling: Sampling | None = None,
     source: str | None = None,
 ) -> RequestCounts:
-    """Verifies and compares the claims of all descriptions, and writes the input of ``scapo-eval facts``.
+    """Verifies and compares the claims in all descriptions, and writes the input of ``scapo-eval facts``.
 
     Args:
         answers: Descriptions to judge.
         session: Session of the judge, which receives only texts.
         verifier: Session of the verifier, which receives the image unless ``against`` is ``references``.
-        output: Path of the JSON Lines file with ``claims``, ``descriptive``, ``verified``, ``references``, ``matched``
-            and ``answers``. Unreadable values are null, and the judge's last text is added under ``unread``.
+        output: Path of the JSON Lines file with the keys ``claims``, ``descriptive``, ``verified``, ``references``,
+            ``matched`` and ``answers``. Unreadable values are null, and ``unread`` contains the judge's last text.
         judge: Name of the judge.
         verified_by: Name of the verifier.
-        against: Evidence for the verification. With ``both``, images without reference claims are used alone.
+        against: Evidence against which the claims are verified. If ``against`` is ``both`` and there are no reference
+            claims for an image, the image alone is the evidence.
         folder: Folder that contains the image files.
-        references: Canonical image id -> reference claims. With None, no matches and answers are requested.
-        prompts: Prompts of the judge. None selects the defaults.
-        sampling: Sampling settings of both models. None selects the defaults.
-        source: File of the descriptions, for messages.
+        references: Mapping from canonical image ids to reference claims. If ``references`` is None, matches and answers
+            are not requested.
+        prompts: Prompts of the judge, or None for the default prompts.
+        sampling: Sampling settings of both models. If ``sampling`` is None, the defaults are used.
+        source: File of the descriptions, for error messages.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
 
     Raises:
-        InputError: If there are no reference claims for any of the descriptions.
+        InputError: If none of the descriptions has reference claims.
     """
     prompts, sampling, started = prompts or JudgePrompts(), sampling or Sampling(), now()
     cases = [_Case(answer, _references_of(answer, references), None, {}, {}) for answer in answers]
@@ -369,7 +376,9 @@ def _references_of(answer: AnswerToJudge, references: Mapping[str, Sequence[str]
 
 
 def _evidence_of(case: _Case, against: Against) -> Against:
-    """Returns the evidence for a description's claims. Without reference claims, ``both`` is reduced to the image."""
+    """Returns the evidence for a description's claims. If there are no reference claims, the evidence for ``both`` is
+    only the image.
+    """
     return "image" if against == "both" and not case.references else against
 
 

@@ -1,7 +1,9 @@
-"""Judge that lists the objects in descriptions for Object HalBench. ``scapo-eval objhal`` scores its output.
+"""A judge that lists the objects in descriptions for Object HalBench. ``scapo-eval objhal`` computes scores from the
+output of this judge.
 
-In the reference (``eval_gpt_obj_halbench.py`` of RLHF-V and RLAIF-V), a language model lists the objects in an answer
-as JSON. The prompt in this module has its own wording, but requests the same output: a list of strings.
+In the reference implementation (``eval_gpt_obj_halbench.py`` of RLHF-V and RLAIF-V), a language model lists the objects
+in an answer as JSON. The prompt in this module is worded differently but requests the same output, which is a list of
+strings.
 """
 
 from __future__ import annotations
@@ -55,11 +57,13 @@ NO_QUESTION = "Describe this image."
 
 
 def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that requests the objects in a description: the task, a worked example, and the case.
+    """Returns the conversation that requests the objects in a description. The conversation consists of the task, a
+    worked example, and the case.
 
     Args:
-        case: Texts of ``question`` and ``answer``.
-        task: Instruction to the judge. If it contains ``{answer}``, it is a complete prompt and is sent alone.
+        case: Texts for the placeholders ``question`` and ``answer``.
+        task: Instruction to the judge. If the instruction contains ``{answer}``, it is a complete prompt and is sent
+            alone.
     """
     if "{answer}" in task:
         return (Turn("user", fill(task, case)),)
@@ -74,8 +78,8 @@ _LIST = re.compile(r"\[.*\]", re.DOTALL)
 def read_objects(text: str) -> list[str] | None:
     """Returns the distinct objects in a judge's answer, or None if the answer contains no JSON list of strings.
 
-    Text around the list is ignored (a code fence, a sentence before it). Refusals, truncated lists and several lists
-    are not accepted.
+    Text around the list, such as a code fence or a preceding sentence, is ignored. Refusals, truncated lists and
+    several lists in one answer are not accepted.
     """
     match = _LIST.search(text)
     try:
@@ -88,11 +92,11 @@ def read_objects(text: str) -> list[str] | None:
 
 
 def read_captions(path: Readable) -> list[ForeignCaption]:
-    """Reads the captions of a file in any layout.
+    """Reads the captions in a file of any layout.
 
     Raises:
         InputError: If the file contains no captions.
-        InputErrors: If captions are unreadable.
+        InputErrors: If some captions cannot be read.
     """
     return list(captions_of(open_layout(path)))
 
@@ -112,15 +116,15 @@ def judge_objects(
     Args:
         captions: Captions from :func:`read_captions`.
         session: Session of the judge.
-        output: Path of the JSON Lines file with ``extracted``. An unreadable list is null, and the judge's last text is
-            added as ``unread``.
+        output: Path of the JSON Lines file with the key ``extracted``. If the list is unreadable, it is null, and
+            ``unread`` contains the judge's last text.
         judge: Name of the judge.
         task: Instruction to the judge; see :func:`objects_turns`.
-        sampling: Sampling settings of the judge. None selects the defaults.
+        sampling: Sampling settings of the judge, or None for the defaults.
         drop_unfinished: True to remove an incomplete last sentence from a caption before it is judged.
 
     Returns:
-        The counts of this session.
+        The counts of the requests in this session.
     """
     sampling = sampling or Sampling()
     started = now()

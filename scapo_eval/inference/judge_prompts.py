@@ -1,6 +1,6 @@
-"""Prompts for the judges of MMHal-Bench and FaithScore, in the wording of this project.
+"""Prompts for the judges of MMHal-Bench and FaithScore, which are worded by this project.
 
-A judge's scores depend on its prompt, so the run card contains a hash of the prompt. The published wording can be
+A judge's scores depend on its prompt, so the run card contains a hash of the prompt. The published prompts can be
 supplied in a file (``--prompt-file``).
 """
 
@@ -113,11 +113,13 @@ VERIFY = "Statement: {fact}\nIs this statement true of the image? Answer with ye
 
 
 def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, ...]:
-    """Returns the conversation that requests a rating: the task, worked examples, and the case.
+    """Returns the conversation that requests a rating. The conversation consists of the task, worked examples, and the
+    case.
 
     Args:
-        case: Texts of ``image_content``, ``question``, ``gt_answer`` and ``response``.
-        task: Instruction to the judge. If it contains ``{response}``, it is a complete prompt and is sent alone.
+        case: Texts for the placeholders ``image_content``, ``question``, ``gt_answer`` and ``response``.
+        task: Instruction to the judge. If the instruction contains ``{response}``, it is a complete prompt and is sent
+            alone.
     """
     if "{response}" in task:
         return (Turn("user", fill(task, case)),)
@@ -130,7 +132,7 @@ def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, 
 
 
 def label_turns(sentences: list[str]) -> tuple[Turn, ...]:
-    """Returns the conversation that requests labels for descriptive and analytical sentences."""
+    """Returns the conversation that asks the judge to label sentences as descriptive or analytical."""
     numbered = "\n".join(f"{k}. {' '.join(sentence.split())}" for k, sentence in enumerate(sentences, 1))
     return (Turn("system", LABEL_TASK), Turn("user", numbered))
 

@@ -1,4 +1,4 @@
-"""Sessions of an engine and its journal, their counts, and the run card of an output."""
+"""A session of an engine with its journal, the counts of requests, and the run card of an output."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ Advance = Callable[[int], None]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of requests and their results.
+    """The numbers of requests and of their results.
 
     Attributes:
-        requests: Number of items in the output, each with one request.
+        requests: Number of items in the output. Each item corresponds to one request.
         repeated: Number of requests that were repeated because of an unreadable verdict.
         reused: Number of requests that were answered from the journal or by an equal request.
         failed: Number of items without a completion.
         unread: Number of items with an unreadable verdict after all tries.
-        empty: Number of empty completions. They are kept, because they are the model's answer.
+        empty: Number of empty completions. Empty completions are not discarded, because they are the model's answer.
         cut: Number of completions that were truncated at the token limit.
-        prompt_tokens: Total number of prompt tokens, as far as the engine counts them.
-        completion_tokens: Total number of completion tokens, as far as the engine counts them.
-        made_tokens: Number of tokens in completions that the engine made in this session (not from the journal).
-        seconds: Time spent waiting for the engine.
-        first_errors: First error messages.
+        prompt_tokens: Total number of prompt tokens in the completions for which the engine counts tokens.
+        completion_tokens: Total number of completion tokens in the completions for which the engine counts tokens.
+        made_tokens: Number of tokens in completions that the engine made in this session and that do not come from the
+            journal.
+        seconds: Time in seconds spent waiting for the engine.
+        first_errors: The first error messages, in order.
         first_unread: Message about the first unreadable verdict.
     """
 
@@ -62,12 +63,12 @@ class RequestCounts:
 
     @property
     def made(self) -> int:
-        """Number of completions that the engine made in this session (not from the journal)."""
+        """Number of completions that the engine made in this session and that do not come from the journal."""
         return max(0, self.requests + self.repeated - self.reused)
 
     @property
     def flawed(self) -> int:
-        """Number of failed, empty or unreadable items. If it is above 0, the exit code is 4."""
+        """Number of failed, empty or unreadable items. If the number is above 0, the exit code is 4."""
         return self.failed + self.empty + self.unread
 
     def add(self, completion: Completion) -> None:
@@ -89,7 +90,7 @@ class RequestCounts:
         self.first_unread = self.first_unread or reason
 
     def summary(self, what: str) -> str:
-        """Returns a one-line summary for the user."""
+        """Returns a one-line summary of the counts for the user."""
         parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
         parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
@@ -103,16 +104,17 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class Session:
-    """Engine and the journal of its completions.
+    """An engine and the journal of its completions.
 
     Attributes:
         engine: Engine that completes requests.
         journal: Journal of the completions.
         tally: Counts of all requests in this session.
-        advance: Callback for progress with the number of additional completions, new or from the journal.
+        advance: Callback for progress, which receives the number of additional completions, either new or from the
+            journal.
         warn: Callback for warnings about suspicious completions.
         retry: True to repeat requests whose verdicts were unreadable in earlier runs.
-        share: Part of the work in this shard, or None if the work is not distributed over machines.
+        share: Part of the work that this shard processes, or None if the work is not distributed over machines.
     """
 
     engine: Engine
@@ -131,13 +133,15 @@ class Session:
         self._identity = dump_json(dict(self.engine.identity))
 
     def key(self, request: Request) -> str:
-        """Returns the journal key of a request. An unreadable image is represented by its path."""
+        """Returns the journal key of a request. If an image is unreadable, the key is computed from the path of the
+        image instead of its content.
+        """
         return request.key(self._identity, self._fingerprint_or_name)
 
     def ask(self, requests: Iterable[Request]) -> None:
         """Completes each request that is not in the journal, without duplicates; see :meth:`completion_of`.
 
-        Requests are read only as the engine needs them, so that only active requests are in memory.
+        Requests are read only when the engine needs them, so that only active requests are in memory.
         """
         began = time.monotonic()
         asked: dict[int, str] = {}
@@ -165,7 +169,7 @@ class Session:
         self.tally.seconds += time.monotonic() - began
 
     def completion_of(self, request: Request) -> Completion:
-        """Returns the completion of a request from :meth:`ask`, and counts it in the tally."""
+        """Returns the completion of a request from :meth:`ask`, and includes it in the counts of the session."""
         completion = self.journal.get(self.key(request)) or Completion(error="not completed")
         self.tally.add(completion)
         return completion
@@ -178,7 +182,7 @@ class Session:
 
 
 def now() -> str:
-    """Returns the current time, for run cards."""
+    """Returns the current time, for use in run cards."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -191,15 +195,16 @@ def run_card(
     images: Sequence[str],
     **further: Any,
 ) -> dict[str, Any]:
-    """Returns the run card, which contains all facts for the reproduction of the requests, and counts of the results.
+    """Returns the run card, which contains all facts that are needed to reproduce the requests, and counts of the
+    results.
 
     Args:
         session: Session that made the completions.
         started: Start time of the session.
         sampling: Sampling settings.
-        prompts: Name -> text of each prompt.
-        images: Names of the images, for a hash of the list.
-        further: Additional facts for the card.
+        prompts: Mapping from the names of the prompts to their texts.
+        images: Names of the images, from which a hash of the list is computed.
+        further: Additional facts to include in the card.
     """
     from .. import __version__
 
@@ -229,7 +234,7 @@ def write_card(output: str | Path, session: Session, **facts: Any) -> None:
 
     Args:
         output: Path of the file that the card describes.
-        session: Session that made its completions.
+        session: Session that made the completions in the file.
         facts: Additional arguments of :func:`run_card`.
     """
     card = {"output": Path(output).name, **run_card(session, **facts)}
@@ -247,9 +252,9 @@ def write_rows(
     """Writes one row per item to ``output``, in input order. Failed items are written to ``OUTPUT.failed.jsonl``.
 
     Args:
-        output: Path of the file, which appears when it is complete.
-        rows: Row of each item with its error. The error is None for successful items.
-        share: Part of the work in this shard, for ``OUTPUT.shard.json``, or None if the output is complete.
+        output: Path of the file, which appears under this name only when it is complete.
+        rows: Row of each item and its error, which is None for successful items.
+        share: Part of the work that this shard processes, for ``OUTPUT.shard.json``, or None if the output is complete.
     """
     failed: list[dict[str, Any]] = []
     made: list[int | None] = []

@@ -1,8 +1,9 @@
 """Distribution of work over any number of machines without a coordinator, and the merge of their outputs.
 
-Every machine receives the same work and the number of its shard, such as ``3/64``. A hash of its content assigns each
-item (an image, a question, an answer) to a shard, so that no coordinator is needed, and a repeated shard contains the
-same items. ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in the whole output.
+Every machine receives the same work and the number of its own shard, such as ``3/64``. Each item (an image, a question,
+an answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
+contains the same items. The file ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in
+the whole output.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of ``OUTPUT.shard.json``; see :meth:`Share.write`."""
+    """Content of the file ``OUTPUT.shard.json``; see :meth:`Share.write`."""
 
     format: Literal["scapo-shard/1"]
     number: int
@@ -64,7 +65,7 @@ class _Images(msgspec.Struct):
 
 
 class _Card(msgspec.Struct):
-    """Parts of a run card that a merge combines."""
+    """The parts of a run card that a merge combines."""
 
     environment: Any
     images: _Images
@@ -75,7 +76,7 @@ class _Card(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of ``of`` parts of some work.
+    """One of ``of`` shards into which the work is divided.
 
     Attributes:
         number: Number of the shard, starting at 1.
@@ -94,10 +95,10 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Parses a shard such as ``3/64``.
+        """Parses a shard in the form ``3/64``.
 
         Raises:
-            ValueError: If the text is not a valid shard.
+            ValueError: If the text does not have the form ``number/of``.
         """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if match is None:
@@ -105,7 +106,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, key: str) -> bool:
-        """Returns True if the item with this content belongs to this shard."""
+        """Returns True if the item with the given content belongs to this shard."""
         state = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8)
         return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
 
@@ -120,7 +121,7 @@ class Shard:
         Args:
             items: All items, in the same order on every machine.
             key: Function that returns the content of an item. Items with equal requests must have equal content, so
-                that they belong to the same shard.
+                that they are assigned to the same shard.
         """
         keys = [key(item) for item in items]
         positions = [k for k, content in enumerate(keys) if self.has(content)]
@@ -129,12 +130,12 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Share(Generic[Item]):
-    """Items of one shard.
+    """The items of one shard.
 
     Attributes:
         shard: The shard.
         items: Items of the shard, in order.
-        positions: Positions of these items among all items.
+        positions: Positions of the shard's items among all items.
         total: Total number of items.
         work: Hash of all items, which distinguishes shards of different work.
     """
@@ -150,8 +151,8 @@ class Share(Generic[Item]):
 
         Args:
             output: Path of the shard's output.
-            made: CRC-32 of each row's line in the output, in order, or None for rows in the file of failures. Every
-                item has the same number of rows.
+            made: CRC-32 of the line of each row in the output, in order, or None for rows in the file of failures. The
+                number of rows must be the same for every item.
         """
         per_item = len(made) // len(self.items) if self.items else 1
         rows = [position * per_item + k for position in self.positions for k in range(per_item)]
@@ -168,15 +169,15 @@ class Share(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Result of a merge.
+    """The result of a merge of shards.
 
     Attributes:
         shards: Number of shards.
         rows: Number of rows in the output.
-        failed: Number of rows in the file of failures.
-        completions: Number of completions in the journal.
-        differing: Number of requests for which several shards received different answers. The journal keeps the first
-            answer.
+        failed: Number of rows in the merged file of failures.
+        completions: Number of completions in the merged journal.
+        differing: Number of requests to which several shards received different answers. The merged journal keeps the
+            first of the different answers.
     """
 
     shards: int
@@ -191,12 +192,13 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
 
     Args:
         paths: Outputs of the shards, in any order.
-        output: Path of the merged output. Its journal, run card and failures are written to files with this prefix.
+        output: Path of the merged output. The journal, the run card and the failures are written to files whose names
+            begin with the path of the output.
 
     Raises:
         InputError: If a shard is missing, appears twice, belongs to other work, was made with other settings, is
-            damaged or has been changed, if two shards contain the same row, or if the output exists and has rows that
-            are in no shard.
+            damaged, or has been changed. The error is also raised if two shards contain the same row, or if the output
+            exists and contains rows that are in no shard.
     """
     shards = {path: _read(path) for path in paths}
     check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
@@ -226,10 +228,10 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
 
 
 def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
-    """Checks that the shards are all shards of the same work, without duplicates.
+    """Checks that the shards together form the same work, without missing shards and duplicates.
 
     Args:
-        shards: Pairs of a path and its shard.
+        shards: Pairs of a path and the shard at this path.
 
     Raises:
         InputError: If a shard is missing, appears twice, or has another total number of shards.
@@ -249,10 +251,10 @@ def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
 
 
 def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
-    """Merges journals, with the first completion of each request.
+    """Merges journals and keeps the first completion of each request.
 
     Returns:
-        Number of completions, and number of completions whose text differs in another journal.
+        The number of completions, and the number of completions that have a different text in another journal.
     """
     kept: dict[str, bytes] = {}
     different: set[str] = set()
@@ -301,7 +303,7 @@ def _check_alike(paths: Sequence[str], shards: Sequence[_Part], cards: Sequence[
 
 
 def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) -> dict[int, bytes]:
-    """Returns row number -> line, over all shards."""
+    """Returns a mapping from row numbers to lines, over all shards."""
     ordered: dict[int, bytes] = {}
     owner: dict[int, str] = {}
     for path in paths:
@@ -325,7 +327,9 @@ def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None
 
 
 def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
-    """Refuses to overwrite an output that contains rows of no shard, because these rows may have been expensive."""
+    """Refuses to overwrite an output that contains rows found in no shard, because these rows may have been expensive
+    to compute.
+    """
     if not os.path.exists(output) or not os.path.getsize(output):
         return
     merged = set(made.values())
@@ -351,7 +355,9 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
 
 
 def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the run card of the merged output. Each fact is a sum, or the fact of the first shard."""
+    """Returns the run card of the merged output. Each fact in this card is a sum over the shards, or the fact of the
+    first shard.
+    """
     parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]
     counts: dict[str, Any] = {}
     for part in parts:

@@ -1,4 +1,6 @@
-"""Images that the user specifies by folders, globs, files, lists or COCO annotations, and the paths of their files."""
+"""Images that the user specifies by folders, globs, files, lists or COCO annotations, and the paths of
+the image files.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ _LIST_SUFFIXES = (".json", ".jsonl", ".ndjson")
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """Image and its file.
+    """An image and its file.
 
     Attributes:
         image_id: Canonical id of the image.
-        name: Name of the image in the list or folder, for the output.
+        name: Name of the image in the list or folder, which is written to the output.
         path: Expected path of the image file.
     """
 
@@ -39,10 +41,10 @@ class ImageFile:
 
 
 class ImageFolder:
-    """Lookup of image files by a benchmark's file names or ids.
+    """Look-up of image files by the file names or ids of a benchmark.
 
     Args:
-        root: Folder with the images, at any depth, or None if names are paths.
+        root: Folder that contains the images at any depth, or None if the names are paths.
     """
 
     def __init__(self, root: str | Path | None) -> None:
@@ -53,11 +55,11 @@ class ImageFolder:
         self._index: dict[str, list[str]] | None = None
 
     def find(self, name: str) -> str:
-        """Returns the path of an image: the name relative to the root, or the only file with this name or id in a
-        subfolder.
+        """Returns the path of an image, which is the name relative to the root, or the only file with this name or id
+        in a subfolder.
 
-        If no file or several files match, the path does not exist, so that the item fails with its name. For names that
-        lead out of the root (an absolute path, ``..``), only the last part is used.
+        If no file or several files match, the returned path does not exist, so that the item fails with its name. If a
+        name leads out of the root (an absolute path, ``..``), only its last part is used.
         """
         if not self._search:
             return str(self._root / name)
@@ -74,7 +76,7 @@ class ImageFolder:
 
 
 def _index(root: Path) -> dict[str, list[str]]:
-    """Returns file name (with and without extension) or canonical id -> paths."""
+    """Returns a mapping from file names (with and without extension) and canonical ids to paths."""
     index: dict[str, list[str]] = {}
     for path in _files_in(root):
         if path.parent.name == _OWN_NUMBERS:
@@ -98,11 +100,11 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
     Args:
         sources: Folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
             ``{"image"}`` or ``{"image_id"}``).
-        root: Folder with the images of lists and annotation files. None selects the folder of the list.
+        root: Folder that contains the images of lists and annotation files, or None for the folder of the list.
         limit: Maximum number of images, or None for no limit.
 
     Raises:
-        InputError: If a source is not found, has another type, or names no image.
+        InputError: If a source is not found, if it has an unsupported type, or if it names no image.
         InputErrors: If two images have the same id.
     """
     images: list[ImageFile] = []
@@ -124,13 +126,15 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
 
 
 def image_ids(source: str) -> frozenset[str]:
-    """Returns the canonical ids of the images in a file or folder, for comparison with other files.
+    """Returns the canonical ids of the images in a file or folder, so that they can be compared with the ids in other
+    files.
 
     Args:
-        source: Ground truth file of any format, captions, answers, questions, or any source for :func:`find_images`.
+        source: Ground truth file of any format, captions, answers, questions, or any source that :func:`find_images`
+            accepts.
 
     Raises:
-        InputError: If the source is not found, or contains no image.
+        InputError: If the source is not found, or if it contains no image.
     """
     from ..truths.oracle import PresenceOracle
 
@@ -150,7 +154,7 @@ def image_ids(source: str) -> frozenset[str]:
 
 
 def _of_table(source: Source) -> Iterator[str]:
-    """Yields the image ids of captions or answers in Parquet, a workbook or a table."""
+    """Yields the image ids of captions or answers in a Parquet file, a workbook or a table."""
     for line, record in open_rows(source):
         try:
             yield image_id_in(record)

@@ -1,10 +1,12 @@
-"""Shipped vocabularies in parsed form, so that a process starts without parsing YAML and ignore rules.
+"""Shipped vocabularies in parsed form, so that a process can start without parsing YAML and ignore rules.
+
+The following command writes ``vocab/compiled/NAME.json.gz`` from ``vocab/*.yaml``::
 
     python -m scapo_eval.matching.compiled
 
-writes ``vocab/compiled/NAME.json.gz`` from ``vocab/*.yaml``. Run this command after every change in ``vocab``. A test
-checks that the compiled files are current. Each compiled file contains the hash of its source files. If the hash does
-not match, the YAML is read instead.
+The command must be run after every change in ``vocab``. A test checks that the compiled files are up to date. Each
+compiled file contains the hash of its source files. If the hash does not match the source files, the YAML is read
+instead.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def read_compiled(name: str, kind: type[T]) -> T | None:
 
     Args:
         name: Name of the vocabulary.
-        kind: Class of the vocabulary.
+        kind: Class of the vocabulary object to create.
     """
     try:
         data = gzip.decompress((shipped_folder("vocab") / "compiled" / f"{name}.json.gz").read_bytes())

@@ -1,10 +1,12 @@
-"""Rules that distinguish the head of a noun phrase from a modifier: "a train" and "a train station".
+"""Rules that distinguish the head of a noun phrase from a modifier, as in "a train" and "a train station".
 
-English does not mark this difference, so the rules inspect the next word. A singular noun is followed by a function
-word, an adverb, a participle, a verb in -s, or the noun that it modifies. Nouns for parts and amounts ("bicycle wheel",
-"pizza slice") presuppose the whole object, so the word before them is not a modifier (docs/specification.md#uses).
+English does not mark the modifiers of a noun, so the rules examine the next word. The next word after a singular noun
+is a function word, an adverb, a participle, a verb in -s, or the noun that the singular noun modifies. Nouns for parts
+and amounts ("bicycle wheel", "pizza slice") presuppose the whole object, so a word before such a noun is not a modifier
+(docs/specification.md#uses).
 
-The rules are deterministic and consist of English word lists, without a model and independent of any benchmark.
+The rules are deterministic and consist of English word lists. The rules use no model and do not depend on any
+benchmark.
 """
 
 from __future__ import annotations
@@ -163,11 +165,13 @@ _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattl
 
 
 def in_a_name(text: str, start: int, end: int) -> bool:
-    """Returns True if a word begins a name of several capitalized words, as in "a bar called Hot Dog Heaven".
+    """Returns True if a word begins a name that consists of several capitalized words, as in "a bar called Hot Dog
+    Heaven".
 
     Args:
         text: A caption.
-        start, end: Span of the word.
+        start: Offset of the first character of the word.
+        end: Offset after the last character of the word.
     """
     if not text[start].isupper() or not text[:start].endswith(_NAMED):
         return False
@@ -176,7 +180,7 @@ def in_a_name(text: str, start: int, end: int) -> bool:
 
 
 def noun_behind(text: str, end: int) -> str:
-    """Returns the noun, in lower case, that the word before ``end`` modifies. The result is empty if the word is the
+    """Returns the noun, in lower case, that the word before ``end`` modifies. Returns an empty text if the word is the
     head of its phrase.
 
     Args:
@@ -279,14 +283,17 @@ _NEXT_IN_LIST = re.compile(rf"[{re.escape(_MARKUP)}]{{1,10}}(?:(?:and|or)[ *_`]{
 
 
 def colors(text: str, start: int, end: int) -> bool:
-    """Returns True if a word that names a color or a fruit is used as a color: "orange carrots", "**red**, **orange**".
+    """Returns True if a word that can name a color or a fruit is used as a color, as in "orange carrots" or "**red**,
+    **orange**".
 
-    The next word decides. A color is followed by its object far more often than a fruit is followed by a verb or
-    participle. Therefore, a word that no list classifies as a verb counts as a colored object.
+    The next word determines the use. A color is followed by the object that it describes far more often than a fruit is
+    followed by a verb or participle. Therefore, the next word counts as a colored object unless a list classifies it as
+    a verb.
 
     Args:
         text: A caption.
-        start, end: Span of the word.
+        start: Offset of the first character of the word.
+        end: Offset after the last character of the word.
     """
     return _colors_what_follows(text, end) or _is_listed_with_colors(text, start, end)
 
@@ -334,6 +341,6 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def may_modify(surface: str) -> bool:
-    """Returns True if a noun has a form that can modify another noun in English, which is roughly the singular."""
+    """Returns True if a noun has a form that can modify another noun in English, which is usually the singular."""
     last = re.split(r"[\s\-\u2010\u2011]", surface.lower())[-1]
     return last not in _NUMBER_OF and (not last.endswith("s") or last.endswith(("ss", "us", "tennis")))

@@ -1,7 +1,8 @@
-"""Checks for valid vocabularies: duplicate aliases, missing plurals, look-alikes and ambiguous words.
+"""Checks for valid vocabularies, which find duplicate aliases, missing plurals, look-alikes and ambiguous words.
 
-The vocabulary file lists accepted findings under ``reviewed``, so a clean check means that every finding was either
-fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real captions.
+The vocabulary file lists accepted findings under ``reviewed``. Therefore, a check without findings means that every
+finding was either fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real
+captions.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Finding:
     """A finding about a vocabulary, which the author of the vocabulary should review.
 
     Attributes:
-        kind: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
-        subject: The alias (or ``alias / alias``) under which a ``reviewed`` list accepts the finding.
+        kind: Kind of the finding: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
+        subject: The alias (or ``alias / alias``) by which a ``reviewed`` list accepts the finding.
         text: A sentence that describes the finding.
     """
 
@@ -63,7 +64,7 @@ def check(vocabulary: Vocabulary) -> list[Finding]:
 
 
 def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the aliases and ignore phrases that match the same text as an earlier spelling."""
+    """Yields the aliases and ignore phrases that match the same text as an earlier entry with another spelling."""
     for entries in (vocabulary.aliases, vocabulary.ignore, vocabulary.compounds):
         seen: dict[tuple[str, ...], str] = {}
         for entry in entries:
@@ -73,7 +74,7 @@ def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the aliases that the matcher does not find in their own text."""
+    """Yields the aliases that the matcher does not find in a text that consists only of the alias."""
     matcher = AliasMatcher(vocabulary)
     for alias, label in vocabulary.aliases.items():
         mentions = matcher.find(alias)
@@ -124,7 +125,9 @@ def plural_of(engine: Any, alias: str) -> str | None:
 
 
 def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields pairs of look-alike aliases with different labels: a typing error, or two labels for one thing."""
+    """Yields pairs of similar aliases with different labels, which indicate a typing error or two labels for one
+    object.
+    """
     from rapidfuzz import fuzz, process
 
     aliases = list(vocabulary.aliases)
@@ -148,12 +151,13 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """The matches of one ignore-rule template in captions.
+    """The matches of one template of an ignore rule in captions.
 
     Attributes:
-        rule: The rule that contains the template.
-        template: The template as written.
-        matched: Matched text in lower case -> number of matches. The value is empty if nothing matched.
+        rule: Ignore rule that contains the template.
+        template: Template in the form in which it is written.
+        matched: Mapping from matched texts, in lower case, to the number of matches of each text. The mapping is empty
+            if the template matches no text.
     """
 
     rule: IgnoreRule
@@ -162,10 +166,10 @@ class TemplateUse:
 
 
 def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[TemplateUse]:
-    """Returns the matches of each ignore-rule template, in file order.
+    """Returns the matches of each template of the ignore rules, in file order.
 
-    A phrase that several templates contain counts for the first of these templates. Templates from included files are
-    omitted if none of their phrases contains an alias of the vocabulary.
+    If several templates contain a phrase, the phrase counts for the first of these templates. Templates from included
+    files are omitted if none of their phrases contains an alias of the vocabulary.
 
     Args:
         vocabulary: Vocabulary with its own rules and the rules from included files.
@@ -195,7 +199,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
 
 @dataclass(frozen=True, slots=True)
 class VocabularyDifference:
-    """The changes from one vocabulary to another. Every list is sorted."""
+    """The differences between two vocabularies. Every list is sorted alphabetically."""
 
     labels_added: list[str]
     labels_removed: list[str]
@@ -214,7 +218,7 @@ class VocabularyDifference:
 def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
     """Returns the labels, aliases and phrases that were added, removed or moved between two vocabularies.
 
-    Aliases are ``(alias, label)`` pairs, and moved aliases are ``(alias, old label, new label)`` triples.
+    Aliases are given as ``(alias, label)`` pairs, and moved aliases as ``(alias, old label, new label)`` triples.
     """
     before, after = old.aliases, new.aliases
     return VocabularyDifference(
@@ -231,7 +235,7 @@ def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
 
 
 def _guards(vocabulary: Vocabulary) -> set[str]:
-    """Returns the ignore phrases of a vocabulary, and its compounds with the labels that they name."""
+    """Returns the ignore phrases of a vocabulary, and its compounds with the labels that the compounds name."""
     return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
 
 
@@ -239,7 +243,7 @@ _SPELLINGS = (("gray", "grey"), ("color", "colour"), ("donut", "doughnut"), ("ti
 
 
 def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns the plural and spelling variants that a vocabulary lacks, as a mapping from label to variants.
+    """Returns the plural and spelling variants that a vocabulary lacks, as a mapping from labels to variants.
 
     Raises:
         MissingExtra: If inflect is not installed.

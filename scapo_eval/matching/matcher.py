@@ -1,8 +1,10 @@
-"""The matcher, which finds mentions in captions: whole words, leftmost then longest, exact on any Unicode text.
+"""The matcher, which finds mentions in captions. The matcher finds whole words, prefers leftmost and then longest
+matches, and gives exact offsets for any Unicode text.
 
-A match is defined by the search in ``trie.py`` over the words of one caption, which ``find`` performs. ``find_batch``
-returns the same mentions for many captions at once (``matcher_batch.py``). Tests compare both with a third, slow and
-obvious search. ``uses.py`` determines the use of each mention and which mentions count.
+A match is defined by the search in ``trie.py`` over the words of one caption. The method ``find`` performs the search
+in one caption. The method ``find_batch`` returns the same mentions for many captions at once (``matcher_batch.py``).
+Tests compare both methods with a third implementation, which is slow and simple. ``uses.py`` determines the use of each
+mention, and thus which mentions count.
 """
 
 from __future__ import annotations
@@ -33,11 +35,12 @@ class AliasMatcher:
     The matcher is immutable, so it can be shared between threads and pickled.
 
     Args:
-        vocabulary: Labels, aliases and ignore phrases: a Vocabulary, the name of a shipped vocabulary, or a file.
+        vocabulary: Labels, aliases and ignore phrases, given as a Vocabulary, the name of a shipped vocabulary, or a
+            file.
         claims: Reading that determines which mentions the batch methods count; see :mod:`scapo_eval.matching.uses`.
 
     Raises:
-        InputError: If the reading is unknown.
+        InputError: If the name of the reading is unknown.
 
     Example:
         >>> import scapo_eval
@@ -56,9 +59,10 @@ class AliasMatcher:
         return one_line(self, repr(self.vocabulary))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state without the search tables, which are faster to rebuild than to transfer.
+        """Returns the pickled state without the search tables, because rebuilding the tables is faster than
+        transferring them.
 
-        The attributes of subclasses are included.
+        The state includes the attributes of subclasses.
         """
         return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_words")}
 
@@ -70,13 +74,13 @@ class AliasMatcher:
         self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
-        """Returns all mentions in one caption, in text order, each with its use.
+        """Returns all mentions in a caption, each with its use, in text order.
 
         Args:
             text: Any string, including strings with lone surrogates and NUL characters.
 
         Returns:
-            Non-overlapping mentions whose spans index ``text``.
+            Non-overlapping mentions whose spans refer to ``text``.
         """
         labels = self.vocabulary.labels
         mentions, uses = self._read(shown(text), USES)
@@ -86,17 +90,19 @@ class AliasMatcher:
         ]
 
     def _read(self, text: str, uses: tuple[Use, ...]) -> tuple[list[tuple[int, int, int]], bytearray]:
-        """Returns the start, end and label id of each mention in one caption, and the uses as positions in USES."""
+        """Returns the start, end and label id of each mention in one caption, and the uses of the mentions as positions
+        in USES.
+        """
         matches, cues = self._trie.matches_and_watched(text, _watch(uses, self._words))
         mentions = [match for match in matches if match[2] != IGNORED]
         return mentions, find_uses_of(text, mentions, cues, uses, self._words)
 
     def find_ignored(self, text: str) -> list[tuple[int, int]]:
-        """Returns ``(start, end)`` of every ignore phrase in a caption."""
+        """Returns the pair ``(start, end)`` of every ignore phrase in a caption."""
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """Returns the mentions of many captions that the reading counts, as columns.
+        """Returns the mentions in many captions that the reading counts, as columns.
 
         Args:
             texts: Captions.
@@ -111,7 +117,7 @@ class AliasMatcher:
             texts: Captions.
 
         Returns:
-            The mentions, and a (mentions,) bool mask.
+            All mentions, and a (mentions,) bool mask of the counted mentions.
         """
         mentions, uses = self.find_left_out(texts)
         return mentions, ~left_out_codes(self.claims)[uses]
@@ -123,8 +129,8 @@ class AliasMatcher:
             texts: Captions.
 
         Returns:
-            The mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The code is
-            0 for uses that the reading does not omit.
+            All mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The
+            position is 0 for mentions that the reading does not omit.
         """
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
@@ -143,7 +149,7 @@ class AliasMatcher:
             texts: Captions.
 
         Returns:
-            The mentions, as from :meth:`find`, and their (mentions,) uses as positions in
+            All mentions, as from :meth:`find`, and their (mentions,) uses as positions in
             :data:`~scapo_eval.matching.uses.USES`.
         """
         texts = all_shown(texts)
@@ -153,7 +159,7 @@ class AliasMatcher:
 
 
 class _Identity:
-    """A cache key that compares a vocabulary by identity, so that its content need not be compared."""
+    """A cache key that identifies a vocabulary by object identity, so that its content need not be compared."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -167,8 +173,8 @@ class _Identity:
 
 @lru_cache(maxsize=8)
 def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
-    """Returns the search tables of a vocabulary for a set of uses. Matchers in one process share these read-only
-    tables.
+    """Returns the search tables of a vocabulary for a given set of uses. All matchers in a process share these
+    read-only tables.
     """
     trie, words = AliasTrie(key.vocabulary), SpecialWords.of(key.vocabulary)
     return trie, BatchMatcher(trie, _watch(uses, words), look="modifier" in uses), words

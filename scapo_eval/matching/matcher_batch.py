@@ -1,8 +1,9 @@
 """The batch form of the matcher, which searches about a thousand captions at once with NumPy.
 
-Each step is one array operation over all words of the batch. Word borders are found by comparing neighboring bytes. An
-exact hash table finds the words of the vocabulary (about one word in ten). The trie, stored as arrays, is then searched
-for these words. Captions with non-ASCII characters other than typographic marks are searched word by word.
+Each step of the search is one array operation over all words of the batch. Borders of words are found by comparing
+neighboring bytes. An exact hash table identifies the words that occur in the vocabulary (about one word in ten). The
+trie, stored as arrays, is then searched only for the words that occur in the vocabulary. Captions that contain
+non-ASCII characters other than typographic marks are searched word by word.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ Ints = NDArray[Any]  # of some integer type
 class _ToAscii:
     """A converter that replaces each non-ASCII character by one ASCII character, so that offsets do not change.
 
-    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias. A space, apostrophe, hyphen
-    or quotation mark becomes its ASCII form, and other punctuation becomes a word border. Some characters have no
-    replacement: characters that could match an ASCII alias (the long s, ligatures), characters that occur in aliases,
-    and letters of scripts without spaces. Texts with such characters are searched word by word.
+    A letter, digit or mark is replaced by ``_``, which does not split the word and matches no alias. A space,
+    apostrophe, hyphen or quotation mark is replaced by its ASCII form, and other punctuation by a character that
+    separates words. There is no replacement for characters that could match an ASCII alias (the long s, ligatures),
+    characters that occur in aliases, and letters of scripts without spaces. Texts that contain characters without a
+    replacement are searched word by word.
 
     Args:
-        trie: Aliases to find.
+        trie: Trie of the aliases to find.
         watch: Additional words to report.
     """
 
@@ -57,7 +59,7 @@ class _ToAscii:
         self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
-        """Returns the texts in ASCII, with None for texts that must be searched word by word."""
+        """Returns the texts converted to ASCII, with None for texts that must be searched word by word."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         wide = (codes > 127).nonzero()[0]
         characters = codes[wide]
@@ -97,16 +99,16 @@ class _ToAscii:
 
 
 class Found(NamedTuple):
-    """The mentions and watched words of a batch.
+    """The mentions and watched words that were found in a batch.
 
     Attributes:
-        mentions: Mentions of aliases.
-        watched: Watched words, inside or outside of mentions.
-        look: (mentions,) bool, false for mentions that no noun can follow and that are not in capitals. All values are
-            true if ``look`` was not requested.
-        quoting: Indices of captions, including all captions with a mention between nearby quotation marks. The value is
+        mentions: Mentions of aliases in the batch.
+        watched: Watched words in the batch, inside or outside mentions.
+        look: (mentions,) bool mask, which is false for mentions that no noun can follow and that are not in capitals.
+            All values of the mask are true if ``look`` was not requested.
+        quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
             empty if ``look`` was not requested.
-        asking: Indices of captions, including all captions with a question mark.
+        asking: Indices of the captions that may contain a question mark.
     """
 
     mentions: MentionColumns
@@ -117,11 +119,11 @@ class Found(NamedTuple):
 
 
 class BatchMatcher:
-    """A matcher for many captions. The results equal those of the word-by-word search.
+    """A matcher that searches many captions at once. The matcher returns the same results as the word-by-word search.
 
     Args:
-        trie: Aliases to find.
-        watch: Additional words to report -> value to report.
+        trie: Trie of the aliases to find.
+        watch: Mapping from additional words to report to the value that is reported.
         look: True to compute ``Found.look`` and ``Found.quoting``.
     """
 
@@ -132,7 +134,7 @@ class BatchMatcher:
         self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
-        """Returns the mentions and watched words of captions, computed in passes of about BATCH captions."""
+        """Returns the mentions and watched words of captions, which are searched in groups of about BATCH captions."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         if len(passes) == 1:
@@ -175,10 +177,11 @@ class _Words:
 
     Attributes:
         byte: Bytes of the concatenated texts.
-        starts, ends: (words,) span of each word in ``byte``.
-        eight_bytes: (positions,) integers. Entry ``k`` contains bytes ``k`` to ``k + 7``.
-        head: (words,) first eight bytes of each word as an integer, in lower case and zero-padded.
-        slot: (words,) hash-table slot of each head.
+        starts: (words,) offset of the first byte of each word in ``byte``.
+        ends: (words,) offset after the last byte of each word in ``byte``.
+        eight_bytes: (positions,) integers. Entry ``k`` contains the bytes ``k`` to ``k + 7``.
+        head: (words,) first eight bytes of each word as an integer, converted to lower case and padded with zeros.
+        slot: (words,) hash-table slot of each word's head.
     """
 
     byte: NDArray[np.uint8]
@@ -190,7 +193,8 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """Returns ``table[index]``, but faster. An index beyond the end selects the last entry.
+    """Returns the same array as ``table[index]``, but faster. An index beyond the end of the table selects the last
+    entry.
 
     The table must be contiguous in memory.
     """
@@ -214,10 +218,10 @@ def _hash(keys: Ints) -> Ints:
 
 
 class _HashTable:
-    """A hash table with entries numbered from 1. Entry 0 means that nothing was found.
+    """A hash table whose entries are numbered from 1. The number 0 means that no entry was found.
 
     Args:
-        slots: (1 + entries,) slot of each entry. Element 0 is unused.
+        slots: (1 + entries,) array with the slot of each entry. Element 0 of the array is not used.
     """
 
     def __init__(self, slots: Ints) -> None:
@@ -229,7 +233,9 @@ class _HashTable:
         self._next[order[np.flatnonzero(again) - 1]] = order[again]
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
-        """Returns, for each slot, the first entry for which ``is_same(rows of the slots, entries)`` is true, or 0."""
+        """Returns for each slot the first entry for which ``is_same(rows of the slots, entries)`` is true, or 0 if
+        there is none.
+        """
         entries: Ints = _gather(self._first, slots)
         candidate = entries
         rows: Any = slice(None)
@@ -249,9 +255,9 @@ of more than two words.
 
 
 class _TrieTables:
-    """The trie as arrays, with a search over all words of a batch at once.
+    """The trie in the form of arrays, with a search over all words of a batch at once.
 
-    Vocabulary words are numbered from 1. Number 0 represents any other word.
+    The words of the vocabulary are numbered from 1. The number 0 represents any word outside the vocabulary.
     """
 
     _PREFIXES = 1 << 18  # entries of the prefix filter
@@ -318,8 +324,8 @@ class _TrieTables:
         return head | one_case, tail | one_case
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
-        """Returns the hash of a prefix extended by the word in a slot. The hash of a one-word prefix is the slot
-        itself.
+        """Returns the hash of a prefix that is extended by the word in a slot. The hash of a prefix of one word is the
+        slot of this word.
         """
         return (before * 40503 + slot) & (self._PREFIXES - 1)
 
@@ -357,7 +363,7 @@ class _TrieTables:
 
     @staticmethod
     def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
-        """Returns the indices of captions in which a mention lies between two nearby quotation marks."""
+        """Returns the indices of the captions in which a mention lies between two nearby quotation marks."""
         marks = _places(joined, '"')
         mention = np.searchsorted(start, marks)
         near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
@@ -365,12 +371,12 @@ class _TrieTables:
 
     @staticmethod
     def _owners(offsets: Ints, places: Ints) -> list[int]:
-        """Returns the indices of the captions that contain the given positions of the joined text."""
+        """Returns the indices of the captions that contain given positions of the joined text."""
         owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
-        """Returns a (mentions,) mask of the mentions that a noun may follow or that do not end in a lower-case letter.
+        """Returns a (mentions,) mask of the mentions that a noun may follow, or that do not end in a lower-case letter.
 
         Args:
             text: Words of the batch.
@@ -393,7 +399,7 @@ class _TrieTables:
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
-        """Converts spans in the joined text to columns with offsets relative to each caption."""
+        """Converts spans in the joined text to columns, in which the offsets are relative to each caption."""
         indptr = np.append(np.searchsorted(start, offsets), len(start))
         shift = np.repeat(offsets, np.diff(indptr))
         return MentionColumns(
@@ -402,7 +408,9 @@ class _TrieTables:
 
     @staticmethod
     def _words(byte: NDArray[np.uint8]) -> tuple[Ints, Ints]:
-        """Returns the start and end of every word, found by comparing the class of each byte with its neighbor's."""
+        """Returns the start and end of every word, determined by comparing the class of each byte with that of its
+        neighbor.
+        """
         inside = _in_range(byte | 0x20, "a", "z")
         inside |= _in_range(byte, "0", "9")
         inside |= byte == ord("_")
@@ -413,14 +421,14 @@ class _TrieTables:
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
-        """Returns the last eight bytes of words with at least eight bytes, as integers in lower case."""
+        """Returns the last eight bytes of words with at least eight bytes, as integers and in lower case."""
         tails: Ints = text.eight_bytes[text.ends[at] - 8]
         tails |= _ONE_CASE
         return tails
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
-        """Returns the number of the vocabulary word at each position, or 0. Words are compared in full, not only by
-        hash.
+        """Returns the number of the vocabulary word at each position, or 0 for words outside the vocabulary. Words are
+        compared completely, not only by their hashes.
         """
         head = text.head[at]
 
@@ -433,7 +441,9 @@ class _TrieTables:
         return self._by_head.find(text.slot[at], is_same)
 
     def _is_whole(self, text: _Words, at: Ints, word: Ints) -> NDArray[np.bool_]:
-        """Returns a mask of the words that equal the given vocabulary words. All words have at least eight bytes."""
+        """Returns a mask of the words that equal the given vocabulary words. All given words must have at least eight
+        bytes.
+        """
         length = text.ends[at] - text.starts[at]
         same: NDArray[np.bool_] = (self._tail[word] == self._tails(text, at)) & (self._length[word] == length)
         for k in (same & (length > 16)).nonzero()[0] if self._long else ():  # the middle of very long words
@@ -442,10 +452,10 @@ class _TrieTables:
         return same
 
     def _begins(self, slot: Ints) -> tuple[Ints, Ints]:
-        """Returns the positions of words at which a match may begin or that may be watched.
+        """Returns the positions of words at which a match may begin, or that may be watched.
 
         Returns:
-            The word positions, and the rows among them at which an alias of several words may begin.
+            The positions of the words, and the rows of the positions at which an alias of several words may begin.
         """
         what = _gather(self._one, slot)
         prefix = self._prefix_hash(slot[:-1], slot[1:])
@@ -458,12 +468,13 @@ class _TrieTables:
         return begin, (what[begin] & _PHRASE > 0).nonzero()[0]
 
     def _walk(self, text: _Words, begin: Ints, word: Ints, phrases: Ints) -> tuple[Ints, Ints, Ints]:
-        """Returns the first word, last word and label id of every mention. Leftmost matches win, then longest matches.
+        """Returns the first word, last word and label id of every mention. Leftmost matches have priority, followed by
+        longest matches.
 
         Args:
             text: Words of the batch.
-            begin: Positions of words at which a match may begin.
-            word: (begin,) vocabulary number of each word.
+            begin: Positions of the words at which a match may begin.
+            word: (begin,) number in the vocabulary of the word at each position in ``begin``.
             phrases: Rows of ``begin`` at which an alias of several words may begin.
         """
         label, last = self._alone[word], begin.copy()
@@ -491,8 +502,8 @@ class _TrieTables:
         return begin[kept], last[kept], label[kept]
 
     def _edge_after(self, node: Ints, join: Ints, word: Ints) -> Ints:
-        """Returns the edge from each node by a join and a word, or 0 if there is no such edge. Join -1 never has an
-        edge.
+        """Returns the node that each node reaches by a join and a word, or 0 if there is no such edge. There is never
+        an edge for the join -1.
         """
         key = self._edge(node, join, word)
         edge = self._by_edge.find(_hash(key), lambda rows, edge: self._edge_keys[edge] == key[rows])
@@ -500,7 +511,9 @@ class _TrieTables:
         return edge
 
     def _join(self, byte: NDArray[np.uint8], left: Ints, right: Ints) -> Ints:
-        """Returns the join id of the text between neighboring words, or -1 if no alias contains the join."""
+        """Returns the id of the join that the text between neighboring words represents, or -1 if no alias contains the
+        join.
+        """
         first = byte[left]
         longer = right - left > 1
         join = np.where(longer, -1, self._join_of_byte[first])
@@ -511,7 +524,9 @@ class _TrieTables:
 
     @staticmethod
     def _leftmost(begin: Ints, last: Ints) -> NDArray[np.bool_]:
-        """Returns a mask of the matches to keep. A kept match hides all matches that begin inside it."""
+        """Returns a mask of the matches that are kept. A match that is kept excludes all matches that
+        begin inside it.
+        """
         kept = np.ones(len(begin), dtype=bool)
         np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # reached by none before it
         # of several in a row that are reached, the first is hidden by the match before it, which is kept
@@ -538,5 +553,7 @@ def _places(joined: str, mark: str) -> Ints:
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:
-    """Returns a mask of the bytes between two characters. Unsigned differences wrap, so one comparison is enough."""
+    """Returns a mask of the bytes that lie in the range between two characters. Unsigned differences wrap around, so
+    that a single comparison is sufficient.
+    """
     return byte - ord(low) <= ord(high) - ord(low)

@@ -1,9 +1,10 @@
-"""Candidate words for a vocabulary: frequent words in rollouts that the vocabulary lacks, and a draft of labels.
+"""Candidate words for a vocabulary: frequent words in rollouts that the vocabulary lacks, and drafts of labels.
 
-The paper builds its vocabulary from rollouts (section 3.1): it extracts entity mentions, normalizes and clusters them,
-and curates the result by hand. ``mine`` extracts mentions without a model or data. A noun phrase is the text between a
-determiner, number or preposition and the next function word, and its head is the last word. This rule finds frequent
-nouns reliably and rare nouns roughly. A spaCy pipeline can replace the rule.
+The paper builds its vocabulary from rollouts (section 3.1). The authors extract entity mentions, normalize and cluster
+them, and curate the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is
+the text between a determiner, number or preposition and the next function word. The head of the phrase is its last
+word. The rule for noun phrases finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can
+be used instead of the rule for noun phrases.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class CandidatePhrase:
     Attributes:
         phrase: Singular form of the phrase, in lower case.
         captions: Number of captions that contain the phrase.
-        forms: Surface form -> number of occurrences.
-        examples: A few contexts for the person who curates the vocabulary.
+        forms: Mapping from surface forms to the number of occurrences of each form.
+        examples: Some contexts of the phrase, for the person who curates the vocabulary.
     """
 
     phrase: str
@@ -82,16 +83,16 @@ class CandidatePhrase:
 def mine(
     texts: Iterable[str], vocabulary: Vocabulary, *, min_captions: int = 3, spacy_model: str | None = None
 ) -> list[CandidatePhrase]:
-    """Returns the noun phrases that a vocabulary does not cover, most frequent first.
+    """Returns the noun phrases that a vocabulary does not cover, sorted by decreasing frequency.
 
     Args:
         texts: Captions or rollouts.
-        vocabulary: Existing vocabulary. Phrases that overlap a mention or an ignore phrase are omitted.
+        vocabulary: Existing vocabulary. Phrases that overlap with a mention or an ignore phrase are omitted.
         min_captions: Minimum number of captions that contain a phrase.
-        spacy_model: Name or path of a spaCy pipeline whose noun chunks replace the built-in rules.
+        spacy_model: Name or path of a spaCy pipeline whose noun chunks are used instead of the built-in rules.
 
     Raises:
-        MissingExtra: If inflect is not installed, or spaCy is requested but not installed.
+        MissingExtra: If inflect is not installed, or if spaCy is requested but not installed.
         InputError: If the spaCy pipeline cannot be loaded.
     """
     engine = inflector()
@@ -126,7 +127,9 @@ def _singular(engine: Any, phrase: str) -> str:
 
 
 def _phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the spans of head nouns and two-word compounds, found by the rules that the module describes."""
+    """Yields the spans of head nouns and two-word compounds, which are found by the rules in the docstring of this
+    module.
+    """
     chunk: list[re.Match[str]] = []
     opened = False
     for token in [*_TOKEN.finditer(text), None]:
@@ -178,7 +181,9 @@ def _spacy_phrases(model: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed label: a head noun with its forms and the compounds that name a kind of the object."""
+    """A proposed label, which consists of a head noun with its forms and of the compounds that name a kind of the
+    object.
+    """
 
     label: str
     aliases: list[str]
@@ -189,13 +194,14 @@ class Draft:
 def cluster(candidates: Iterable[CandidatePhrase]) -> list[Draft]:
     """Groups candidates into draft labels.
 
-    A draft combines singular and plural forms, spellings as one word or two, and compounds with the same head noun.
+    A draft combines singular and plural forms, spellings as one word or two words, and compounds with the same head
+    noun.
 
     Args:
         candidates: Candidates from :func:`mine`.
 
     Returns:
-        Drafts, most frequent first. A person decides which drafts to keep (paper, section 3.1).
+        The drafts, sorted by decreasing frequency. A person decides which drafts to keep (paper, section 3.1).
     """
     ranked = sorted(candidates, key=lambda c: (-c.captions, c.phrase))
     glued = {c.phrase.replace(" ", "").replace("-", ""): c.phrase for c in reversed(ranked)}

@@ -1,15 +1,16 @@
-"""Near misses: words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
+"""Near misses, which are words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
 
-A policy that is charged for naming absent objects may learn to misspell their names. A word is a near miss of an alias
-in three cases:
+A policy that is penalized for naming absent objects may learn to misspell their names. A word is a near miss of an
+alias in the following three cases:
 
 - Digits in the word replace letters of the alias.
-- A letter of the alias is doubled in the word, or a double letter is single.
-- The alias is the name of a label with at least seven letters. One letter of the word differs from the name, or all
-  letters occur in another order. The first and last letters agree, and the word is not an inflection of a known word.
+- A letter of the alias is doubled in the word, or a double letter of the alias is single in the word.
+- The alias is the name of a label with at least seven letters, and the word is similar to the name. A word is similar
+  to a name if it differs in one letter, or contains all letters in another order. In addition, the first and last
+  letters must agree, and the word must not be an inflection of a known word.
 
-Known words are never near misses: words of the vocabulary, function words, common nouns and verbs of descriptions, and
-English words that resemble a common label.
+Known words are never near misses. Known words are the words of the vocabulary, function words, common nouns and verbs
+of descriptions, and English words that resemble a common label.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class NearMisses:
     """A detector of near misses of single-word ASCII aliases.
 
     Args:
-        vocabulary: Labels and aliases.
+        vocabulary: Vocabulary with the labels and aliases.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -74,7 +75,7 @@ class NearMisses:
         self._remembered: dict[str, int | None] = {}
 
     def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Returns the text index, start offset and label id of every near miss."""
+        """Returns the text index, the start offset and the label id of every near miss."""
         misses = []
         for k, text in enumerate(texts):
             lowered = plain_letters(shown(text)).lower()
@@ -97,7 +98,7 @@ class NearMisses:
         return self._remembered[word]
 
     def _find_word(self, word: str) -> int | None:
-        """Returns the label id of the alias that a word misspells, or None."""
+        """Returns the label id of the alias that a word misspells, or None if the word is not a near miss."""
         if not word.isascii():
             return None
         if not word.isalpha():
@@ -118,14 +119,16 @@ class NearMisses:
 
 
 def _keys(word: str) -> Iterator[str]:
-    """Yields keys such that two words share a key if they differ in one letter or only in letter order."""
+    """Yields keys that two words have in common if the words differ in one letter or only in the order of their
+    letters.
+    """
     yield from (word[:k] + word[k + 1 :] for k in range(len(word)))
     yield word
     yield "".join(["=", *sorted(word)])
 
 
 def _differ_little(word: str, alias: str) -> bool:
-    """Returns True if two words differ in at most one letter or only in letter order."""
+    """Returns True if two words differ in at most one letter, or only in the order of their letters."""
     from rapidfuzz.distance import OSA
 
     return sorted(word) == sorted(alias) or bool(OSA.distance(word, alias, score_cutoff=1) <= 1)

@@ -1,7 +1,8 @@
-"""Ignore rules: reviewable templates of phrases in which a word does not name its object.
+"""Ignore rules, which are templates of phrases in which a word does not name its object, and which people can review.
 
-A template is a phrase with choices. ``{red|green} light{|s}`` represents four phrases, in which an empty choice adds
-nothing, and ``{color}`` represents the words of a named list. Each rule states its class and its reason::
+A template is a phrase that contains choices. For example, ``{red|green} light{|s}`` represents four phrases, because an
+empty choice adds no text. ``{color}`` represents the words of a named list. Each rule states the class of its phrases
+and a reason::
 
     lists:
       color: [red, green, blue]
@@ -10,10 +11,10 @@ nothing, and ``{color}`` represents the words of a named list. Each rule states 
         reason: The color orange among other colors.
         phrases: ["{color} and orange", "orange and {color}"]
 
-A rule with ``names: last`` (or ``first``) contains compounds that name the object of their last (first) words. A
-"baseball cap" is a cap, not a ball, and a "bottle of water" is a bottle, not water. If the vocabulary has no alias for
-these words, the phrase names nothing.
-``docs/vocabulary.md`` describes the file, and ``vocab check`` prints the matches of each rule in given captions.
+A rule with ``names: last`` (or ``first``) contains compounds whose last (or first) words name the object. For example,
+a "baseball cap" is a cap and not a ball, and a "bottle of water" is a bottle and not water. If the vocabulary has no
+alias for the words that name the object, the phrase names no label. ``docs/vocabulary.md`` describes the file format,
+and ``vocab check`` prints the matches of each rule in given captions.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """Templates that share a class and a reason.
+    """Templates of ignore phrases that share a class and a reason.
 
     Attributes:
-        kind: One of CLASSES. The value is empty for phrases that are listed without a class.
-        reason: An explanation for reviewers.
-        templates: Template as written -> phrases that it represents.
-        names: Position of the words that determine the object of a compound.
+        kind: One of CLASSES, or an empty text for phrases that are listed without a class.
+        reason: Explanation of the rule for reviewers.
+        templates: Mapping from templates, as written, to the phrases that they represent.
+        names: Position (first or last) of the words that determine the object of a compound.
     """
 
     kind: str
@@ -60,15 +61,16 @@ class IgnoreRule:
 
     @property
     def phrases(self) -> list[str]:
-        """The distinct phrases of all templates, in order."""
+        """The distinct phrases that the templates of the rule represent, in order."""
         return list(dict.fromkeys(phrase for phrases in self.templates.values() for phrase in phrases))
 
 
 def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator[IgnoreRule]:
-    """Yields the rules of an ``ignore`` list, which contains templates and mappings with class, reason and phrases.
+    """Yields the rules of an ``ignore`` list, whose entries are templates or mappings with class, reason and phrases.
 
     Raises:
-        InputError: If an entry has the wrong type, a class or list is unknown, or a template is malformed or too large.
+        InputError: If an entry has the wrong type, if a class or list is unknown, or if a template is malformed or too
+            large.
     """
     if not isinstance(entries, list):
         raise InputError(f"'ignore': expected a list, found {short_repr(entries)}")
@@ -96,7 +98,7 @@ def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> Ignor
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:
-    """Returns the named word lists of a file. A list may refer to lists above it.
+    """Returns the named word lists of a file. A list may refer to lists that precede it in the file.
 
     Raises:
         InputError: If ``lists`` is not a mapping from names to lists of words.
@@ -127,7 +129,8 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns the phrases that a template represents, in order and with normalized white space.
 
     Raises:
-        InputError: If a brace is unbalanced, a list is unknown, or the template represents more than LIMIT phrases.
+        InputError: If a brace is unbalanced, if a list is unknown, or if the template represents more than LIMIT
+            phrases.
     """
     parts = _CHOICE.split(template)
     if any(c in part for part in parts[::2] for c in "{}|"):
@@ -156,8 +159,8 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def text_of(key: str, value: object) -> str:
-    """Returns a text value of a vocabulary file. A missing value becomes an empty text, and a number becomes its
-    digits.
+    """Returns a value of a vocabulary file as a text. A missing value becomes an empty text, and a number becomes its
+    decimal digits.
 
     Raises:
         InputError: If the value is a list, a mapping or a Boolean.
@@ -173,7 +176,7 @@ def texts(owner: str, words: object) -> list[str]:
     """Returns a list of texts from a vocabulary file.
 
     Raises:
-        InputError: If the value is not a list, or an element is not a text.
+        InputError: If the value is not a list, or if an element is not a text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
         raise InputError(f"'{owner}': expected a list of aliases, found {short_repr(words)}")

@@ -1,10 +1,10 @@
-"""The aliases of a vocabulary as a trie of words, and the search that defines a mention.
+"""The aliases of a vocabulary as a trie of words, and the search that defines mentions.
 
-An alias is the path ``word, join, word...`` of :func:`scapo_eval.matching.vocabulary.tokenize_alias`. The words of a
-text match if they follow a path to a node at which an alias or an ignore phrase ends. The leftmost match wins, then the
-longest, and matches never overlap.
+An alias is represented by the path ``word, join, word...`` from :func:`scapo_eval.matching.vocabulary.tokenize_alias`.
+The words of a text match if they follow a path to a node at which an alias or an ignore phrase ends. The leftmost match
+has priority, followed by the longest match, and matches never overlap.
 
-``matcher_batch.py`` performs the same search on many texts at once.
+The module ``matcher_batch.py`` performs the same search on many texts at once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ IGNORED = -2
 
 
 class AliasTrie:
-    """Aliases and ignore phrases as paths of words.
+    """The aliases and ignore phrases of a vocabulary as paths of words.
 
-    Node 0 is the root. Exactly one edge leads to every other node.
+    Node 0 is the root of the trie. Every other node is reached by exactly one edge.
 
     Args:
-        vocabulary: Labels, aliases and ignore phrases.
+        vocabulary: Vocabulary with labels, aliases and ignore phrases.
 
     Attributes:
-        words: Word -> number, from 1. Number 0 represents any other word.
-        joins: Join -> number, from 0.
+        words: Mapping from words to their numbers, counted from 1. The number 0 represents any other word.
+        joins: Mapping from joins to their numbers, counted from 0.
         labels: (nodes,) id of the label whose alias ends at the node, IGNORED or NO_END.
-        before, join, word: (nodes,) origin, join and word of the edge to each node. The entries of node 0 are unused.
-        depth: (nodes,) number of words on the path to each node.
+        before: (nodes,) origin of the edge to each node. The entry of node 0 is not used.
+        join: (nodes,) join of the edge to each node.
+        word: (nodes,) word of the edge to each node.
+        depth: (nodes,) number of words on the path from the root to each node.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -86,7 +88,9 @@ class AliasTrie:
     def matches_and_watched(
         self, text: str, watch: Mapping[str, int]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """Returns the result of :meth:`matches`, and ``(start, end, value)`` of each word that occurs in a mapping."""
+        """Returns the result of :meth:`matches`, and ``(start, end, value)`` for each word that is a key
+        of a mapping.
+        """
         read = _words(text)
         return self._matches(read), _watched(read, watch)
 
@@ -126,8 +130,9 @@ class _Words(NamedTuple):
     Attributes:
         body: Visible form of the text (see ``visible.py``), in NFC.
         spans: Spans of the words in ``body``.
-        words: The words, case-folded.
-        nfc_map: Mapping from ``body`` to positions in the original text. The value is None if the two texts are equal.
+        words: Case-folded words of the text.
+        nfc_map: Mapping from positions in ``body`` to positions in the original text, or None if the two texts are
+            equal.
     """
 
     body: str

@@ -1,8 +1,8 @@
-"""The visible form of a text: without hidden text, zero-width characters and look-alike letters.
+"""The visible form of a text, which contains no hidden text, zero-width characters or look-alike letters.
 
-A caption is matched as a person sees it. HTML comments and elements that are not displayed contain no mentions. A soft
-hyphen or a zero-width space inside a word does not split the word. In Latin text, a letter that looks like a Latin
-letter counts as this letter. Spans still index the original text.
+A caption is matched in the form in which a person sees it. Mentions in HTML comments and in elements that are not
+displayed are not found. A soft hyphen or a zero-width space inside a word does not split the word. In Latin text, a
+letter that looks like a Latin letter is treated as this letter. The spans of mentions still refer to the original text.
 """
 
 from __future__ import annotations
@@ -69,14 +69,16 @@ def shown(text: str) -> str:
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """Applies :func:`shown` to every text."""
+    """Applies :func:`shown` to each text of a list."""
     together = "".join(texts)
     return [*map(shown, texts)] if "<" in together or "[" in together else texts
 
 
 @cache
 def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
-    """Returns the variants of ASCII letters and digits, the look-alike letters, and a pattern that finds both."""
+    """Returns a mapping of the variants of ASCII letters and digits, a mapping of the look-alike letters, and a pattern
+    that finds both.
+    """
     variants = dict[str, str]()
     for code in (*range(0x1D400, 0x1D800), *range(0xFF10, 0xFF5B), *range(0x24B6, 0x24EA)):
         plain = unicodedata.normalize("NFKC", chr(code))
@@ -88,10 +90,11 @@ def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
 
 
 def plain_letters(text: str) -> str:
-    """Replaces variants of ASCII letters and digits (full-width, mathematical, circled) by ASCII. The length does not
-    change.
+    """Replaces variants of ASCII letters and digits (full-width, mathematical, circled) by the ASCII characters. The
+    length of the text does not change.
 
-    In text that is mostly Latin, a word is also replaced if all its letters are Latin letters or look-alikes.
+    In text that is mostly Latin, look-alike letters are also replaced in words that contain only Latin letters and
+    look-alikes.
     """
     variants, alike, find = _plain()
     if text.isascii() or find.search(text) is None:
@@ -109,10 +112,11 @@ def plain_letters(text: str) -> str:
 
 
 def without_breaks(text: str) -> tuple[str, list[int]] | None:
-    """Removes zero-width characters inside words.
+    """Removes the zero-width characters inside words.
 
     Returns:
-        The text, and the position of each of its characters in the original. The value is None if nothing was removed.
+        The changed text, and the position of each of its characters in the original text. The result is None if no
+        character was removed.
     """
     if text.isascii() or _BETWEEN.search(text) is None:
         return None
@@ -127,12 +131,14 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 
 @cache
 def disguises() -> str:
-    """Returns a string of characters, at least one of which occurs in every disguised text."""
+    """Returns a string of characters. Every disguised text contains at least one of these characters."""
     variants, alike, _ = _plain()
     no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))
 
 
 def is_disguised(text: str) -> bool:
-    """Returns True if look-alike letters or zero-width characters hide words. Hidden spans are not checked."""
+    """Returns True if look-alike letters or zero-width characters disguise words of a text. The function does not check
+    hidden spans.
+    """
     return plain_letters(text) != text or without_breaks(text) is not None

@@ -1,6 +1,6 @@
 """Vocabularies: canonical labels, their aliases, and ignore phrases.
 
-The shipped vocabularies are in ``vocab/`` (in a wheel: inside the package).
+The shipped vocabularies are in the folder ``vocab/`` (in a wheel, inside the package).
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class LabelInfo:
     """Information about a label in addition to its aliases.
 
     Attributes:
-        definition: What counts as the object, for judges and annotators.
-        group: A coarse class (``person``, ``vehicle``, ``scene region``...).
-        coco: COCO-80 categories that the label belongs to. The value is empty if there are none.
+        definition: Description of the objects that count as the label, for judges and annotators.
+        group: Coarse class of the label (``person``, ``vehicle``, ``scene region``...).
+        coco: COCO-80 categories that the label belongs to. The tuple is empty if the label belongs to no COCO-80
+            category.
     """
 
     definition: str = ""
@@ -52,8 +53,8 @@ class Sense:
 
     Attributes:
         words: The aliases.
-        near: Words at least one of which the caption must contain for the other meaning.
-        unless: Words that rule out the other meaning.
+        near: Words of which the caption must contain at least one for the other meaning.
+        unless: Words whose presence in the caption excludes the other meaning.
     """
 
     words: tuple[str, ...]
@@ -63,24 +64,27 @@ class Sense:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """An ordered set of labels with a conflict-free alias map.
+    """An ordered set of labels, and aliases that refer to the labels without conflicts.
 
     Attributes:
-        name: Name for signatures and messages.
-        labels: Canonical labels in order.
-        aliases: Alias as written -> label.
-        ignore: Phrases that compete for the longest match and yield no mention.
-        compounds: Phrase of a rule with ``names`` -> label of its head ("baseball cap" -> hat). Compounds are not
-            aliases.
-        heads: Aliases that are modifiers if they color the next noun ("an orange shirt", but not "an orange").
-        kin: Aliases that are modifiers if they refer to an animal ("the mother" of elephants). Such an alias refers to
-            an animal if the caption names a label in ``kin_of`` and names no person with another word.
-        kin_of: Labels of the animals that ``kin`` aliases can refer to.
-        senses: Aliases that are modifiers if other words of the caption show another meaning.
+        name: Name of the vocabulary in signatures and messages.
+        labels: Canonical names of the labels, in order.
+        aliases: Mapping from aliases, as written, to labels.
+        ignore: Phrases that compete with aliases for the longest match but yield no mention.
+        compounds: Mapping from the phrases of rules with ``names`` to the labels of their heads ("baseball cap" to
+            hat). Compounds are not considered aliases.
+        heads: Aliases that are modifiers if they describe the color of the next noun ("an orange shirt", but not "an
+            orange").
+        kin: Aliases that are modifiers if they refer to an animal, such as "the mother" of elephants. An alias in
+            ``kin`` refers to an animal if the caption names a label in ``kin_of`` and no other word in the caption
+            names a person.
+        kin_of: Labels of the animals that the aliases in ``kin`` can refer to.
+        senses: Aliases that are modifiers if other words of the caption indicate another meaning.
         rules: Rules that define the ignore phrases, for reviewers.
-        info: Label -> LabelInfo.
-        reviewed: Kind of finding -> aliases whose finding the author has accepted (see lint.py).
-        version, source: Free text from the file.
+        info: Mapping from labels to their :class:`LabelInfo`.
+        reviewed: Mapping from kinds of findings to the aliases whose finding the author has accepted (see lint.py).
+        version: Version of the vocabulary, as free text from the file.
+        source: Origin of the vocabulary, as free text from the file.
 
     Example:
         >>> import scapo_eval
@@ -126,19 +130,20 @@ class Vocabulary:
         version: str = "",
         source: str = "",
     ) -> Vocabulary:
-        """Builds and checks a vocabulary. A label is an alias of itself only if it is listed.
+        """Builds a vocabulary from a mapping and checks it.
+
+        A label is an alias of itself only if it is listed among its aliases. All arguments that are not described below
+        are values of the attributes of :class:`Vocabulary`.
 
         Args:
-            labels: Label -> aliases.
-            ignore: Phrases that name nothing.
-            name: Name for signatures and messages.
-            compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: Values of the attributes of
-                the class.
+            labels: Mapping from labels to their aliases.
+            ignore: Phrases that name no label.
+            name: Name of the vocabulary in signatures and messages.
 
         Raises:
-            InputErrors: If the vocabulary has conflicts: an alias with two labels, an alias that is also an ignore
-                phrase, an empty or malformed alias, a label without aliases, or a head or kin that is not an alias. The
-                error lists all conflicts.
+            InputErrors: If the vocabulary has conflicts, such as an alias with two labels, an alias that is also an
+                ignore phrase, an empty or malformed alias, a label without aliases, or a head or kin that is not an
+                alias. The error lists all conflicts in the vocabulary.
         """
         table = {label: texts(label, aliases) for label, aliases in labels.items()}
         phrases = texts("ignore", ignore)
@@ -175,16 +180,17 @@ class Vocabulary:
 
     @classmethod
     def of(cls, given: Vocabulary | str | Path) -> Vocabulary:
-        """Returns the given vocabulary unchanged, or loads it by name or path."""
+        """Returns a given vocabulary unchanged, or loads a vocabulary by its name or path."""
         return given if isinstance(given, Vocabulary) else cls.load(given)
 
     @classmethod
     def load(cls, name_or_path: str | Path) -> Vocabulary:
-        """Loads ``coco80``, ``dopa160`` or a YAML or JSON file in the format of ``docs/vocabulary.md``.
+        """Loads a shipped vocabulary such as ``coco80`` or ``dopa160``, or a YAML or JSON file in the format of
+        ``docs/vocabulary.md``.
 
         Raises:
-            InputError: If the name is unknown or the file is invalid.
-            InputErrors: If the alias map has conflicts. The error lists all conflicts.
+            InputError: If the name is unknown, or if the file is invalid.
+            InputErrors: If the aliases have conflicts. The error lists all conflicts in the vocabulary.
         """
         text = str(name_or_path)
         shipped = shipped_vocabularies()
@@ -206,7 +212,9 @@ class Vocabulary:
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Vocabulary:
-        """Parses the content of a vocabulary file without ``include``. The errors are the same as for :meth:`load`."""
+        """Parses the content of a vocabulary file that does not use ``include``. Raises the same errors as
+        :meth:`load`.
+        """
 
         def refuse(include: str) -> bytes:
             raise InputError(f"cannot include '{include}' here", path=name)
@@ -215,9 +223,9 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of labels, aliases, ignore phrases and rules for modifiers.
+        """Hash of the labels, aliases, ignore phrases and rules for modifiers.
 
-        Comments, order and equivalent spellings of an alias do not change the hash.
+        Comments, the order of entries and equivalent spellings of an alias do not change the hash.
         """
 
         def path(alias: str) -> str:
@@ -238,7 +246,7 @@ class Vocabulary:
 
     @property
     def identity(self) -> str:
-        """The text ``name@fingerprint``, for signatures."""
+        """The text ``name@fingerprint``, for use in signatures."""
         return f"{self.name}@{self.fingerprint}"
 
     @cached_property
@@ -247,11 +255,13 @@ class Vocabulary:
         return {label: k for k, label in enumerate(self.labels)}
 
     def aliases_of(self, label: str) -> list[str]:
-        """Returns the aliases of a label in order."""
+        """Returns the aliases of a label, in the order of the vocabulary."""
         return [alias for alias, owner in self.aliases.items() if owner == label]
 
     def document(self) -> dict[str, Any]:
-        """Returns the content of a vocabulary file. :meth:`load` reads the content if it is written as JSON or YAML."""
+        """Returns the content of a vocabulary file as plain values. If the values are written as JSON or YAML,
+        :meth:`load` can read the file.
+        """
         labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
         for alias, label in self.aliases.items():
             labels[label]["aliases"].append(alias)
@@ -282,15 +292,15 @@ class Vocabulary:
 
 
 def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
-    """Returns a vocabulary from a Vocabulary, the name of a shipped vocabulary, or a file.
+    """Returns a vocabulary, given as a Vocabulary, the name of a shipped vocabulary, or a file.
 
-    The errors are the same as for :meth:`Vocabulary.load`.
+    Raises the same errors as :meth:`Vocabulary.load`.
     """
     return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
 
 
 def shipped_vocabularies() -> dict[str, Any]:
-    """Returns the shipped vocabularies as a mapping from name to readable resource."""
+    """Returns the shipped vocabularies as a mapping from names to readable resources."""
     folder = shipped_folder("vocab")
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
     resources = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
@@ -300,7 +310,7 @@ def shipped_vocabularies() -> dict[str, Any]:
 
 @lru_cache
 def _shipped(name: str) -> Vocabulary:
-    """Returns a shipped vocabulary, cached after the first call."""
+    """Returns a shipped vocabulary, which is cached after the first call."""
     return read_compiled(name, Vocabulary) or parse_shipped(name)
 
 
@@ -322,17 +332,20 @@ _is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmat
 
 
 def tokenize_alias(alias: str) -> tuple[str, ...]:
-    """Splits an alias into folded words and the joins between them, such as ``("t", " ", "shirt")``.
+    """Splits an alias into case-folded words and the joins between the words, such as ``("t", " ", "shirt")``.
 
     Raises:
-        ValueError: If the alias is empty, does not begin and end with a word character, or contains control characters.
+        ValueError: If the alias is empty, if it does not begin and end with a word character, or if it contains control
+            characters.
     """
     return tuple(alias_path(alias).split(PART))
 
 
 @lru_cache(maxsize=1 << 15)
 def alias_path(alias: str) -> str:
-    """Returns the parts of :func:`tokenize_alias`, joined by PART. The errors are the same as for that function."""
+    """Returns the words and joins of an alias as one text, in which PART separates them. Raises the same errors as
+    :func:`tokenize_alias`.
+    """
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
     text = unicodedata.normalize("NFC", plain_letters(alias)).strip()
@@ -352,7 +365,7 @@ def alias_path(alias: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _join_in_alias(between: str) -> str:
-    """Returns the join between two words of an alias.
+    """Returns the join between two neighboring words of an alias.
 
     Raises:
         ValueError: If the text between the words contains an invisible character.
@@ -405,7 +418,9 @@ def _conflicts(
 
 
 def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
-    """Parses a vocabulary file and the files that it includes. ``read`` returns the content of an included file."""
+    """Parses a vocabulary file and the files that it includes. The function ``read`` returns the content of an included
+    file.
+    """
     document = load_yaml(data, name)
     if (listed := _words_only(document, data)) is not None:
         document = {"labels": listed}
@@ -482,9 +497,10 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
-    """Returns a mapping from label to aliases for a file that is a plain word list or a plain mapping.
+    """Returns a mapping from labels to aliases for a file that is only a word list or only a mapping from labels to
+    aliases.
 
-    A plain word list contains one word per line or list element. Returns None for any other file.
+    A word list contains one word per line or list element. Returns None for any other file.
     """
     if isinstance(document, str):
         document = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
@@ -538,9 +554,9 @@ def _sense(entry: object) -> Sense:
 
 
 def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields the shared phrases that contain an alias of the vocabulary without being one.
+    """Yields the shared phrases that contain an alias of the vocabulary but are not aliases themselves.
 
-    Malformed phrases are included, because they are reported later.
+    Malformed phrases are also yielded, because they are reported later.
     """
     alone: set[str] = set()
     sizes: dict[str, set[int]] = {}  # first word of an alias of several -> numbers of words
@@ -569,7 +585,7 @@ def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[st
 
 
 def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
-    """Returns a mapping from the words of each alias to its label. Malformed aliases are omitted, because they are
+    """Returns a mapping from the words of each alias to its label. Malformed aliases are omitted here, because they are
     reported later.
     """
     labels = {_words_of(alias): label for alias, label in aliases.items()}
@@ -578,9 +594,11 @@ def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
 
 
 def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yields the compounds of rules with ``names``, each with the label that it names, or None.
+    """Yields the compounds of rules with ``names``, each with the label that the compound names, or None if it names no
+    label.
 
-    The label belongs to the longest alias at the named end of the compound. Compounds that are aliases are omitted.
+    A compound names the label of the longest alias that its last (or first) words form. Compounds that are also aliases
+    are omitted.
     """
     for rule in rules:
         for phrase in rule.phrases if rule.names else ():
@@ -593,7 +611,7 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
 
 
 def _words_of(alias: str) -> str:
-    """Returns the words of an alias, joined by single spaces. The result is empty for a malformed alias."""
+    """Returns the words of an alias, joined by single spaces. Returns an empty text for a malformed alias."""
     if _is_plain(alias):
         return alias
     try:

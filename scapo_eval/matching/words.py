@@ -1,6 +1,6 @@
-"""Content words of a text, for comparing texts without a vocabulary.
+"""Content words of a text, which are used to compare texts without a vocabulary.
 
-The function words and the inflection endings are English. The extraction uses rules only, without a model.
+The function words and the inflectional endings are English. The extraction is based only on rules and uses no model.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _ENDINGS = ("ing", "ed", "es", "s")
 
 
 def tokens(text: str) -> list[str]:
-    """Returns the words of a text in order, case-folded. Apostrophes inside a word are kept."""
+    """Returns the case-folded words of a text in order. Apostrophes inside a word are kept."""
     return _TOKEN.findall(fold(text).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
 
 
 def content_words(words: list[str]) -> frozenset[str]:
-    """Returns the stems of all words except function words.
+    """Returns the stems of all words that are not function words.
 
     Args:
-        words: Words from :func:`tokens`.
+        words: Words of a text, as returned by :func:`tokens`.
     """
     return frozenset(stem(word) for word in words if word not in FUNCTION_WORDS)
 
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Strips the inflection of a word: ``riding`` and ``rides`` become ``rid``, and ``running`` becomes ``run``."""
+    """Removes the inflection of a word: ``riding`` and ``rides`` become ``rid``, and ``running`` becomes ``run``."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith(("ss", "us", "is")):
             word = word[: -len(ending)]

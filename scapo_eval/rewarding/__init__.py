@@ -1,1 +1,1 @@
-"""Rewards for subsentences and credit assignment to tokens."""
+"""Rewards for subsentences, and assignment of the rewards to tokens."""

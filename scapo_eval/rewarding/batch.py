@@ -40,29 +40,29 @@ def advantages_for_batch(
     eos: Eos = "zero",
     truncated: Truncated = "score",
 ) -> tuple[NDArray[np.float32], RewardColumns]:
-    """Computes SCAPO's token advantages and rewards for a batch of generated token ids.
+    """Computes the token advantages and rewards of SCAPO for a batch of generated token ids.
 
     Args:
-        image_ids: B image ids, one per response, in any spelling.
-        token_ids: (B, T) padded ids as an array or tensor, or B lists of ids. The ids may include the prompt if
+        image_ids: The B image ids, one per response, in any spelling.
+        token_ids: Token ids as a padded (B, T) array or tensor, or as B lists of ids. The ids may include the prompt if
             ``mask`` marks the generated tokens.
         tokenizer: Tokenizer that generated the ids; see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
         reward: Reward that scores the responses.
         mask: (B, T) mask that is true for generated tokens. The mask is required only if the padding token is not a
             special token, because special tokens never get credit.
-        finished: (B,) booleans, true for responses that ended by themselves. By default, a response counts as finished
-            if a special token follows its text.
-        eos: Credit of the end-of-sequence token; see
+        finished: (B,) booleans, which are true for responses that ended by themselves. By default, a response counts as
+            finished if a special token follows its text.
+        eos: Credit for the end-of-sequence token; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         truncated: Treatment of the last piece of an unfinished response; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
 
     Returns:
-        The (B, T) float32 advantages and the rewards of the responses. T is the length of the longest row. Padding and
-        special tokens have advantage 0. The rewards can be passed to :func:`log_metrics`.
+        The (B, T) float32 advantages, and the rewards of the responses. T is the length of the longest row in the
+        batch. Padding and special tokens have the advantage 0. The rewards can be passed to :func:`log_metrics`.
 
     Raises:
-        InputError: If a row is faulty, unless ``reward`` was created with ``on_error="zero"``.
+        InputError: If a row is faulty and ``reward`` was created without ``on_error="zero"``.
     """
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -79,22 +79,22 @@ def advantages_for_batch(
 def rewards_for_batch(*args: Any, **kwargs: Any) -> NDArray[np.float32]:
     """Returns the advantages from :func:`advantages_for_batch`.
 
-    This function is deprecated because its name is wrong: it returns advantages, not rewards.
+    This function is deprecated because its name is misleading: it returns advantages, not rewards.
     """
     warn_deprecated("rewards_for_batch", instead="advantages_for_batch(...)[0]", removed_in="0.4.0")
     return advantages_for_batch(*args, **kwargs)[0]
 
 
 def log_metrics(columns: RewardColumns) -> dict[str, float]:
-    """Returns the training-log metrics of a batch of rewards, under the names that every adapter uses.
+    """Returns the metrics of a batch of rewards for the training log, under the names that every adapter uses.
 
-    Watch ``scapo/errors``: a value above 0 means that the data and the ground truth disagree.
+    The metric ``scapo/errors`` needs attention: a value above 0 means that the ground truth does not fit the data.
 
     Returns:
-        Metric name -> value. ``scapo/reward`` (summed over the pieces of a response), ``scapo/generated``,
-        ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences`` are means per response. ``scapo/empty`` and
-        ``scapo/errors`` are the shares of empty responses and of faulty rows. The metrics of
-        :func:`~scapo_eval.rewarding.monitor.behavior_metrics` follow with the same prefix.
+        A mapping from metric names to values. ``scapo/reward`` (summed over the pieces of a response),
+        ``scapo/generated``, ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences`` are means per
+        response. ``scapo/empty`` and ``scapo/errors`` are the shares of empty responses and of faulty rows. The metrics
+        of :func:`~scapo_eval.rewarding.monitor.behavior_metrics` are added with the same prefix.
     """
     n = max(len(columns), 1)
     sums = {
@@ -115,7 +115,7 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 
     Raises:
         InputError: If too many consecutive rows of this process were faulty, which means that the ground truth belongs
-            to another data set. (A batch without a valid row raises its own error; see
+            to another data set. (For a batch without a valid row, the reward itself raises an error; see
             :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
     """
     global _faulty_in_a_row
@@ -128,13 +128,14 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
     """Returns the reward for a ground truth file and a vocabulary, and caches it for the process.
 
-    A faulty row is counted and gets no reward, because one bad row must not end a run on many machines (see
+    A faulty row is counted and gets no reward, because a single faulty row must not end a run on many machines (see
     :func:`log_metrics`).
 
     Args:
         truth: Ground truth that :meth:`PresenceOracle.load` accepts.
         vocabulary: Vocabulary that :meth:`Vocabulary.load` accepts.
-        settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. ``scenes`` must be files.
+        settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. The field ``scenes`` accepts only files
+            here.
     """
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return _load_reward(truth, vocabulary, **hashable)
@@ -149,11 +150,11 @@ def _load_reward(truth: str, vocabulary: str, **settings: Any) -> SubsentenceRew
 def reward_from_environment() -> SubsentenceReward:
     """Returns the reward that environment variables define, for libraries that load a plugin by its path.
 
-    ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are file names or names of shipped data.
-    ``SCAPO_REWARD`` is a JSON object with fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+    The values of ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are file names or names of shipped data.
+    The value of ``SCAPO_REWARD`` is a JSON object with fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Raises:
-        InputError: If ``SCAPO_TRUTH`` is not set or ``SCAPO_REWARD`` is not a JSON object.
+        InputError: If ``SCAPO_TRUTH`` is not set, or if ``SCAPO_REWARD`` is not a JSON object.
     """
     truth = os.environ.get("SCAPO_TRUTH")
     if not truth:
@@ -199,14 +200,15 @@ def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the token rewards as advantages, without group statistics: an advantage estimator for EasyR1 and SkyRL.
+    """Returns the token rewards as advantages, without group statistics. EasyR1 and SkyRL can use this function as an
+    advantage estimator.
 
     Args:
         token_level_rewards: (B, T) token rewards.
-        response_mask: (B, T) mask with 1 for response tokens.
+        response_mask: (B, T) mask that is 1 for response tokens.
 
     Returns:
-        Two references to the same (B, T) tensor: the advantages and the returns.
+        The advantages and the returns, which are the same (B, T) tensor.
     """
     advantages = token_level_rewards * response_mask
     return advantages, advantages

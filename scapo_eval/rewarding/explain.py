@@ -1,4 +1,4 @@
-"""Readable explanations of a reward, piece by piece, for terminals and notebooks."""
+"""Explanations of the reward of each piece, in readable form for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COLORS = {
 class Explanation:
     """The pieces of a response with their rewards and verdicts.
 
-    ``str()`` formats the explanation for a terminal, and ``html()`` for a web page or notebook.
+    ``str()`` formats the explanation for a terminal, and ``html()`` formats it for a web page or notebook.
 
     Attributes:
-        title: The image id, the total reward and the label counts.
-        pieces: One tuple per piece: text, reward, and a mapping from label to verdict.
+        title: Heading with the image id, the total reward and the label counts.
+        pieces: Text, reward, and mapping from labels to verdicts of each piece.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Explanation:
     __repr__ = __str__
 
     def html(self) -> str:
-        """Returns an HTML table without scripts. All text from the response is escaped."""
+        """Returns the explanation as an HTML table without scripts. All text from the response is escaped."""
         rows = []
         for text, reward, verdicts in self.pieces:
             marks = " ".join(

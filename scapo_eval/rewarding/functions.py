@@ -1,7 +1,8 @@
-"""The reward as one function that matches the reward interfaces of several libraries and depends on none of them.
+"""The reward as a single function that matches the reward interfaces of several libraries and depends on none of these
+libraries.
 
-:func:`reward_fn` returns one number per response, the sum over its pieces, for logs, evaluation and response-level
-training. Token-level credit requires an adapter (docs/integrations.md).
+:func:`reward_fn` returns one number per response, which is the sum over its pieces, for logs, evaluation and
+response-level training. Token-level credit requires an adapter (docs/integrations.md).
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ def reward_fn(
     name: str = "scapo",
     **settings: Any,
 ) -> RewardFunction:
-    """Returns a reward function for TRL, ms-swift, verifiers and lighteval, which select its arguments by name.
+    """Returns a reward function for TRL, ms-swift, verifiers and lighteval. Each library selects the arguments of the
+    function by name.
 
     Args:
-        vocabulary: Vocabulary, name of a shipped vocabulary, or file.
-        truth: Ground truth: a file, or a form listed in :mod:`scapo_eval.truths.oracles`.
-        config: Settings of Eq. 1. ``RewardConfig.robust()`` is recommended for long runs.
+        vocabulary: Vocabulary, given as an object, the name of a shipped vocabulary, or a file.
+        truth: Ground truth, given as a file or in a form that :mod:`scapo_eval.truths.oracles` lists.
+        config: Settings of the reward (Eq. 1). ``RewardConfig.robust()`` is recommended for long runs.
         name: Name under which libraries log the reward.
-        settings: Fields of RewardConfig, as an alternative to ``config``.
+        settings: Fields of RewardConfig, which can be given instead of ``config``.
 
     Raises:
-        InputError: If a file or name is not found, a setting does not exist, or both ``config`` and ``settings`` are
-            given.
+        InputError: If a file or name is not found, if a setting does not exist, or if both ``config`` and ``settings``
+            are given.
 
     Example:
         >>> import scapo_eval
@@ -76,17 +78,19 @@ class RewardFunction:
         model_response: Any = None,
         **given: Any,
     ) -> Any:
-        """Returns the rewards of responses. Each library passes its own subset of the arguments.
+        """Returns the rewards of responses. Each library passes only some of the arguments.
 
         Args:
-            completions: n responses as texts or lists of messages (TRL, ms-swift). The n image ids are in ``image_id``.
-            completion: One response (verifiers). The image id is in ``info`` or ``answer``.
-            doc, model_response: Sample and response (lighteval). The image id is in ``doc.specific``.
-            given: Further columns. Only the image ids and ``log_metric`` (TRL) are used.
+            completions: The n responses, as texts or lists of messages (TRL, ms-swift). The argument ``image_id``
+                contains the n image ids.
+            completion: A single response (verifiers). The image id is in ``info`` or ``answer``.
+            doc: Sample (lighteval). The image id is in ``doc.specific``.
+            model_response: Response to the sample (lighteval).
+            given: Further columns of the data set, of which only the image ids and ``log_metric`` (TRL) are used.
 
         Returns:
-            n numbers, with None for rows that cannot be scored. For a single response, one number, which is 0.0 if the
-            response cannot be scored.
+            A list of n numbers, with None for rows that cannot be scored. For a single response, the result is one
+            number, which is 0.0 if the response cannot be scored.
 
         Raises:
             InputError: If the image id or the response is missing.
@@ -115,7 +119,7 @@ class RewardFunction:
         return float(self.reward.batch([image], [response], whole=False).total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
-        """Returns the reward of one response. lighteval calls this method on a metric."""
+        """Returns the reward of one response. lighteval calls this method on its metrics."""
         return float(self(doc=doc, model_response=model_response, **given))
 
 
@@ -127,7 +131,7 @@ def totals(columns: RewardColumns) -> list[float | None]:
 def text_of_completion(completion: Any) -> object:
     """Returns the text of a completion, which is a string or a list of messages.
 
-    Other values are returned unchanged.
+    Values that are neither strings nor lists are returned unchanged.
     """
     if not isinstance(completion, list):
         return completion
@@ -146,6 +150,6 @@ def _image_of(given: Mapping[str, Any]) -> object:
 
 
 def _first_text(response: Any) -> object:
-    """Returns the first text in lighteval's ModelResponse."""
+    """Returns the first text in a ModelResponse of lighteval."""
     texts = getattr(response, "final_text", None) or getattr(response, "text", response)
     return texts[0] if isinstance(texts, (list, tuple)) and texts else texts

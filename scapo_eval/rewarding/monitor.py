@@ -1,4 +1,4 @@
-"""Indicators of a policy that games the reward (docs/gaming.md), computed from sums that add up across ranks."""
+"""Indicators of a policy that exploits the reward (docs/gaming.md), computed from sums that add up across ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cues(use: Use) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
-    """Builds the near-miss detector for the labels that are single words, with their names and plurals."""
+    """Builds the near-miss detector for single-word labels, with their other names and plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
     return NearMisses(
         Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})
@@ -42,20 +42,23 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         columns: Rewards of n responses.
 
     Returns:
-        Counts over all responses:
+        A dictionary with the following counts over all responses:
 
-        - ``responses``, ``words`` and ``pieces``.
+        - ``responses``, ``words`` and ``pieces``: numbers of responses, words and pieces.
         - ``labels``: claimed labels with a known state, counted once per piece.
-        - ``repeated``: supported labels that an earlier piece named.
-        - ``without_label``: pieces without a label, which cost ``r_reg``.
+        - ``repeated``: supported labels that an earlier piece has already named.
+        - ``without_label``: pieces without a label, which incur the penalty ``r_reg``.
         - ``silent``: pieces with neither gain nor penalty.
-        - ``denials`` and ``hedges``: words that may deny or hedge.
+        - ``denials`` and ``hedges``: words that may express a denial or a hedge.
         - ``questions`` and ``quotes``: question marks and quotations.
-        - ``near_misses``: words that nearly spell a label.
-        - ``disguised``: words with look-alike letters or zero-width characters.
-        - ``characters`` and ``hidden``: all non-space characters, and the characters that a reader does not see.
-        - ``pairs`` and ``distinct_pairs``: pairs of neighboring words, and distinct pairs within each response.
-        - ``claims_KIND`` and ``false_KIND``: known and false claims of each kind, if kinds beyond presence count.
+        - ``near_misses``: words that resemble the name of a label but are misspelled.
+        - ``disguised``: words that contain look-alike letters or zero-width characters.
+        - ``characters`` and ``hidden``: all non-space characters, and the non-space characters that a reader does not
+          see.
+        - ``pairs`` and ``distinct_pairs``: pairs of neighboring words, and the number of distinct pairs within each
+          response.
+        - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
+          kinds beyond presence count.
     """
     listed = [_WORDS.findall(response.lower()) for response in columns.responses]
     words = [word for response_words in listed for word in response_words]
@@ -90,7 +93,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
-    """Returns the numbers of known claims (``claims_KIND``) and of false claims (``false_KIND``) of each kind.
+    """Returns the numbers of claims with a known state (``claims_KIND``) and of false claims (``false_KIND``) of each
+    kind.
 
     Args:
         columns: Rewards of n responses.
@@ -115,7 +119,8 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
     """Returns the claims per response (``claims_KIND``) and the hallucination rate (``hal_rate_KIND``) of each kind.
 
     Args:
-        sums: Sums from :func:`kind_sums` and the number of ``responses``. A ratio with denominator 0 is 0.
+        sums: Sums from :func:`kind_sums`, and the number of ``responses``. A ratio whose denominator is 0 has the value
+            0.
     """
     kinds = [name.removeprefix("claims_") for name in sums if name.startswith("claims_")]
     return {
@@ -125,21 +130,23 @@ def kind_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
-    """Returns ratios that show changes in the style of responses during training. A ratio with denominator 0 is 0.
+    """Returns ratios that show changes in the style of responses during training. A ratio whose denominator is 0 has
+    the value 0.
 
     Args:
         sums: Sums from :func:`behavior_sums`.
 
     Returns:
-        - ``words``: words per response.
-        - ``words_per_piece`` and ``labels_per_piece``.
-        - ``repeated_share``: share of repeated labels.
-        - ``without_label_share`` and ``silent_share``: shares of the pieces.
+        - ``words``: mean number of words per response.
+        - ``words_per_piece`` and ``labels_per_piece``: mean numbers of words and of claimed labels per piece.
+        - ``repeated_share``: share of the claimed labels that repeat an earlier piece.
+        - ``without_label_share`` and ``silent_share``: shares of the pieces without a label, and of the silent pieces.
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
           occurrences per word.
-        - ``hidden_share``: share of the characters that a reader does not see.
-        - ``distinct_pairs_share``: share of distinct pairs among the pairs of neighboring words.
-        - ``claims_KIND`` per response and ``hal_rate_KIND``, if kinds beyond presence count.
+        - ``hidden_share``: share of the non-space characters that a reader does not see.
+        - ``distinct_pairs_share``: share of distinct pairs among all pairs of neighboring words.
+        - ``claims_KIND`` and ``hal_rate_KIND``: claims per response and hallucination rate of each kind, if kinds
+          beyond presence count.
     """
 
     def ratio(part: str, whole: str) -> float:

@@ -1,4 +1,6 @@
-"""Detection of repeated wording: the share of a piece's word pairs that are new in the response."""
+"""Detection of repeated wording, which is measured by the share of a piece's word pairs that are new in
+the response.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ _THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a pi
 
 
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:
-    """Returns, for each piece, the share of its word pairs that occur in no earlier piece of the response.
+    """Returns for each piece the share of its word pairs that occur in no earlier piece of the response.
 
-    A word pair is a pair of neighboring words. All mentions count as the same word, and the start and end of a piece
-    count as words, so "A dog." and "A frisbee." have the same pairs.
+    A word pair is a pair of neighboring words. All mentions are treated as the same word, and the start and end of a
+    piece are treated as words, so "A dog." and "A frisbee." have the same word pairs.
 
     Args:
         texts: n responses.
@@ -26,7 +28,8 @@ def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColum
         mentions: Mentions in the responses.
 
     Returns:
-        (pieces,) shares from 0 (every pair occurred before) to 1. The first piece of a response has share 1.
+        (pieces,) array of shares from 0 (every pair occurred before) to 1 (every pair is new). The share of the first
+        piece of a response is 1.
     """
     fresh = np.ones(len(spans.start))
     starts, ends = spans.start.tolist(), spans.end.tolist()

@@ -1,9 +1,10 @@
-"""SCAPO's reward: one reward per subsentence, computed from mentions, subsentences and the ground truth.
+"""SCAPO's reward, which assigns one reward to each subsentence, computed from mentions, subsentences and the ground
+truth.
 
-The reward is Equation 1 of the paper; ``docs/specification.md#reward`` settles the cases that the equation leaves
-open. A whole batch is computed in columns, and the readable result of one response is a view of these columns.
-``token_credit.py`` distributes the rewards to tokens. The module uses neither a model nor torch and keeps no state, so
-a reward object can be pickled and shared between threads.
+The reward is Equation 1 of the paper. ``docs/specification.md#reward`` defines the cases that the equation leaves open.
+The rewards of a whole batch are computed in columns, and the readable result of one response is a view of these
+columns. The module ``token_credit.py`` distributes the rewards to tokens. The module requires neither a model nor
+torch. Reward objects have no mutable state, so they can be pickled and shared between threads.
 """
 
 from __future__ import annotations
@@ -82,39 +83,44 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """The settings of Eq. 1. The defaults are those of the paper's training runs.
+    """The settings of Eq. 1 in the paper. The defaults are the settings of the paper's training runs.
 
     Attributes:
         r_g: Gain for new supported labels.
         r_rep: Gain for supported labels that the response has already named. A negative value penalizes repetition.
         r_h: Penalty for hallucinated labels.
-        r_reg: Penalty of a piece without any label.
-        lam_g, lam_h: Scaling of the counts of supported and hallucinated labels: a name in LAMBDAS or a non-decreasing
-            function.
+        r_reg: Penalty for a piece without any label.
+        lam_g: Scaling of the number of supported labels, as a name in LAMBDAS or a non-decreasing function.
+        lam_h: Scaling of the number of hallucinated labels, in the same form as ``lam_g``.
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
-        level: ``subsentence`` for a reward per piece, ``hal`` (1 - Hal. Rate) or ``cap`` (Cap. Score) for one reward
-            per response. With ``hal``, a response without claims gets 1, the shortcut that the paper warns against.
-        additive: If true, a piece with hallucinations gets gain minus penalty. By default, it gets only the penalty.
-        claims: Mentions that count: ``all`` (the paper's choice), or a reading that omits, for example, negated and
+        level: Unit of the reward. ``subsentence`` gives a reward per piece. ``hal`` (1 minus the hallucination rate)
+            and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without claims
+            gets the reward 1, which is the shortcut that the paper warns against.
+        additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
+            reward of a piece with hallucinations is only its penalty.
+        claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
             hedged mentions (:mod:`scapo_eval.matching.uses`).
-        piece_reward: Custom function that replaces Eq. 1. The arguments are the result and each of its pieces.
-        response_reward: Custom function whose value is added to the reward of every piece, and so to every token with
-            text. It is called with the result.
-        answer_only: If true, only the answer makes claims. Pieces of reasoning and tool text (``<think>``,
-            ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get 0.
+        piece_reward: Custom function that replaces Eq. 1. The function ``piece_reward`` receives the result and each of
+            its pieces as arguments.
+        response_reward: Custom function whose value is added to the reward of every piece, and thus to every token with
+            text. The function ``response_reward`` receives the result as its argument.
+        answer_only: If true, only claims in the answer count. Pieces of reasoning and tool text (``<think>``,
+            ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
         template_discount: Share of the gain for new labels that a piece loses if its other words repeat an earlier
-            piece of the response, from 0 (the paper's choice) to 1.
-        near_misses: If true, misspelled names of absent labels ("a carr") are charged like the labels.
-        kinds: Claim kinds that Eq. 1 counts: ``presence`` alone (the paper's choice), or with ``count``, ``attribute``,
-            ``relation`` and ``text`` (docs/claims.md). The value is a list or a string of comma-separated names.
-        scenes: Ground truth for claim kinds beyond presence: files or :class:`~scapo_eval.truths.scenes.Scenes`, in the
-            order of lookup.
-        beta: Weight of Cover Rate in the reward of level ``cap``, an F-beta score of 1 - Hal. Rate and Cover Rate. 1 is
-            the Cap. Score. Below 1, hallucinations count more; above 1, coverage does.
+            piece of the response. The share ranges from 0 (the paper's choice) to 1.
+        near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels.
+        kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
+            ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
+            comma-separated names.
+        scenes: Ground truth for claim kinds beyond presence, as files or :class:`~scapo_eval.truths.scenes.Scenes`, in
+            the order of lookup.
+        beta: Weight of Cover Rate in the reward of level ``cap``, which is an F-beta score of Cover Rate and 1 minus
+            the hallucination rate. If ``beta`` is 1, the reward is the paper's Cap score. If ``beta`` is below 1,
+            hallucinations have a larger effect; if ``beta`` is above 1, coverage has a larger effect.
 
     Raises:
-        InputError: If a coefficient is negative, a name is unknown, a function is not callable, or kinds and scenes do
-            not match.
+        InputError: If a coefficient is negative, if a name is unknown, if a function is not callable, or if kinds and
+            scenes do not match.
 
     Example:
         >>> import scapo_eval
@@ -142,7 +148,7 @@ class RewardConfig:
     beta: float = 1.0
 
     def __new__(cls, *_: object, **settings: object) -> RewardConfig:
-        """Rejects an unknown setting and suggests the nearest known name."""
+        """Rejects an unknown setting, and suggests the most similar known name."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
@@ -206,14 +212,17 @@ class RewardConfig:
 
     @classmethod
     def robust(cls, **settings: Any) -> RewardConfig:
-        """Returns settings under which no known writing style earns more than its content is worth (docs/gaming.md).
+        """Returns settings under which no known writing style earns a higher reward than its content justifies
+        (docs/gaming.md).
 
-        Each new fact earns a gain, and the gain is smaller in a sentence that repeats the wording of an earlier
-        sentence. Each hallucinated object is charged, even if its name is quoted or misspelled. Objects that are
-        denied, asked about, quoted or used in a comparison earn nothing. Only the answer counts.
+        Each new fact earns a gain. The gain is smaller in a sentence that repeats the wording of an earlier sentence.
+        Each hallucinated object is penalized, even if its name is quoted or misspelled. Objects that are denied, asked
+        about, quoted or used in a comparison earn no gain. Only claims in the answer count, not claims in the
+        reasoning.
 
         Args:
-            settings: Further fields of the configuration. These fields override the robust settings.
+            settings: Further fields of the configuration. The fields in ``settings`` override the settings for
+                robustness.
         """
         return cls(**{**_ROBUST, **settings})
 
@@ -222,11 +231,11 @@ class RewardConfig:
 
     @property
     def is_robust(self) -> bool:
-        """True if these settings include the robust settings of :meth:`robust`."""
+        """True if the configuration includes all settings of :meth:`robust`."""
         return all(getattr(self, name) == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
-        """Returns the segmentation rule and all non-default settings, for a signature."""
+        """Returns the segmentation rule and all non-default settings, for use in a signature."""
         settings: dict[str, object] = {}
         for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
             value = getattr(self, setting.name)
@@ -251,10 +260,13 @@ class Part(NamedTuple):
     """One piece of a response with its reward.
 
     Attributes:
-        start, end: Character span of the piece in the response.
+        start: Offset of the first character of the piece in the response.
+        end: Offset after the last character of the piece.
         reward: Reward of the piece, by default from Eq. 1.
-        new, rep, hal: Numbers of new supported labels, repeated supported labels and hallucinated labels. Claims beyond
-            presence are included if their kinds count.
+        new: Number of new supported labels. The numbers ``new``, ``rep`` and ``hal`` include claims beyond presence if
+            the kinds of these claims count.
+        rep: Number of repeated supported labels.
+        hal: Number of hallucinated labels.
     """
 
     start: int
@@ -267,27 +279,37 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RewardColumns:
-    """The rewards of a batch as columns. Response ``i`` owns the parts ``indptr[i]:indptr[i + 1]``.
+    """The rewards of a batch in the form of columns. The parts ``indptr[i]:indptr[i + 1]`` belong to response ``i``.
 
     Attributes:
-        image_ids: n image ids, as they were passed in.
+        image_ids: The n image ids in the form in which they were passed.
         responses: n texts. The text of a faulty row is empty.
         indptr: (n + 1,) int64 bounds of the responses in the part columns.
-        start, end: (parts,) int32 character spans.
-        reward: (parts,) float64 rewards.
-        new, rep, hal: (parts,) int64 counts of labels. A label with a probability of at least 1/2 counts as present.
-        generated, hallucinated, covered, unknown: (n,) int64 numbers of distinct labels per response: claimed with a
-            known cell, claimed but absent, claimed and present, and claimed with an unknown cell.
-        silent: (parts,) bool, true for pieces with neither gain nor penalty: pieces outside the answer
-            (``answer_only``) and, under the rule ``discourse``, pieces without a word.
-        claim_part, claim_label, claim_verdict: (claims,) part index, label index in ``labels``, and
-            :class:`~scapo_eval.base.verdicts.Verdict` (int8) of every label of every part. The verdict is ``REPEATED``
-            if an earlier part of the response names the supported label.
+        start: (parts,) int32 start offset of each part in its response.
+        end: (parts,) int32 end offset of each part in its response.
+        reward: (parts,) float64 reward of each part.
+        new: (parts,) int64 number of new supported labels in each part. A label with a probability of at least 1/2
+            counts as present.
+        rep: (parts,) int64 number of repeated supported labels in each part.
+        hal: (parts,) int64 number of hallucinated labels in each part.
+        generated: (n,) int64 number of distinct claimed labels of each response whose state is known.
+        hallucinated: (n,) int64 number of distinct claimed labels of each response that are absent.
+        covered: (n,) int64 number of distinct claimed labels of each response that are present.
+        unknown: (n,) int64 number of distinct claimed labels of each response whose state is unknown.
+        silent: (parts,) bool mask of the parts that have neither gain nor penalty. Silent parts are outside the answer
+            (``answer_only``) or, with the rule ``discourse``, contain no word.
+        claim_part: (claims,) part index of every claimed label of every part.
+        claim_label: (claims,) index in ``labels`` of every claimed label of every part.
+        claim_verdict: (claims,) int8 code of the verdict on every claimed label of every part; see
+            :class:`~scapo_eval.base.verdicts.Verdict`. The verdict is ``REPEATED`` if the label is supported and an
+            earlier part of the response names it.
         labels: Labels of the vocabulary.
-        r_reg: Penalty that the end-of-sequence token gets under ``eos="own"``.
-        errors: Row index -> error of the faulty row, with ``on_error="zero"``.
-        kinds: Claim kinds that count. If kinds beyond presence count, the counts include their claims.
-        units: Distinct claims beyond presence. In ``claim_label``, ``len(labels) + k`` refers to ``units[k]``.
+        r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
+        errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
+        kinds: Claim kinds that Eq. 1 counts. If kinds beyond presence count, all counts include the claims of these
+            kinds.
+        units: Distinct claims beyond presence. In ``claim_label``, the value ``len(labels) + k`` refers to
+            ``units[k]``.
     """
 
     image_ids: Sequence[object]
@@ -320,7 +342,7 @@ class RewardColumns:
 
     @property
     def claims(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Two (claims,) arrays: the response index and the label index of each presence claim."""
+        """Two (claims,) arrays with the response index and the label index of each presence claim."""
         named = self.claim_label < len(self.labels)
         return np.searchsorted(self.indptr, self.claim_part[named], "right") - 1, self.claim_label[named].astype(
             np.int32
@@ -344,7 +366,7 @@ class RewardColumns:
         return dict(zip(names, (covered + hallucinated, hallucinated, covered, of(Verdict.UNKNOWN)), strict=True))
 
     def name_of(self, label: int) -> str:
-        """Returns the name that a value of ``claim_label`` refers to: a label, or the content of a claim beyond
+        """Returns the name that a value of ``claim_label`` refers to, which is a label or the content of a claim beyond
         presence.
         """
         n = len(self.labels)
@@ -352,22 +374,22 @@ class RewardColumns:
 
     @cached_property
     def total(self) -> NDArray[np.float64]:
-        """(n,) sums of the part rewards of each response."""
+        """(n,) array with the sum of the part rewards of each response."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return np.bincount(owner, weights=self.reward, minlength=len(self)).astype(np.float64, copy=False)
 
     @property
     def n_empty(self) -> int:
-        """Number of responses that were empty texts. Faulty rows are not counted."""
+        """Number of responses that are empty texts. Faulty rows are not counted."""
         return sum(not text for text in self.responses) - len(self.errors)
 
     @property
     def n_errors(self) -> int:
-        """Number of faulty rows."""
+        """Number of faulty rows in the batch."""
         return len(self.errors)
 
     def results(self) -> list[RewardResult]:
-        """Returns one readable result per response. All results are views of these columns."""
+        """Returns one readable result per response. All results are views of the columns in this object."""
         return list(map(RewardResult, repeat(self), range(len(self))))
 
     def token_advantages(
@@ -382,8 +404,10 @@ class RewardColumns:
 
         Args:
             offsets: Character spans of the tokens of each response, as (T_i, 2) arrays or as columns.
-            eos, truncated: Choices that :meth:`RewardResult.token_advantages` describes.
-            finished: True for responses that ended by themselves: one value, or one per response.
+            eos: Credit for the end-of-sequence token; see :meth:`RewardResult.token_advantages`.
+            truncated: Treatment of the last piece of an unfinished response; see
+                :meth:`RewardResult.token_advantages`.
+            finished: True for responses that ended by themselves, as one value or as one value per response.
         """
         flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
         bounds = indptr.tolist()
@@ -408,7 +432,7 @@ class RewardColumns:
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
 class RewardResult:
-    """The reward of one response: a view of one row of :class:`RewardColumns`.
+    """The reward of one response, which is a view of one row of :class:`RewardColumns`.
 
     Example:
         >>> import scapo_eval
@@ -430,7 +454,7 @@ class RewardResult:
 
     @property
     def image_id(self) -> object:
-        """The image id, as it was passed in."""
+        """The image id in the form in which it was passed."""
         return self.columns.image_ids[self.row]
 
     @property
@@ -440,15 +464,15 @@ class RewardResult:
 
     @property
     def parts(self) -> list[Part]:
-        """The pieces in order, which partition the response."""
+        """The pieces in order, which together form the entire response."""
         rows = self._pieces
         columns = (getattr(self.columns, name)[rows].tolist() for name in Part._fields)
         return [Part(*values) for values in zip(*columns, strict=True)]
 
     @property
     def verdicts(self) -> list[dict[str, Verdict]]:
-        """One mapping per part from label to verdict. The verdict is ``REPEATED`` if an earlier part names the
-        supported label.
+        """One mapping from labels to verdicts for each part. The verdict is ``REPEATED`` if the label is supported and
+        an earlier part names it.
         """
         columns, rows = self.columns, self._pieces
         verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
@@ -460,18 +484,18 @@ class RewardResult:
 
     @property
     def claims(self) -> list[dict[str, str]]:
-        """The :attr:`verdicts`, spelled ``new``, ``rep``, ``hal`` and ``unknown`` (deprecated)."""
+        """The :attr:`verdicts` under the names ``new``, ``rep``, ``hal`` and ``unknown`` (deprecated)."""
         warn_deprecated("RewardResult.claims", instead="RewardResult.verdicts", removed_in="0.4.0")
         return [{label: FILE_WORDS[verdict] for label, verdict in part.items()} for part in self.verdicts]
 
     @property
     def total(self) -> float:
-        """Sum of the part rewards."""
+        """Sum of the rewards of all parts."""
         return float(self.columns.total[self.row])
 
     @property
     def generated(self) -> int:
-        """Number of distinct claimed labels with a known cell."""
+        """Number of distinct claimed labels whose state in the image is known."""
         return int(self.columns.generated[self.row])
 
     @property
@@ -486,12 +510,12 @@ class RewardResult:
 
     @property
     def unknown(self) -> int:
-        """Number of distinct claimed labels with an unknown cell."""
+        """Number of distinct claimed labels whose state in the image is unknown."""
         return int(self.columns.unknown[self.row])
 
     @property
     def error(self) -> InputError | None:
-        """The error of a row that was skipped under ``on_error="zero"``. The value is None for a valid row."""
+        """The error of a row that was skipped because of ``on_error="zero"``, or None for a valid row."""
         return self.columns.errors.get(self.row)
 
     def token_advantages(
@@ -499,31 +523,34 @@ class RewardResult:
     ) -> NDArray[np.float32]:
         """Returns the advantage of every generated token (Algorithm 1, line 17).
 
-        A token gets the reward of the piece that contains its last non-space character. A token of white space only
-        gets the reward of the piece that contains its first character. A token without text (a special token or
-        padding, with an empty span) gets 0.
+        A token gets the reward of the piece that contains its last non-space character. A token that consists of white
+        space gets the reward of the piece that contains its first character. A token without text (a special token or
+        padding, with an empty span) gets the advantage 0.
 
         Args:
             offsets: (T, 2) character spans of the generated tokens in the response, as
                 :func:`scapo_eval.rewarding.tokens.token_offsets` returns them. Tokens that share a character have
-                overlapping spans. Special tokens have empty spans, at any position.
-            eos: Credit of the end-of-sequence token, which is the first token without text after the last token with
-                text. ``zero`` assigns 0, ``last`` assigns the reward of the last piece, and ``own`` assigns ``-r_reg``.
-            truncated: Treatment of the last piece of an unfinished response. ``score`` assigns the reward of the piece,
-                and ``mask`` assigns 0.
+                overlapping spans. Special tokens have empty spans, which may be at any position.
+            eos: Credit for the end-of-sequence token, which is the first token without text after the last token with
+                text. With ``zero``, the token gets 0; with ``last``, the reward of the last piece; with ``own``,
+                ``-r_reg``.
+            truncated: Treatment of the last piece of an unfinished response. With ``score``, the last piece of the
+                response keeps its reward; with ``mask``, its tokens get 0.
             finished: True if the response ended by itself. An unfinished response has no end-of-sequence token.
 
         Returns:
             (T,) float32 advantages.
 
         Raises:
-            InputError: If offsets run backwards or leave the text. The message names the index and the value.
+            InputError: If the offsets decrease or exceed the text. The message names the index and the value.
         """
         credit, rows = self.columns._credit, range(self.row, self.row + 1)
         return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
 
     def explain(self) -> Explanation:
-        """Returns an explanation of the reward, piece by piece. Print the explanation, or display it in a notebook."""
+        """Returns an explanation of the reward of each piece. The explanation can be printed or displayed in a
+        notebook.
+        """
         return Explanation.of(self)
 
     @property
@@ -534,21 +561,23 @@ class RewardResult:
 class SubsentenceReward:
     """SCAPO's reward for responses to images.
 
-    The object is immutable, so it can be shared between threads and pickled, including the attributes of subclasses. If
-    ``lam_g`` or another setting is a lambda, pickling requires cloudpickle, which Ray uses.
+    The object is immutable, so it can be shared between threads and pickled. The attributes of subclasses are included
+    in the pickle. If a setting such as ``lam_g`` is a lambda, pickling requires cloudpickle, which Ray uses.
 
     Args:
-        vocabulary: Labels that count as objects: a vocabulary, the name of a shipped vocabulary, or a file.
-        oracle: Ground truth: a file, a PresenceOracle, or another form listed in :mod:`scapo_eval.truths.oracles`.
-        config: Settings of Eq. 1.
-        on_error: Treatment of a faulty row, which has an image without ground truth or a response that is not a string.
-            ``raise`` raises an error. ``zero`` assigns no reward to the row, counts the fault and logs a warning, so
-            that one bad row does not end a run. A batch of several images without a valid row always raises an error,
-            because the ground truth belongs to another data set.
-        any_fingerprint: If true, accepts a presence matrix that was made for another vocabulary; see :meth:`Truth.of`.
+        vocabulary: Labels that count as objects, given as a vocabulary, the name of a shipped vocabulary, or a file.
+        oracle: Ground truth, given as a file, a PresenceOracle, or another form that :mod:`scapo_eval.truths.oracles`
+            lists.
+        config: Settings of the reward (Eq. 1).
+        on_error: Treatment of a faulty row, for example a row that has an image without ground truth or a response that
+            is not a string. If ``on_error`` is ``raise``, an error is raised. If ``on_error`` is ``zero``, the row gets
+            no reward, the fault is counted and a warning is logged, so that a single faulty row does not end a run. If
+            no row of a batch with several images is valid, an error is always raised, because the ground truth belongs
+            to another data set.
+        any_fingerprint: True to accept a presence matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: If vocabulary and oracle do not match, or a scaling function decreases.
+        InputError: If vocabulary and oracle do not match, or if a scaling function is decreasing.
 
     Example:
         >>> import scapo_eval
@@ -592,12 +621,12 @@ class SubsentenceReward:
 
     @property
     def scenes(self) -> tuple[Scenes, ...]:
-        """The ground truth for claims beyond presence. The tuple is empty if only presence counts."""
+        """The ground truth for claims beyond presence, or an empty tuple if only presence counts."""
         return () if self._units is None else self._units.oracle.scenes
 
     @property
     def signature(self) -> Signature:
-        """The one-line signature that makes the rewards reproducible."""
+        """The signature in one line, which makes the rewards reproducible."""
         oracle, world = self.truth.identity
         preset = "robust" if self.config.is_robust else None
         settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
@@ -613,14 +642,14 @@ class SubsentenceReward:
         """Returns the rewards of n responses as columns.
 
         Args:
-            image_ids: n image ids in any spelling.
+            image_ids: The n image ids in any spelling.
             responses: n strings.
-            whole: True if the rows form a complete batch. Only a part of a larger batch may lack a valid row.
+            whole: True if the rows form a complete batch. Only a part of a larger batch may contain no valid row.
 
         Raises:
-            InputError: If the inputs differ in length, or if a row is faulty (InputErrors for several rows). With
-                ``on_error="zero"``, faulty rows raise an error only if no row of a complete batch is valid. The message
-                names the index and the value.
+            InputError: If the inputs differ in length, or if a row is faulty (InputErrors if several rows are faulty).
+                With ``on_error="zero"``, faulty rows raise an error only if a complete batch contains no valid row. The
+                message names the index and the value.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
@@ -640,9 +669,9 @@ class SubsentenceReward:
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
-        """Returns each image's row in the ground truth, the texts, and the errors of faulty rows.
+        """Returns the row of each image in the ground truth, the texts, and the errors of faulty rows.
 
-        A faulty row gets row 0 and an empty text.
+        For a faulty row, the row 0 and an empty text are returned.
         """
         index, errors = self.truth.index, dict[int, InputError]()
         rows, texts = list[Any](), list[str]()
@@ -747,7 +776,7 @@ class SubsentenceReward:
         owner: NDArray[np.int64],
         rows: NDArray[Any],
     ) -> _Claims:
-        """Returns the labels of each piece, without duplicates and in text order, with their verdicts.
+        """Returns the labels of each piece with their verdicts, without duplicates and in text order.
 
         Args:
             texts: n responses.
@@ -777,11 +806,12 @@ class SubsentenceReward:
         return _Claims(piece, label, state, probability, first_at[key] == position)
 
     def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Returns the text index, start offset and label id of the counted mentions, (mentions,) each.
+        """Returns three (mentions,) arrays with the text index, start offset and label id of the counted mentions.
 
-        All mentions that the reading keeps count. A question or quotation that names an absent label also counts if the
-        label appears nowhere else in the answer; otherwise, hallucinations in quotation marks would not be charged.
-        With ``near_misses``, misspelled names of absent labels count too.
+        All mentions that the reading includes are counted. A question or quotation that names an absent label is also
+        counted if the label appears nowhere else in the answer. If questions and quotations were never counted,
+        hallucinations in quotation marks would not be penalized. With ``near_misses``, misspelled names of absent
+        labels are counted, too.
         """
         mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
         caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)
@@ -799,13 +829,15 @@ class SubsentenceReward:
         return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a (cells,) mask of the labels that are absent from their images."""
+        """Returns a (cells,) mask of the cells whose label is absent from the image."""
         state = self.truth.values(rows, label)
         absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
         return absent
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
-        """Returns the (pieces,) share of the gain for new labels that each piece gets, or one share for all pieces."""
+        """Returns the (pieces,) share of the gain for new labels that each piece gets, or a single share for all
+        pieces.
+        """
         discount = self.config.template_discount
         if not discount:
             return 1.0
@@ -818,7 +850,7 @@ class SubsentenceReward:
         rep: NDArray[np.int64],
         hal: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Computes the piece rewards of Eq. 1."""
+        """Computes the rewards of all pieces according to Eq. 1."""
         config = self.config
         gain = config.r_g * self._lam_g[new] + config.r_rep * self._lam_g[rep]
         penalty = config.r_h * self._lam_h[hal]
@@ -830,8 +862,8 @@ class SubsentenceReward:
         """Returns the expected value of Eq. 1 for labels that are present independently with given probabilities.
 
         Args:
-            claims: Claims of the pieces. A probability of -1 means unknown.
-            share: Share of the gain for new labels, per piece or one value for all pieces.
+            claims: Claims of the pieces. A probability of -1 means that the state of the label is unknown.
+            share: Share of the gain for new labels, as one value per piece or one value for all pieces.
             n: Number of pieces.
         """
         config = self.config
@@ -857,9 +889,9 @@ class SubsentenceReward:
         return reward
 
     def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
-        """Returns the rewards after applying the custom functions.
+        """Returns the rewards after the user's custom functions have been applied.
 
-        ``piece_reward`` replaces Eq. 1, and ``response_reward`` is added to the reward of every piece.
+        ``piece_reward`` replaces Eq. 1, and the value of ``response_reward`` is added to the reward of every piece.
         """
         piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
         rewards = list[float]()
@@ -881,7 +913,7 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Returns 1 - Hal. Rate of each response, or its Cap. Score (in general, the F-beta score)."""
+        """Returns 1 minus the hallucination rate of each response, or its Cap score (in general, the F-beta score)."""
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
@@ -897,10 +929,11 @@ class _Read(NamedTuple):
     """The answers in n responses and the mentions in these answers.
 
     Attributes:
-        answers: n responses in which newlines replace all text outside the answer.
-        besides: Response index -> spans of the text outside the answer, for responses with such text.
+        answers: The n responses, in which newlines replace all text outside the answer.
+        besides: Mapping from response indices to the spans of the text outside the answer, for responses with such
+            text.
         mentions: Mentions in the answers.
-        uses: (mentions,) use code of each mention that the reading omits.
+        uses: (mentions,) code of the use of each mention that the reading omits.
     """
 
     answers: list[str]
@@ -910,14 +943,14 @@ class _Read(NamedTuple):
 
 
 class _Claims(NamedTuple):
-    """The labels of pieces, without duplicates.
+    """The labels that pieces claim, without duplicates.
 
     Attributes:
-        piece, label: (claims,) indices of the piece and the label, in text order.
-        state: (claims,) 1 for present, 0 for absent and -1 for unknown.
-        probability: (claims,) probability that the label is present, or -1 for unknown. The value is None if all states
-            are certain.
-        first: (claims,) true if no earlier piece of the response names the label.
+        piece: (claims,) index of the piece that contains each claim, in text order.
+        label: (claims,) index of the label of each claim.
+        state: (claims,) state of each claim: 1 for present, 0 for absent and -1 for unknown.
+        probability: (claims,) probability that the label is present (-1 if unknown), or None if all states are certain.
+        first: (claims,) mask of the claims whose label no earlier piece of the response names.
     """
 
     piece: NDArray[np.int64]
@@ -929,9 +962,10 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """Returns these claims together with the claims beyond presence, without duplicates in a piece.
+        """Returns the claims of this object together with the claims beyond presence, without duplicates within a
+        piece.
 
-        The claims beyond presence are numbered after the labels.
+        Claims beyond presence have indices that follow those of the labels.
         """
         n_units = len(found.units)
         key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
@@ -953,33 +987,33 @@ class _Claims(NamedTuple):
 
     @property
     def supported(self) -> NDArray[np.bool_]:
-        """(claims,) mask of the labels that are present in the image."""
+        """(claims,) mask of the claims whose label is present in the image."""
         is_supported: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
         return is_supported
 
     @property
     def absent(self) -> NDArray[np.bool_]:
-        """(claims,) mask of the labels that are absent from the image."""
+        """(claims,) mask of the claims whose label is absent from the image."""
         is_absent: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
         return is_absent
 
     @property
     def known_probability(self) -> NDArray[np.float64]:
-        """(claims,) probability that the label is present, or -1 for unknown."""
+        """(claims,) probability that the label of each claim is present, or -1 if it is unknown."""
         return self.state.astype(np.float64) if self.probability is None else self.probability
 
     @property
     def verdict(self) -> NDArray[np.int8]:
-        """(claims,) codes of :class:`~scapo_eval.base.verdicts.Verdict`."""
+        """(claims,) codes of the verdicts; see :class:`~scapo_eval.base.verdicts.Verdict`."""
         return np.where(self.supported & ~self.first, Verdict.REPEATED, self.state).astype(np.int8)
 
     def count_of(self, chosen: NDArray[np.bool_], n_pieces: int) -> NDArray[np.int64]:
-        """Returns the (pieces,) counts of the chosen claims per piece."""
+        """Returns the (pieces,) number of selected claims in each piece."""
         return np.bincount(self.piece[chosen], minlength=n_pieces)
 
     def present_and_absent(self, n_pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns two (pieces,) arrays for response-level rewards: the expected numbers of present and of absent
-        labels.
+        """Returns two (pieces,) arrays for response-level rewards: the expected number of present labels and the
+        expected number of absent labels.
         """
         probability = self.known_probability
         known = probability >= 0
@@ -1011,8 +1045,8 @@ def _piece_at(
     text: NDArray[np.int64],
     start: NDArray[Any],
 ) -> NDArray[np.int64]:
-    """Returns the (places,) index of the piece that contains each place. A place is a text index and a character
-    offset.
+    """Returns the (places,) index of the piece that contains each place. A place consists of a text index and a
+    character offset.
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
@@ -1021,7 +1055,7 @@ def _piece_at(
 
 
 def _number(name: str, value: object) -> float:
-    """Returns the value of a user's function as a float.
+    """Returns the value of a user's function, converted to a float.
 
     Raises:
         InputError: If the value is not a finite number.
@@ -1047,7 +1081,7 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
     """Returns the values of a scaling function for 0 to ``most`` labels.
 
     Raises:
-        InputError: If the function fails, decreases or returns a non-finite value.
+        InputError: If the function fails, decreases, or returns a non-finite value.
     """
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
@@ -1065,13 +1099,14 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
 def _silent(
     answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
 ) -> NDArray[np.bool_]:
-    """Returns the (pieces,) mask of the pieces that have neither gain nor penalty.
+    """Returns a (pieces,) mask of the pieces that have neither gain nor penalty.
 
     Args:
-        answers: n responses in which newlines replace all text outside the answer.
+        answers: The n responses, in which newlines replace all text outside the answer.
         spans: Pieces of the responses.
-        wordless: If true, pieces without a word are silent, provided that another piece of the response has words.
-        of: Responses that contain text outside the answer.
+        wordless: If true, pieces without a word have neither gain nor penalty, provided that another piece of the
+            response has words.
+        of: Indices of the responses that contain text outside the answer.
     """
     silent = np.zeros(len(spans.start), dtype=bool)
     for k, answer in enumerate(answers) if wordless or of else ():
@@ -1087,7 +1122,9 @@ def _silent(
 
 
 def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
-    """Returns one piece per valid response. Empty responses are included, because they get a response-level reward."""
+    """Returns one piece for each valid response. Empty responses are included, because they get a response-level
+    reward.
+    """
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
     indptr[np.array(rows, dtype=np.int64) + 1] = 1

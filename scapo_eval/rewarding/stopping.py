@@ -1,9 +1,9 @@
-"""Credit for stopping: the value of continuing compared with ending, at every boundary between pieces.
+"""Credit for stopping, which compares the values of continuing and ending at every boundary between pieces.
 
-Equation 1 rewards a piece for its content. It does not credit a piece with the value of later pieces, and the
-end-of-sequence token earns 0 everywhere. This module credits the boundary before piece k with the return after this
-boundary, minus a baseline. The baseline is the mean return after k pieces in the other responses to the prompt.
-``docs/lab/stopping.md`` derives the method.
+Equation 1 rewards a piece for its content. The equation does not credit a piece with the value of later pieces, and the
+reward of the end-of-sequence token is always 0. The credit of the boundary before piece k is the return after this
+boundary minus a baseline. The baseline is the mean return after k pieces in the other responses to the prompt. The
+method is derived in ``docs/lab/stopping.md``.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ def stop_advantages(
 ) -> tuple[Floats, Floats]:
     """Returns the advantage of continuing or ending at every boundary that a response reached.
 
-    A response reaches the boundary after k pieces if it wrote a further piece or ended there. A truncated response does
-    not reach the boundary after its last piece. If no other response of the group reaches a boundary, the baseline
-    there is 0, which is the value of ending.
+    A response reaches the boundary after k pieces if it continues with a further piece or ends at this boundary. A
+    truncated response does not reach the boundary after its last piece. If no other response of the group reaches a
+    boundary, the baseline at this boundary is 0, which is the value of ending.
 
     Args:
-        rewards: (parts,) rewards of the pieces.
+        rewards: (parts,) rewards of the pieces of all responses.
         indptr: (n + 1,) bounds of the responses in ``rewards``.
-        finished: (n,) booleans, true for responses that ended by themselves.
-        group: Number of responses per prompt. Responses to one prompt are neighbors, so n is a multiple of ``group``.
+        finished: (n,) booleans, which are true for responses that ended by themselves.
+        group: Number of responses per prompt. The responses to one prompt are adjacent, so n is a multiple of
+            ``group``.
 
     Returns:
         The (parts,) advantages at the boundary before each piece, and the (n,) advantages at the end of each response.
-        The end advantage of a truncated response is meaningless.
+        The advantage at the end of a truncated response has no meaning.
     """
     n, pieces = len(indptr) - 1, np.diff(indptr)
     most = int(pieces.max(initial=0))
@@ -48,7 +49,7 @@ def stop_advantages(
 
 
 def _of_others(values: Floats, group: int) -> Floats:
-    """Returns, for each row, the sum over the other rows of its group. The result has the shape of ``values``."""
+    """Returns, for each row, the sum over the other rows of its group. The result has the same shape as ``values``."""
     groups = values.reshape(-1, group, values.shape[1])
     sums: Floats = (groups.sum(1, keepdims=True) - groups).reshape(values.shape)
     return sums

@@ -1,9 +1,9 @@
 """Conversion of piece rewards to token advantages (Algorithm 1, line 17).
 
-A token gets the reward of the piece that contains its last non-space character. A token of white space only gets the
-reward of the piece that contains its first character. A token without text (a special token or padding, with an empty
-span) gets 0. The end-of-sequence token is the first token without text after the last token with text
-(``docs/specification.md#reward``).
+A token gets the reward of the piece that contains its last non-space character. A token that consists of white space
+gets the reward of the piece that contains its first character. A token without text (a special token or padding, with
+an empty span) gets the advantage 0. The end-of-sequence token is the first token without text after the last token with
+text (``docs/specification.md#reward``).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class TextCredit:
     """The concatenated texts of a batch and the reward of every character.
 
     Attributes:
-        bounds: (n + 1,) position of each text's first character.
-        is_space: (characters,) true for white space.
-        reward: (characters,) float32 reward of the piece that contains the character.
-        has_pieces: (n,) true for texts with pieces.
+        bounds: (n + 1,) positions of the first characters of the texts.
+        is_space: (characters,) mask of the white-space characters.
+        reward: (characters,) float32 reward of the piece that contains each character.
+        has_pieces: (n,) mask of the texts that have pieces.
         last_begin: (n,) position of the first character of each text's last piece.
-        last_reward: (n,) float64 reward of each text's last piece.
-        is_faulty: (n,) true for rows that get no credit. The value is None if all rows are valid.
-        r_reg: Penalty that the end-of-sequence token gets if ``eos`` is ``own``.
+        last_reward: (n,) float64 array with the reward of each text's last piece.
+        is_faulty: (n,) mask of the rows that get no credit, or None if all rows are valid.
+        r_reg: Penalty for the end-of-sequence token if ``eos`` is ``own``.
     """
 
     bounds: Ints
@@ -73,9 +73,9 @@ class TextCredit:
 
         Args:
             texts: n texts.
-            pieces: Pieces that partition each text.
+            pieces: Pieces that together form each text.
             reward: (pieces,) rewards.
-            r_reg: Penalty of the end-of-sequence token under ``eos="own"``.
+            r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
             faulty: Indices of rows that get no credit.
         """
         bounds = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -106,21 +106,21 @@ class TextCredit:
         truncated: Truncated,
         finished: bool | Sequence[bool] | NDArray[np.bool_],
     ) -> tuple[NDArray[np.float32], Ints]:
-        """Returns the advantage of every token of a range of texts.
+        """Returns the advantage of every token in a range of texts.
 
         Args:
             offsets: Character spans of the tokens of each text in ``rows``, as (T_i, 2) arrays or as columns.
             rows: Range of text indices.
-            eos: Credit of the end-of-sequence token.
+            eos: Credit for the end-of-sequence token.
             truncated: Treatment of the last piece of an unfinished text.
-            finished: True for texts that ended by themselves: one value, or one per text in ``rows``.
+            finished: True for texts that ended by themselves, as one value or as one value per text in ``rows``.
 
         Returns:
-            The (tokens,) float32 advantages, and the (rows + 1,) bounds of the texts in them.
+            The (tokens,) float32 advantages, and the (rows + 1,) bounds of the texts in these advantages.
 
         Raises:
-            InputError: If a choice is unknown, or if offsets run backwards or leave their text. The message names the
-                index and the value.
+            InputError: If ``eos`` or ``truncated`` has an unknown value, or if the offsets decrease or exceed their
+                text. The message names the index and the value.
         """
         check_choice("eos", eos, _EOS)
         check_choice("truncated", truncated, _TRUNCATED)
@@ -172,7 +172,7 @@ class TextCredit:
 def _flat_offsets(offsets: SpanColumns | Sequence[ArrayLike], first: int) -> tuple[Ints, Ints, Ints]:
     """Returns the bounds of the responses and the start and end offsets of all their tokens.
 
-    ``first`` is the index of the first response, for messages.
+    ``first`` is the index of the first response, which is needed for error messages.
     """
     if isinstance(offsets, SpanColumns):
         return offsets.indptr, offsets.start.astype(np.int64), offsets.end.astype(np.int64)
@@ -196,14 +196,15 @@ def _pairs(k: int, values: ArrayLike) -> Ints:
 
 
 def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, indptr: Ints) -> None:
-    """Rejects spans that run backwards or leave their text. Empty spans may lie anywhere in the text.
+    """Rejects spans that decrease or exceed their text. Empty spans are accepted anywhere in the text.
 
     Args:
-        start, end: (T,) offsets of all tokens.
-        written: Positions of the tokens with text.
-        limit: Length of each token's text in characters, as a (T,) array or one number.
-        row: Response index of each token, as a (T,) array or one number.
-        indptr: Bounds of the responses.
+        start: (T,) start offset of each token.
+        end: (T,) end offset of each token.
+        written: Indices of the tokens with text.
+        limit: Length in characters of each token's text, as a (T,) array or one number for all tokens.
+        row: Response index of each token, as a (T,) array or one number for all tokens.
+        indptr: Bounds of the responses in the array of tokens.
     """
     bad = (start < 0) | (end < start) | (end > limit)
     first, last = start[written], end[written]
@@ -228,7 +229,7 @@ def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, 
 
 
 def _spaces(joined: str) -> NDArray[np.bool_]:
-    """Returns a mask of the white-space characters."""
+    """Returns a mask of the white-space characters in a text."""
     if joined.isascii():
         return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -238,7 +239,7 @@ def _spaces(joined: str) -> NDArray[np.bool_]:
 def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
     """Returns the position of the character that determines each token's reward.
 
-    The character is the token's last non-space character, or its first character if the token is all white space.
+    The character is the token's last non-space character, or the first character if the token consists of white space.
     """
     owner: Ints = last.copy()
     moving = is_space[owner].nonzero()[0]
@@ -250,7 +251,7 @@ def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
 
 
 def _end_of_sequence(written: Ints, indptr: Ints) -> Ints:
-    """Returns the (n,) position of each text's end-of-sequence token, or -1 if a text has none.
+    """Returns the (n,) index of each text's end-of-sequence token, or -1 for texts without such a token.
 
     The end-of-sequence token is the first token without text after the last token with text.
     """

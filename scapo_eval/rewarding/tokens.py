@@ -1,9 +1,10 @@
-"""Character spans of generated tokens, computed from the token ids alone.
+"""Character spans of generated tokens, which are computed from the token ids alone.
 
-A policy may sample any ids, and encoding the decoded text again often yields other ids. Therefore, this module looks up
-the bytes of every token in a table that is built once per tokenizer. The bytes are then concatenated and counted as
-characters. A token's span covers every character that contains one of the token's bytes. A token with half a character
-gets the span of the whole character, and a special token gets an empty span.
+A policy may sample any sequence of ids, and encoding the decoded text again often yields other ids. Therefore, this
+module looks up the bytes of every token in a table that is built once per tokenizer. The bytes of the tokens are
+concatenated and converted to character positions. A token's span covers every character that contains one of the
+token's bytes. A token that contains only a part of a character gets the span of the whole character, and a special
+token gets an empty span.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
 
     Args:
         tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
-        ids: T generated token ids.
+        ids: The T generated token ids.
 
     Returns:
-        (T, 2) int64 array of (start, end).
+        (T, 2) int64 array of start and end offsets.
 
     Raises:
         InputError: If the tokenizer is not supported or an id is negative.
@@ -51,22 +52,22 @@ def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
 def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
     """Returns the text of generated token ids and each token's character span in the text.
 
-    The text equals ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``. Compute
-    rewards on this text; otherwise, the spans do not fit.
+    The text equals ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``. The reward
+    must be computed on the returned text, because the spans refer to it.
 
     Args:
-        tokenizer: A fast Hugging Face tokenizer, a processor that contains one, or a ``tokenizers.Tokenizer``.
-            Byte-level, SentencePiece (with or without byte fallback) and WordPiece tokenizers are supported. The byte
-            table is cached for the lifetime of the tokenizer.
-        ids: T generated token ids, including special tokens and padding. Unknown ids decode to nothing, as in
+        tokenizer: A fast Hugging Face tokenizer, a processor that contains such a tokenizer, or a
+            ``tokenizers.Tokenizer``. Byte-level, SentencePiece (with or without byte fallback) and WordPiece tokenizers
+            are supported. The byte table is cached until the tokenizer is deleted.
+        ids: The T generated token ids, including special tokens and padding. Unknown ids are decoded to nothing, as in
             ``tokenizer.decode``.
 
     Returns:
-        The text, and the (T, 2) int64 spans. Start and end offsets are non-decreasing over the tokens with text. Tokens
-        that share a character also share its span, and special tokens have empty spans.
+        The text, and the (T, 2) int64 spans of the tokens. Start and end offsets are non-decreasing over the tokens
+        with text. Tokens that share a character also share its span, and special tokens have empty spans.
 
     Raises:
-        InputError: If the tokenizer is not supported or an id is negative. The message names the index.
+        InputError: If the tokenizer is not supported or an id is negative. The message names the index of the id.
     """
     flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
@@ -77,10 +78,11 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
 
     Args:
         tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
-        sequences: n sequences of token ids (lists, arrays or tensors).
+        sequences: The n sequences of token ids, as lists, arrays or tensors.
 
     Returns:
-        n texts, and the spans of all tokens as columns. Sequence ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
+        The n texts, and the spans of all tokens as columns. The rows ``indptr[i]:indptr[i + 1]`` belong to sequence
+        ``i``.
     """
     return decode_flat(tokenizer, *_concatenated(sequences))
 
@@ -90,7 +92,7 @@ def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int6
 
     Args:
         tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
-        flat: Token ids of all sequences, concatenated.
+        flat: Concatenated token ids of all sequences.
         indptr: (n + 1,) bounds of the sequences in ``flat``.
     """
     _check_ids(flat, indptr)
@@ -98,7 +100,7 @@ def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int6
 
 
 def _concatenated(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Concatenates sequences of token ids and returns the ids with the bounds of each sequence."""
+    """Concatenates sequences of token ids, and returns the concatenated ids and the bounds of the sequences."""
     arrays = [ids_of(k, ids) for k, ids in enumerate(sequences)]
     indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
     np.cumsum([len(array) for array in arrays], out=indptr[1:])
@@ -120,7 +122,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
     """Converts the token ids of response ``k`` (a list, an array or a tensor) to an array.
 
     Raises:
-        InputError: If the ids are not a flat list of integers.
+        InputError: If the token ids are not a flat list of integers.
     """
     array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if array.size == 0:
@@ -133,18 +135,20 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _TokenTable:
-    """The text of every token id of a tokenizer.
+    """The texts of all token ids of a tokenizer.
 
     Attributes:
         data: Concatenated bytes of all tokens.
-        starts, lengths: (rows,) int64 position and length of each row in ``data``. Row ``k`` belongs to id ``k``. Row
-            ``n_ids``, for ids beyond the vocabulary, and the rows of special tokens are empty. The rows that ``first``
-            refers to follow.
+        starts: (rows,) int64 position of each row in ``data``. Row ``k`` contains the token with id ``k``. The rows of
+            special tokens and row ``n_ids``, which is used for ids beyond the vocabulary, are empty. The rows that
+            ``first`` refers to come after row ``n_ids``.
+        lengths: (rows,) int64 length of each row in bytes.
         n_ids: Number of ids in the vocabulary.
-        first: Id -> row for the beginning of a text, for tokens that decode differently there (no leading space).
-        special: (ids + 1,) true for tokens that decoding skips.
-        fallback: (ids + 1,) true for byte tokens ``<0x..>``. The value is None for byte-level tokenizers.
-        size: Number of tokens when the table was built.
+        first: Mapping from ids to rows for tokens that are decoded differently at the beginning of a text (without
+            leading space).
+        special: (ids + 1,) mask of the tokens that decoding skips.
+        fallback: (ids + 1,) mask of the byte tokens ``<0x..>``, or None for byte-level tokenizers.
+        size: Number of tokens at the time when the table was built.
     """
 
     data: NDArray[np.uint8]
@@ -157,7 +161,7 @@ class _TokenTable:
     size: int
 
     def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
-        """Returns the text and the (T, 2) spans of one sequence. ASCII text takes a shorter path than in
+        """Returns the text and the (T, 2) spans of one sequence. ASCII text is handled by a faster method than in
         :meth:`decode`.
         """
         indptr = np.array([0, len(ids)])
@@ -172,7 +176,7 @@ class _TokenTable:
         return texts[0], offsets
 
     def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-        """Returns the concatenated bytes of all tokens and the number of bytes of each token."""
+        """Returns the concatenated bytes of all tokens, and the number of bytes of each token."""
         rows = np.minimum(flat, self.n_ids)
         if self.first:
             for at in self._first_positions(flat, indptr):
@@ -222,7 +226,7 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Returns the position of each sequence's first token that decoding does not skip."""
+        """Returns the position of the first token of each sequence that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
@@ -232,8 +236,8 @@ class _TokenTable:
     ) -> tuple[str, NDArray[np.bool_]]:
         """Decodes invalid UTF-8 bytes like the tokenizer, and marks the bytes at which characters begin.
 
-        A byte-level decoder replaces each longest valid prefix of a character by one U+FFFD. Byte fallback replaces
-        every byte of a run of byte tokens if the run as a whole is invalid.
+        A byte-level decoder replaces each longest valid prefix of a character by one U+FFFD. With byte fallback, every
+        byte of a sequence of byte tokens is replaced if the sequence as a whole is invalid.
         """
         if self.fallback is None:
             return _byte_level_replacements(data)
@@ -277,7 +281,7 @@ _lock = Lock()
 
 
 def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
-    """Returns the cached token table of a tokenizer, rebuilt if tokens were added to the tokenizer.
+    """Returns the cached token table of a tokenizer, and rebuilds the table if tokens were added to the tokenizer.
 
     A new table is checked against the tokenizer's own decoding of the first sequences.
     """
@@ -352,10 +356,11 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
 
 
 def _decoder_kinds(decoder: Any) -> set[str]:
-    """Returns the step types of a decoder.
+    """Returns the types of the steps of a decoder.
 
     Raises:
-        InputError: If a token's text may depend on more than the token and its position at the beginning of the text.
+        InputError: If the text of a token may depend on anything other than the token and its position at the beginning
+            of the text.
     """
     if decoder is None:
         return set()
@@ -372,7 +377,7 @@ def _decoder_kinds(decoder: Any) -> set[str]:
 def _byte_of_character() -> dict[str, int]:
     """Returns GPT-2's byte alphabet as a mapping from character to byte.
 
-    Printable bytes are represented by themselves, and all other bytes by characters from U+0100 on.
+    Printable bytes are mapped to themselves, and all other bytes to characters from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -387,7 +392,9 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
 
 
 def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
-    """Returns the decoder's text of each token after another token and, if different, at the beginning of a text."""
+    """Returns the text of each token when it is decoded after another token and, if different, at the beginning of a
+    text.
+    """
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
     anchor = next(usable, None)

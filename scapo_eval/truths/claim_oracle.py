@@ -1,18 +1,20 @@
-"""Verification of claims about images: presence from a presence oracle, other claims from scenes.
+"""Verification of claims about images. Presence claims are verified by a presence oracle, and all other claims by scene
+graphs.
 
-Each source answers true, false or unknown, and the first source with a known answer decides. Nothing is guessed:
+Each source answers true, false or unknown, and the first known answer decides. Nothing is guessed:
 
-- **count**: true or false if every object of the label is annotated. If a count may refer only to some of the objects,
-  further objects do not make it false. Crowds, and labels that are not annotated exhaustively, yield only a lower
-  bound.
-- **attribute**: true if an object of the label has the attribute. A color is false if every object of the label has
-  other colors.
-- **relation**: true if the scene graph contains the relation. Boxes determine left, right, above and below if the
-  centers differ by at least a tenth of the image. Relations between touching objects (on, in, holding, wearing...) are
-  false if no two boxes are close. The position of an object in the image is that of its center. Positions in the middle
-  fifth are unknown.
-- **text**: true if the text is written on an object of the label. A text claim without a label is true if any object
-  carries the text.
+- **count**: a count is known to be true or false only if every object of the label is annotated. If a caption may count
+  only some of the objects, further objects do not make the claim false. Crowds, and labels whose objects are not all
+  annotated, yield only a lower bound on the number of objects.
+- **attribute**: a claim is true if an object of the label has the attribute. A claim about color is false if every
+  object of the label has other colors.
+- **relation**: a claim is true if the scene graph contains the relation. Boxes determine left, right, above and below
+  if the centers of two boxes differ by at least a tenth of the image. Relations between touching objects (on, in,
+  holding, wearing...) are false if no boxes of the two labels are close to each other. The position of an object in the
+  image is the position of the center of its box. The position is unknown if the center is in the middle fifth of the
+  image.
+- **text**: a claim is true if the text is written on an object of the label. A text claim without a label is true if
+  the text is written on any object.
 
 An attribute or relation of an absent object is unknown, because the presence claim is already false.
 """
@@ -54,8 +56,8 @@ class ClaimOracle:
     """An oracle that verifies claims. The object can be pickled.
 
     Attributes:
-        vocabulary: Vocabulary of the claims.
-        presence: Presence oracle, which decides presence claims first.
+        vocabulary: Vocabulary of the labels in claims.
+        presence: Presence oracle, which is the first source for presence claims.
         scenes: Sources for all other claims, in the order of lookup.
 
     Example:
@@ -76,13 +78,13 @@ class ClaimOracle:
 
     @property
     def signature(self) -> str:
-        """The sources in order, with their hashes."""
+        """The sources in the order of lookup, each with its hash."""
         named = [f"presence:{self.presence.fingerprint}"] if self.presence is not None else []
         return "+".join([*named, *(f"scenes:{scenes.fingerprint}" for scenes in self.scenes)])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks about unused parts of the sources, one sentence each."""
+        """Remarks about parts of the sources that are not used, one sentence each."""
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
     @cached_property
@@ -109,16 +111,17 @@ class ClaimOracle:
         ]
 
     def facts(self, image_id: object, kind: ClaimKind) -> frozenset[tuple[str, ...]]:
-        """Returns the facts that captions of an image can cover, from the first scene source that contains the image.
+        """Returns the facts about an image that captions can cover, from the first source of scene graphs that contains
+        the image.
 
         Args:
             image_id: Image id in any spelling.
-            kind: Claim kind. ``presence`` returns labels of objects, ``count`` labels with a known number,
-                ``attribute`` labels with attributes, ``relation`` triples of label, predicate and label, and ``text``
-                written texts.
+            kind: Claim kind. For ``presence``, the facts are the labels of objects; for ``count``, labels with a known
+                number; for ``attribute``, labels with attributes; for ``relation``, triples of label, predicate and
+                label; for ``text``, written texts.
 
         Returns:
-            The facts as tuples. The set is empty if no source contains the image.
+            The set of facts, each of which is a tuple of strings. The set is empty if no source contains the image.
         """
         image = canonical_image_id(image_id)
         scene = next((scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes), None)
@@ -129,10 +132,11 @@ class ClaimOracle:
         return next(self._asked(canonical_image_id(image_id), claim), (UNKNOWN, None))[0]
 
     def evidence(self, image_id: object, claim: Claim) -> str:
-        """Returns a description of the data that decides a claim, or the data of all scenes if no source decides.
+        """Returns a description of the data that decides a claim, or of the data of all scene graphs if no source
+        decides.
 
         Returns:
-            A text such as ``dog: 3, all annotated`` or ``bus: red, large``. The result is empty if no source contains
+            A text such as ``dog: 3, all annotated`` or ``bus: red, large``, or an empty string if no source contains
             the image.
         """
         image = canonical_image_id(image_id)
@@ -144,7 +148,9 @@ class ClaimOracle:
         return "; ".join(dict.fromkeys(filter(None, said)))
 
     def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
-        """Yields each known answer to a claim, with the scene that it comes from, or None for the presence oracle."""
+        """Yields each known answer to a claim, with the scene graph that it comes from, or None if it comes from the
+        presence oracle.
+        """
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
             if row >= 0:
@@ -163,17 +169,18 @@ class ClaimOracle:
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
-    """Returns a presence oracle computed from scenes. For each image, the first source that contains the image is used.
+    """Returns a presence oracle that is computed from scene graphs. If several sources contain an image, the first of
+    these sources is used.
 
-    A label is present if the source lists an object of the label or a count above 0. A label is absent if all its
-    objects are annotated and there are none. All other labels are unknown.
+    A label is present if the source lists an object of the label or a count above 0. A label is absent if the source
+    annotates all objects of the label and lists none. All labels that are neither present nor absent are unknown.
 
     Args:
-        scenes: One or more scenes.
-        vocabulary: Vocabulary whose labels form the axis.
+        scenes: One or more sources of scene graphs.
+        vocabulary: Vocabulary whose labels form the label axis.
 
     Raises:
-        InputError: If the scenes contain no image.
+        InputError: If the scene graphs contain no image.
     """
     graphs: dict[str, SceneGraph] = {}
     for of_file in scenes:
@@ -340,7 +347,7 @@ _LISTED = 4
 
 
 def _said(scene: SceneGraph, claim: Claim) -> str:
-    """Returns the data of a scene about the objects of a claim, as readable text."""
+    """Returns the data in a scene graph about the objects of a claim, as readable text."""
     answer = (scene.answers or {}).get(asked_as(claim))
     judged = [] if answer is None else [f"the judge says {_ANSWERS[answer]}"]
     if claim.kind == "text":
@@ -368,7 +375,9 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns the number of objects of a label and whether all objects are annotated, as readable text."""
+    """Returns the number of objects of a label as readable text, which also states if all of the objects
+    are annotated.
+    """
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:
@@ -379,7 +388,7 @@ def _number(scene: SceneGraph, label: str) -> str:
 
 
 def _measured(scene: SceneGraph, claim: Claim) -> Iterator[str]:
-    """Yields readable measurements of boxes that are relevant to a relation."""
+    """Yields measurements of boxes that are relevant to a relation, as readable text."""
     boxes = [thing.box for thing in _of(scene, claim.label) if thing.box is not None]
     if not boxes or not scene.width or not scene.height:
         return

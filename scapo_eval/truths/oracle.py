@@ -1,8 +1,8 @@
 """The presence oracle, a look-up table of the objects in images.
 
-A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER word lists,
-``{id: [labels]}`` maps) are closed WITHIN their own label axis: a label of the axis that the source does not list for
-an image is absent, and a label outside the axis is unknown. DOPA matrices define every cell explicitly.
+A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER word lists, ``{id:
+[labels]}`` maps) are closed WITHIN their own label axis. A label of the axis that the source does not list for an image
+is absent. A label outside the axis is unknown. DOPA matrices define every cell explicitly.
 
 The modules ``truth*.py`` read and write the files.
 """
@@ -52,19 +52,19 @@ class PresenceOracle(TruthColumns):
 
     @classmethod
     def of_columns(cls, columns: TruthColumns) -> PresenceOracle:
-        """Returns an oracle with the columns that a file reader returned."""
+        """Returns an oracle for the columns that a file reader returned."""
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
     def load(cls, path: Readable) -> PresenceOracle:
-        """Reads a ground truth file. The format is recognized by content.
+        """Reads a ground truth file. The format of the file is recognized by its content.
 
         The following formats are supported:
 
         - COCO ``instances_*.json``, LVIS, Visual Genome ``objects.json`` and Open Images CSV.
-        - DOPA ``.npz`` and ``.parquet``.
-        - JSON: ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}``.
-        - JSON Lines with ``image_id`` and ``objects``. Records in memory are read like JSON Lines.
+        - DOPA matrices in ``.npz`` and ``.parquet`` files.
+        - JSON of the form ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}``.
+        - JSON Lines with the keys ``image_id`` and ``objects``. Records in memory are read like JSON Lines.
         - Tables with the columns ``image_id,label[,present]`` (CSV, TSV, parquet).
         - AMBER ``annotations.json``.
 
@@ -72,8 +72,8 @@ class PresenceOracle(TruthColumns):
         format.
 
         Raises:
-            InputError: If the format is unsupported. The message states the reason.
-            InputErrors: If the input is invalid. The error lists the faults by line.
+            InputError: If the format is unsupported.
+            InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
         """
         return cls.of_columns(read_truth(path))
 
@@ -97,9 +97,10 @@ class PresenceOracle(TruthColumns):
         """Returns an oracle for a mapping ``{image id: present labels}``.
 
         Args:
-            objects: Image id in any spelling -> present labels.
-            labels: Label axis. Labels outside the axis are unknown. If omitted, all unlisted labels are absent.
-            source: Name of the source in messages.
+            objects: Mapping from image ids in any spelling to the labels that are present.
+            labels: Label axis. Labels outside the axis are unknown. If no axis is given, all unlisted labels are
+                absent.
+            source: Name of the source, for error messages.
 
         Raises:
             InputErrors: If an image id is invalid, or two spellings of one image have different labels.
@@ -115,13 +116,15 @@ class PresenceOracle(TruthColumns):
 
         Args:
             frame: Table with the columns ``image_id`` and ``label``, or ``image_id`` and ``objects`` (a list of
-                labels). An empty label means that the image has no objects. Unlisted labels are absent. With a column
-                ``present`` (1, 0 or -1), absent labels are listed explicitly and unlisted labels are unknown.
-            source: Name of the source in messages.
+                labels). An empty label means that the image has no objects. Unlisted labels are absent. If the table
+                has a column ``present`` (1, 0 or -1), absent labels are listed explicitly and unlisted labels are
+                unknown.
+            source: Name of the source, for error messages.
 
         Raises:
-            InputError: If the table has other columns.
-            InputErrors: If the input is invalid. The error lists the faults by row, counted from 1.
+            InputError: If the table does not have the required columns.
+            InputErrors: If the input contains invalid data. The error lists all faults with their row numbers, counted
+                from 1.
         """
         return cls.of_columns(read_frame(frame, source))
 
@@ -142,20 +145,22 @@ class PresenceOracle(TruthColumns):
             matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
             image_ids: Image ids in any spelling.
             labels: Label axis.
-            vocabulary_fingerprint: Fingerprint of the vocabulary for which the matrix was made. The value is empty if
-                unknown.
-            source: Name of the source in messages.
-            probabilities: (images, labels) P(present) of the cells, NaN for cells without one. None if no cell has one.
+            vocabulary_fingerprint: Fingerprint of the vocabulary for which the matrix was made, or an empty string if
+                it is unknown.
+            source: Name of the source, for error messages.
+            probabilities: (images, labels) array of P(present), with NaN for cells without a probability, or None if no
+                cell has a probability.
 
         Raises:
-            InputError: If the shapes do not match, a cell has another value, or an image or label appears twice.
+            InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears
+                twice.
         """
         columns = columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source)
         return cls.of_columns(with_probabilities(columns, probabilities))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Mapping from canonical image id to row."""
+        """Mapping from canonical image ids to rows."""
         return {image: k for k, image in enumerate(self.image_ids)}
 
     @cached_property
@@ -164,8 +169,8 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _exceptions(self) -> frozenset[tuple[int, int]]:
-        """The non-present cells that differ from the default: unknown cells, or verified absent cells if the default is
-        unknown.
+        """The non-present cells whose state differs from the default. The exceptions are the verified absent cells if
+        the default is unknown, and the unknown cells otherwise.
         """
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
@@ -186,9 +191,9 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def _rows_of_files(self) -> Mapping[str, int]:
-        """Mapping from file name, without folder and extension, to row.
+        """Mapping from file names, without folder and extension, to rows.
 
-        The row is -1 if several images share a name.
+        The row is -1 if several images have the same file name.
         """
         rows: dict[str, int] = {}
         for k, image in enumerate(self.image_ids):
@@ -197,7 +202,9 @@ class PresenceOracle(TruthColumns):
         return rows
 
     def _by_file_name(self, image: str) -> int:
-        """Returns the row of an image whose id has another folder or extension (``val/cat.jpg``, ``cat``), or -1."""
+        """Returns the row of an image whose id differs only in folder or extension (``val/cat.jpg``, ``cat``), or -1 if
+        there is none.
+        """
         return self._rows_of_files.get(file_name_of(image), -1)
 
     def find_rows(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
@@ -234,13 +241,13 @@ class PresenceOracle(TruthColumns):
         return frozenset(self.labels[k] for k in self.label_ids[self.indptr[row] : self.indptr[row + 1]].tolist())
 
     def states(self, labels: Sequence[str]) -> NDArray[np.int8]:
-        """Returns the states of all images for a custom label axis, such as that of a vocabulary.
+        """Returns the states of all images for a given label axis, such as the axis of a vocabulary.
 
         Args:
             labels: L labels.
 
         Returns:
-            (images, L) int8 states: 1 for present, 0 for absent, -1 for unknown.
+            (images, L) int8 array of states: 1 for present, 0 for absent, -1 for unknown.
         """
         position = {label: k for k, label in enumerate(labels)}
         return self._onto([position.get(label, -1) for label in self.labels], labels)
@@ -248,13 +255,13 @@ class PresenceOracle(TruthColumns):
     def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
         """Returns the states of all images for the labels of a vocabulary.
 
-        If the ground truth uses free names, the vocabulary's aliases match them. A label is present if any of its names
-        is present. A label is verified absent if the name that equals the label is absent, or if all its names are
-        absent: an image without a man may still show a person.
+        If the labels of the ground truth are free names, they are matched by the vocabulary's aliases. A label is
+        present if any of the names that match it is present. A label is verified absent if the name that equals the
+        label is absent, or if all its names are absent. For example, an image without a man may still show a person.
 
         Returns:
-            (images, vocabulary labels) int8 states: 1 for present, 0 for absent, -1 for unknown. A memory-mapped matrix
-            with the same labels is returned as it is.
+            (images, vocabulary labels) int8 array of states: 1 for present, 0 for absent, -1 for unknown. A
+            memory-mapped matrix with the same labels is returned unchanged.
         """
         if self.cells is not None and self.labels == tuple(vocabulary.labels):
             return self.cells
@@ -275,10 +282,11 @@ class PresenceOracle(TruthColumns):
         return [next(positions, -1) for positions in candidates]
 
     def _onto(self, columns: Sequence[int], labels: Sequence[str]) -> NDArray[np.int8]:
-        """Returns the states on another label axis.
+        """Returns the states of all images on another label axis.
 
         Args:
-            columns: Column of each ground truth label on the new axis, or -1. Several labels may share a column.
+            columns: Column of each ground truth label on the new axis, or -1 for labels that the new axis lacks.
+                Several labels may share a column.
             labels: Names of the columns.
         """
         column = np.array([*columns, -1], dtype=np.int64)
@@ -307,7 +315,7 @@ class PresenceOracle(TruthColumns):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the content. The order of the entries and the file format do not change the hash."""
+        """Hash of the oracle's content. The order of the entries and the file format do not change the hash."""
         label_rank, image_rank = _ranks(self.labels), _ranks(self.image_ids)
         width = len(self.labels)
         present = image_rank[self.owner] * width + label_rank[self.label_ids]
@@ -344,11 +352,13 @@ class PresenceOracle(TruthColumns):
         )
 
     def decided(self, absent_below: float, present_from: float) -> PresenceOracle:
-        """Returns the oracle with other thresholds for the cells that have a probability; the others keep their states.
+        """Returns a copy of the oracle with other thresholds for the cells that have a probability. All cells without a
+        probability keep their states.
 
         Args:
             absent_below: Probability below which a label is absent.
-            present_from: Probability from which a label is present. Between the two values, it is unknown.
+            present_from: Minimum probability from which a label is present. A label with a probability between the two
+                thresholds is unknown.
 
         Example:
             >>> import numpy as np, scapo_eval
@@ -381,11 +391,11 @@ class PresenceOracle(TruthColumns):
     def save(self, path: str | Path) -> None:
         """Writes ``.npz`` or ``.parquet`` (int8 matrices), ``.json`` or ``.jsonl``, depending on the file extension.
 
-        A ground truth without a fixed label set (``open-axis``) is written to a matrix as closed over the labels that
+        If the ground truth has no fixed label set (``open-axis``), the matrix is written as closed over the labels that
         occur.
 
         Raises:
-            InputError: If the extension is unknown, unknown cells would be written to JSON, or the file cannot be
+            InputError: If the extension is unknown, if unknown cells would be written to JSON, or if the file cannot be
                 written.
         """
         write_truth(self, path)
@@ -397,10 +407,10 @@ class Truth:
 
     Attributes:
         oracle: Presence oracle.
-        vocabulary: Vocabulary whose labels form the axis.
-        states: (images, labels) int8 states on the vocabulary's axis: 1, 0 or -1.
-        n_present: (images,) int64 number of present labels that the vocabulary contains.
-        dropped: Ground truth label outside the vocabulary -> number of images that list it.
+        vocabulary: Vocabulary whose labels form the label axis.
+        states: (images, labels) int8 array of states on the vocabulary's label axis: 1, 0 or -1.
+        n_present: (images,) int64 array with the number of present labels that the vocabulary contains.
+        dropped: Mapping from ground truth labels outside the vocabulary to the number of images that list the label.
     """
 
     oracle: PresenceOracle
@@ -418,13 +428,13 @@ class Truth:
 
         Args:
             oracle: Presence oracle.
-            vocabulary: Vocabulary whose labels form the axis.
-            any_fingerprint: If true, accepts a matrix that was made for another vocabulary and joins the labels by
+            vocabulary: Vocabulary whose labels form the label axis.
+            any_fingerprint: True to accept a matrix that was made for another vocabulary and to join the labels by
                 name.
 
         Raises:
-            InputError: If the vocabulary contains none of the ground truth's labels, or the matrix was made for another
-                vocabulary.
+            InputError: If the vocabulary contains none of the ground truth's labels, or if the matrix was made for
+                another vocabulary.
         """
         made_for = oracle.vocabulary_fingerprint
         if made_for and made_for != vocabulary.fingerprint and not any_fingerprint:
@@ -451,7 +461,7 @@ class Truth:
 
     @property
     def index(self) -> Mapping[str, int]:
-        """Mapping from canonical image id to row."""
+        """Mapping from canonical image ids to rows."""
         return self.oracle.index
 
     def row(self, image_id: object) -> int:
@@ -459,18 +469,18 @@ class Truth:
         return self.oracle.row(image_id)
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the (n,) states of n cells, given by image rows and label positions in the vocabulary."""
+        """Returns the (n,) states of n cells, which are given by image rows and label positions in the vocabulary."""
         states: NDArray[Any] = self.states[rows, labels]
         return states
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the number of present labels in each of n images, given by their rows."""
+        """Returns the number of present labels in each of n images, which are given by their rows."""
         counts: NDArray[np.int64] = self.n_present[rows]
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) rows that n captions are compared with: the rows of their images, unless a subclass depends
-        on the caption.
+        """Returns the (n,) rows that n captions are compared with. By default, a caption is compared with the row of
+        its image, but a subclass may choose rows that depend on the captions.
 
         Args:
             image_ids: Canonical id of each caption's image.
@@ -480,10 +490,11 @@ class Truth:
         return rows
 
     def prints(self, image_ids: Sequence[str]) -> NDArray[np.uint64]:
-        """Returns an (n,) hash of the known cells of each image. File format and order do not change the hash.
+        """Returns an (n,) array with a hash of the known cells of each image. The file format and the order of entries
+        do not change the hash.
 
         The hash is the sum of one random number per known cell (Zobrist 1970). Unknown cells and labels outside the
-        vocabulary add nothing, so equal images in two ground truths have equal hashes.
+        vocabulary do not change the sum, so equal images in two ground truths have equal hashes.
 
         Args:
             image_ids: Canonical ids of images that the oracle contains.
@@ -500,12 +511,12 @@ class Truth:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint and label set of the ground truth, for a signature."""
+        """Fingerprint and label set of the ground truth, for use in signatures."""
         return self.oracle.fingerprint, self.oracle.world
 
     @property
     def warning(self) -> str | None:
-        """Warning about ground truth labels that the vocabulary lacks. The value is None if there are none."""
+        """Warning about ground truth labels that the vocabulary lacks, or None if there are no such labels."""
         occurring = {label: n for label, n in self.dropped.items() if n}
         if not occurring:
             return None
@@ -519,7 +530,7 @@ class Truth:
 
     @property
     def without_truth(self) -> str | None:
-        """Warning about vocabulary labels that are unknown for all images. The value is None if there are none."""
+        """Warning about vocabulary labels that are unknown for all images, or None if there are no such labels."""
         known: list[bool] = np.any(self.states >= 0, axis=0).tolist()
         unknown = [label for label, some in zip(self.vocabulary.labels, known, strict=True) if not some]
         if not unknown:
@@ -532,7 +543,7 @@ class Truth:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks that affect the interpretation of values computed with this ground truth, one sentence each."""
+        """Remarks that affect the interpretation of results that use this ground truth, one sentence each."""
         return tuple(filter(None, (self.warning, self.without_truth)))
 
     def rows(self, image_ids: Iterable[object]) -> NDArray[np.int64]:
@@ -572,7 +583,9 @@ def _cell_keys(labels: Iterable[str]) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1 << 17)
 def _words(name: str) -> tuple[str, ...]:
-    """Returns the words of a name, split like an alias. A name that cannot be an alias is returned unchanged."""
+    """Returns the words of a name, split by the rules for aliases. A name that cannot be an alias is returned
+    unchanged.
+    """
     try:
         return tokenize_alias(name)
     except ValueError:
@@ -580,7 +593,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:
-    """Returns the (n,) ranks of names in sorted order."""
+    """Returns the (n,) ranks that the names have in sorted order."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return ranks

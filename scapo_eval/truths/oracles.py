@@ -3,14 +3,14 @@
 A reward accepts a :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fastest form, because every cell is known in
 advance), or one of the following:
 
-- a function ``f(image_ids, labels)`` that returns the values of n cells, or an object with such a method ``lookup``;
+- a function ``f(image_ids, labels)`` that returns the values of n cells, or an object whose method ``lookup`` does so;
 - a mapping ``{image: [labels]}`` or ``{image: {label: value}}``;
 - a pandas ``DataFrame`` with one row per image and one column per label (with a column ``image_id``, the format of
   :meth:`PresenceOracle.from_frame`);
-- :class:`JudgedOracle`: a judge that answers once per cell, with a log of its answers.
+- :class:`JudgedOracle`: a judge that is asked once about each cell, with a log of its answers.
 
-The value 1 means present, 0 means absent, and a value between them is the probability of presence, which yields
-expected rewards. The values -1, NaN and None mean unknown.
+The value 1 means present, 0 means absent, and a value between 0 and 1 is the probability of presence, which yields
+expected rewards. The values -1, NaN and None mean that the state is unknown.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
 class Oracle(Protocol):
     """Protocol of an oracle that returns the state of (image, label) cells when a response claims them.
 
-    If the oracle defines ``__contains__``, rows with unknown images are faulty. If it has a string attribute
-    ``fingerprint``, the reward's signature includes the fingerprint.
+    If the oracle defines ``__contains__``, rows with images that it does not contain are faulty. If the oracle has a
+    string attribute ``fingerprint``, the reward's signature includes the fingerprint.
     """
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
         """Returns the values of n distinct cells.
 
         Args:
-            image_ids: n canonical image ids.
-            labels: n labels of the vocabulary.
+            image_ids: The n canonical image ids.
+            labels: The n labels of the vocabulary.
 
         Returns:
-            (n,) values: 1 for present, 0 for absent, a probability between them, or -1 for unknown.
+            (n,) array of values: 1 for present, 0 for absent, a probability between 0 and 1, or -1 for unknown.
         """
 
 
@@ -62,10 +62,11 @@ AnyOracle: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TruthOnDemand(Truth):
-    """An oracle that is queried cell by cell, aligned with a vocabulary. Its matrix is empty.
+    """A ground truth, aligned with a vocabulary, that queries an oracle cell by cell. The matrix of a ground truth that
+    is queried on demand is empty.
 
     Attributes:
-        cells: Oracle to query.
+        cells: Oracle that is queried for the states of cells.
     """
 
     cells: Oracle
@@ -90,14 +91,14 @@ class TruthOnDemand(Truth):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Fingerprint or name of the oracle, and the label set ``on-demand``, for a signature."""
+        """Fingerprint or name of the oracle, and the label set ``on-demand``, for use in signatures."""
         return str(getattr(self.cells, "fingerprint", self.oracle.source)), "on-demand"
 
     def row(self, image_id: object) -> str:  # type: ignore[override]
         """Returns the canonical id of an image.
 
         Raises:
-            InputError: If the id is invalid, or the oracle reports that it does not contain the image.
+            InputError: If the id is invalid, or if the oracle reports that it does not contain the image.
         """
         try:
             image = canonical_image_id(image_id)
@@ -119,7 +120,8 @@ class TruthOnDemand(Truth):
         return answers[[different[cell] for cell in cells]]
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the (n,) number of vocabulary labels in each image. All labels are queried.
+        """Returns the (n,) number of vocabulary labels that are present in each of n images. The oracle is queried
+        about all labels of the vocabulary.
 
         Raises:
             InputError: If the oracle returns probabilities.
@@ -136,13 +138,14 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
     """Converts any form of oracle to a ground truth for the labels of a vocabulary.
 
     Args:
-        oracle: A file, or one of the forms that the module lists. In a mapping to lists, unlisted labels are absent. In
-            a mapping to values or a DataFrame, labels without a value are unknown.
-        vocabulary: Vocabulary whose labels form the axis.
+        oracle: A file, or one of the forms that the docstring of this module lists. If a mapping contains lists,
+            unlisted labels are absent. If a mapping contains values, and for a DataFrame, labels without a value are
+            unknown.
+        vocabulary: Vocabulary whose labels form the label axis.
         any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: If the form of ``oracle`` is unsupported, or :meth:`Truth.of` rejects the oracle.
+        InputError: If the form of ``oracle`` is unsupported, or if :meth:`Truth.of` rejects the oracle.
     """
     if isinstance(oracle, (str, Path)):
         return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
@@ -178,9 +181,10 @@ class TableOracle:
     """An oracle that looks up values of images and labels in memory.
 
     Attributes:
-        images, labels: Canonical image id -> row, and label -> column.
-        table: (images, labels) float64 values, with -1 for unknown values.
-        source: Name of the source in messages.
+        images: Mapping from canonical image ids to rows of the table.
+        labels: Mapping from labels to columns of the table.
+        table: (images, labels) float64 array of values, with -1 for unknown values.
+        source: Name of the source, for error messages.
     """
 
     images: Mapping[str, int]
@@ -190,11 +194,11 @@ class TableOracle:
 
     @classmethod
     def from_mapping(cls, values: Mapping[Any, Any]) -> TableOracle:
-        """Builds the table from ``{image id: {label: value}}``.
+        """Builds the table from a mapping ``{image id: {label: value}}``.
 
         Raises:
-            InputError: If the mapping has another form, a value is outside [0, 1], or an image id appears in two
-                spellings.
+            InputError: If the mapping has an unsupported form, if a value is outside [0, 1], or if an image id appears
+                in two spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
         for image, row in values.items():
@@ -229,16 +233,16 @@ class TableOracle:
 
 
 class JudgedOracle:
-    """An oracle that queries a judge once per cell and stores the answers in a file.
+    """An oracle that queries a judge once about each cell and stores the answers in a file.
 
-    The file is JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers are
-    appended when they arrive, so a killed process loses none of them. Processes may share a file, but may then query a
-    cell twice.
+    The file contains JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers
+    are appended when they arrive, so that a killed process loses none of them. Several processes may share a file, but
+    may then query the judge about a cell twice.
 
     Args:
         judge: Function that returns the values of cells without a stored answer.
         path: File of answers. The file is created if it does not exist.
-        truth: Ground truth whose known cells need no judge.
+        truth: Ground truth whose known cells are not sent to the judge.
 
     Raises:
         InputError: If the file cannot be read or written, or contains an invalid line.
@@ -259,7 +263,7 @@ class JudgedOracle:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the judge, which serves as fingerprint in signatures."""
+        """Name of the judge, which is used as the fingerprint in signatures."""
         return _name(self.judge)
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
@@ -310,10 +314,10 @@ class JudgedOracle:
 
 
 def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[str], source: str) -> NDArray[np.float64]:
-    """Checks the values of n cells and returns them as an (n,) array, with -1 for unknown.
+    """Checks the values of n cells and returns them as an (n,) array, with -1 for unknown values.
 
     Raises:
-        InputError: If there are not exactly n numbers, or a value is neither in [0, 1] nor -1. The message names the
+        InputError: If the number of values is not n, or if a value is neither in [0, 1] nor -1. The message names the
             cell.
     """
     try:
@@ -332,7 +336,9 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1, otherwise a table oracle."""
+    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. If the DataFrame contains other values, a
+    table oracle is returned.
+    """
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:
         values = np.asarray(frame.to_numpy(), dtype=np.float64)
@@ -362,7 +368,7 @@ def _cut_last_line(stream: Any) -> None:
 
 
 def _name(oracle: Any) -> str:
-    """Returns the name of an oracle or function, for messages and signatures."""
+    """Returns the name of an oracle or function, for use in messages and signatures."""
     if isinstance(oracle, FunctionOracle):
         oracle = oracle.lookup
     named = getattr(oracle, "source", None) or getattr(oracle, "__qualname__", None)

@@ -1,10 +1,10 @@
-"""Reference captions as ground truth: several people's captions show the content of an image and its importance.
+"""Reference captions as ground truth. The captions of several people show the content of an image and its importance.
 
 A label that a reference names is present, and its weight is the share of the references that name it. An object that
-everybody mentions matters more than an object that one of five people mentions. A label that no reference names is
-unknown rather than absent, because people omit most of an image's content. Such a label is absent only in three cases:
-a reference denies the object ("an empty street, no cars"), another ground truth marks the label as absent, or
-``unnamed="absent"`` treats the references as complete.
+everybody mentions is more important than an object that one of five people mentions. A label that no reference names is
+unknown rather than absent, because people omit most of an image's content. A label that no reference names is absent
+only in three cases: a reference denies the object ("an empty street, no cars"), another ground truth marks the label as
+absent, or ``unnamed="absent"`` treats the references as complete.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class References:
 
     Attributes:
         source: Display name of the file.
-        texts: Canonical image id -> references, in file order.
+        texts: Mapping from canonical image ids to references, in file order.
     """
 
     source: str
@@ -75,8 +75,8 @@ class References:
         The image id may have the key ``image_id``, ``image``, ``image_name`` or ``id``.
 
         Raises:
-            InputError: If the file has none of these formats.
-            InputErrors: If the input is invalid. The error lists the faults by line.
+            InputError: If the format of the file is unsupported.
+            InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
         """
         name = display_name(path)
         if isinstance(path, Records):
@@ -100,7 +100,7 @@ class References:
 
     @classmethod
     def of(cls, given: ReferencesGiven) -> References:
-        """Converts a References object, a mapping, records or a file to references. Errors are the same as for
+        """Converts a References object, a mapping, records or a file to references. Raises the same errors as
         :meth:`load`.
         """
         if isinstance(given, References):
@@ -115,7 +115,7 @@ class References:
         """Builds references from numbered records in the format of :meth:`load`.
 
         Raises:
-            InputErrors: If records are invalid. The error lists the faults by number.
+            InputErrors: If records are invalid. The error lists all faults with their record numbers.
             InputError: If there are no records.
         """
         faults, by_image = FaultList(), dict[str, list[str]]()
@@ -133,7 +133,9 @@ class References:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the image ids and reference texts. The order does not change the hash."""
+        """Hash of the image ids and the texts of the references. The order of the references does not
+        change the hash.
+        """
         return digest(sorted(dump_json([image, *sorted(texts)]) for image, texts in self.texts.items()))
 
     @property
@@ -203,7 +205,7 @@ class WordCounts:
     """The content words in the references of one image.
 
     Attributes:
-        named: Word -> number of references that contain the word.
+        named: Mapping from words to the number of references that contain the word.
         n: Number of references.
         length: Mean number of words per reference, at least 1.
     """
@@ -245,7 +247,9 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """Returns ``log(1 + N / (n + 1))``, a positive rarity, for a word in the references of n of N images."""
+        """Returns the rarity ``log(1 + N / (n + 1))``, which is positive, of a word in the references of
+        n of N images.
+        """
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
@@ -260,14 +264,14 @@ class WeightedTruth(Truth):
     """A ground truth with label weights.
 
     Attributes:
-        weights: (rows, labels) int32 weights in millionths, 0 for labels that are not present. The first rows belong to
-            the oracle's images. Further rows belong to images without one of their references, for captions that equal
-            it.
-        weighting: Description of the weights, for the signature.
-        words: Words in the references. The value is None if the weights do not come from references.
+        weights: (rows, labels) int32 array of weights in millionths, with 0 for labels that are not present. The first
+            rows belong to the images of the oracle. Each further row belongs to an image without one of its references,
+            and is used for captions that equal this reference.
+        weighting: Description of the weights, for use in signatures.
+        words: Words in the references, or None if the weights do not come from references.
         unnamed: State of labels that no reference names.
-        joined: True if another ground truth determines the absent labels.
-        own: (image id, normalized caption) -> row of the image without this reference.
+        joined: True if a second ground truth determines the absent labels.
+        own: Mapping from (image id, normalized caption) to the row of the image without this reference.
     """
 
     weights: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
@@ -286,8 +290,8 @@ class WeightedTruth(Truth):
 
     @property
     def says_absent(self) -> bool:
-        """True if absent labels are known well enough for a meaningful Hal. Rate. A few denials in references do not
-        suffice.
+        """True if absent labels are known well enough for a meaningful hallucination rate. If the only absent labels
+        are those that references deny, the value is False.
         """
         return self.joined or self.unnamed == "absent"
 
@@ -327,13 +331,14 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """Returns a ground truth from references, optionally joined with another ground truth.
+    """Returns a ground truth from references, which can be joined with another ground truth.
 
     Args:
         references: Reference captions of the images.
         vocabulary: Labels to find in the references.
-        oracle: Another ground truth. Labels that it marks as absent remain absent unless a reference names them. Only
-            images in both sources are kept.
+        oracle: Second ground truth, which is joined with the references. Labels that this ground truth marks as absent
+            remain absent unless a reference names them. Images without references, and images that the second ground
+            truth lacks, are dropped.
         claims: Reading that determines which mentions in references count.
         unnamed: State of labels that neither a reference nor the other ground truth determines.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
@@ -389,16 +394,16 @@ def given_weights(
     """Returns a ground truth with label weights from a file.
 
     Args:
-        weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or JSON
-            ``{id: {label: number}}``. With COCO, the weight of a label is the share of the image that its objects
-            cover, at most 1.
-        oracle: Ground truth. A present label without a weight has weight 0.
-        vocabulary: Labels to weight.
+        weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or a
+            JSON object ``{id: {label: number}}``. For COCO, the weight of a label is the share of the image area that
+            its objects cover, at most 1.
+        oracle: Ground truth. The weight of a present label is 0 if the file contains no weight for it.
+        vocabulary: Vocabulary with the labels to weight.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: If the weights are invalid, or an image of the ground truth has no weights.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the weights are invalid, or if an image of the ground truth has no weights.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
@@ -427,8 +432,8 @@ class Beside:
     """References or label weights that complement or replace a ground truth.
 
     Attributes:
-        references: Reference captions. The value is None if not used.
-        weights: File of label weights. The value is None if not used.
+        references: Reference captions, or None if no references are given.
+        weights: File of label weights, or None if no weights are given.
         unnamed: State of labels that no reference names.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
     """
@@ -454,10 +459,10 @@ class Beside:
         unnamed: Unnamed | None,
         leave_out_self: bool,
     ) -> Beside:
-        """Builds the object from the arguments of a function or command.
+        """Builds a :class:`Beside` from the arguments of a function or command.
 
         Raises:
-            InputError: If references or weights are invalid, or the options cannot be combined.
+            InputError: If references or weights are invalid, or if the options cannot be combined.
         """
         return cls(
             None if references is None else References.of(references),
@@ -467,23 +472,24 @@ class Beside:
         )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
-        """Returns the name of the vocabulary to use if none is given."""
+        """Returns the name of the vocabulary that is used if none is given."""
         return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
 
     def truth(
         self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Reading, *, any_fingerprint: bool = False
     ) -> PresenceOracle | WeightedTruth | None:
-        """Combines a ground truth with the references or weights. Returns the ground truth unchanged without references
-        and weights.
+        """Combines a ground truth with the given references or weights. If there are no references and no weights, the
+        ground truth is returned unchanged.
 
         Args:
-            oracle: Ground truth, or None.
-            vocabulary: Labels that count.
+            oracle: Ground truth to combine with the references or weights, or None.
+            vocabulary: Vocabulary with the labels that count.
             claims: Reading that determines which mentions in references count.
             any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
         Raises:
-            InputError: If weights are given without a ground truth, or references and ground truth share no image.
+            InputError: If weights are given without a ground truth, or if references and ground truth have no image in
+                common.
         """
         if self.references is not None:
             return reference_truth(
@@ -503,13 +509,13 @@ class Beside:
 
 
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
-    """Reads label weights as a mapping: canonical image id -> label -> weight in [0, 1].
+    """Reads label weights as a mapping from canonical image ids to labels and their weights in [0, 1].
 
-    :func:`given_weights` describes the formats.
+    The docstring of :func:`given_weights` describes the formats.
 
     Raises:
-        InputError: If the file has none of these formats.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the format of the file is unsupported.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     name = display_name(path)
     if isinstance(path, Records):
@@ -598,12 +604,13 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a ground truth from references: images with all references, then images without one reference.
+    """Rows of a ground truth from references: rows of images with all references, then rows of images without one
+    reference.
 
     Attributes:
-        image: Image position of each row.
-        members: Reference positions of each row.
-        own: (image id, normalized caption) -> row without this reference.
+        image: Position of the image of each row.
+        members: Positions of the references of each row.
+        own: Mapping from (image id, normalized caption) to the row of the image without this reference.
     """
 
     image: list[int]
@@ -628,7 +635,9 @@ def _rows(references: References, leave_out_self: bool) -> _Rows:
 def _named(
     texts: Sequence[str], vocabulary: Vocabulary, claims: Reading
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two (references, labels) masks: the labels that each reference names, and the labels that it denies."""
+    """Returns two (references, labels) masks: the labels that each reference names, and the labels that each reference
+    denies.
+    """
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
     counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])

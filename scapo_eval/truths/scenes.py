@@ -8,8 +8,8 @@ The generic format is JSON Lines or another file of records, with one image per 
      "claims": [{"kind": "attribute", "label": "couch", "value": "leather", "other": "", "answer": "yes"}]}
 
 Only ``image_id`` and ``objects`` are required. ``claims`` contains a judge's answers (``scapo-eval judge claims``).
-``complete`` lists the labels whose objects are all annotated. The image may contain further objects of all other
-labels. ``counts`` are exact. Boxes are x, y, width and height in pixels.
+``complete`` lists the labels whose objects are all annotated. For all other labels, the image may contain objects that
+are not listed. ``counts`` are exact. A box consists of x, y, width and height in pixels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Thing(NamedTuple):
     Attributes:
         label: Label in the vocabulary.
         attributes: Attribute words in lower case.
-        box: Left, top, right and bottom in pixels. The value is None if there is no box.
+        box: Left, top, right and bottom edge in pixels, or None if there is no box.
         crowd: True if the entry represents an unknown number of objects.
         text: Text that is written on the object.
     """
@@ -67,13 +67,14 @@ class SceneGraph(NamedTuple):
     """The scene graph of one image.
 
     Attributes:
-        width, height: Size in pixels, 0 if unknown.
+        width: Width of the image in pixels, or 0 if unknown.
+        height: Height of the image in pixels, or 0 if unknown.
         things: Objects in the image.
-        relations: Subject index, predicate and object index of each relation.
-        counts: Label -> exact number of objects.
+        relations: Triples of subject index, predicate and object index.
+        counts: Mapping from labels to the exact number of objects.
         complete: Labels whose objects are all annotated.
-        answers: Claim -> a judge's answer; see :func:`~scapo_eval.claiming.claim.asked_as`. All other data takes
-            precedence.
+        answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. All other
+            data of the scene graph takes precedence over the judge's answers.
     """
 
     width: float
@@ -90,10 +91,10 @@ class Scenes:
     """The scene graphs of one file.
 
     Attributes:
-        source: Name of the source in messages.
-        scenes: Canonical image id -> scene graph.
-        fingerprint: Hash of the file.
-        notes: Remarks about unused parts of the file, one sentence each, with numbers.
+        source: Name of the source, for error messages.
+        scenes: Mapping from canonical image ids to scene graphs.
+        fingerprint: Hash of the file's content.
+        notes: Remarks about parts of the file that are not used, one sentence each, with numbers.
 
     Example:
         >>> import scapo_eval
@@ -118,13 +119,13 @@ class Scenes:
 
         Args:
             path: File, folder of Visual Genome's files, or records in memory.
-            vocabulary: Labels and aliases that object names are matched with. Objects with other names are counted and
-                skipped.
+            vocabulary: Labels and aliases that are matched with the names of objects. Objects with other names are
+                counted and skipped.
 
         Raises:
             InputError: If the format is unsupported.
             InputErrors: If the input is invalid, for example if a count is negative or a relation refers to no object.
-                The error lists the faults by line.
+                The error lists all faults with their line numbers.
         """
         name = display_name(path)
         reader = _Reader(name, vocabulary)
@@ -167,7 +168,7 @@ class _Coco(msgspec.Struct, gc=False):
 
 
 class _Reader:
-    """A reader of scene graphs that counts the skipped parts of its input."""
+    """A reader of scene graphs that counts the parts of its input that it skips."""
 
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
         self.source = source
@@ -178,7 +179,7 @@ class _Reader:
         self.first_outside = ""
 
     def notes(self) -> Iterator[str]:
-        """Yields remarks about the skipped parts of the input."""
+        """Yields remarks about the parts of the input that were skipped."""
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
             unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that the vocabulary does not know"
@@ -190,7 +191,7 @@ class _Reader:
     def label(self, name: object) -> str | None:
         """Returns the label that an object name refers to.
 
-        Returns None if the vocabulary lacks the name, and counts such names.
+        Returns None if the vocabulary lacks the name. Names that the vocabulary lacks are counted.
         """
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a thing must be a string, found {short_repr(name)}")
@@ -203,9 +204,10 @@ class _Reader:
     def box(
         self, box: Sequence[float] | None, width: float, height: float, image: object
     ) -> tuple[float, float, float, float] | None:
-        """Converts a box to left, top, right and bottom.
+        """Converts a box to the positions of its left, top, right and bottom edges.
 
-        Returns None if there is no box, or if the box exceeds its image. Boxes that exceed their image are counted.
+        Returns None if there is no box, or if the box exceeds the bounds of its image. Boxes that exceed the bounds of
+        their image are counted.
         """
         if box is None:
             return None
@@ -220,7 +222,9 @@ class _Reader:
         return x, y, x + w, y + h
 
     def coco(self, data: bytes) -> dict[str, SceneGraph]:
-        """Reads the scene graphs of COCO instances. All categories are complete, except for crowds."""
+        """Reads the scene graphs of COCO instances. All objects of every category are assumed to be annotated, except
+        in crowds.
+        """
         try:
             coco = msgspec.json.decode(data, type=_Coco)
         except (ValueError, RecursionError) as error:
@@ -247,7 +251,7 @@ class _Reader:
         }
 
     def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
-        """Reads the scene graphs of Visual Genome's files, given by file name."""
+        """Reads the scene graphs in Visual Genome's files, which are given by file name."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for place, image, record in visual_genome.records(files):
             try:

@@ -1,9 +1,9 @@
-"""Reader that converts Visual Genome's files, versions 1.0 to 1.4, to generic scene graph records.
+"""Reader that converts Visual Genome's files, versions 1.0 to 1.4, to records of generic scene graphs.
 
 ``objects.json``, ``attributes.json``, ``relationships.json`` and ``scene_graphs.json`` each contain names and boxes of
 objects. A folder with several of these files is read as one source, and ``image_data.json`` in the same folder provides
-the image sizes. No label is complete, because annotators named only the objects that they noticed. The files are at
-https://homes.cs.washington.edu/~ranjay/visualgenome/ (``api_readme.html``).
+the image sizes. No label is considered exhaustively annotated, because annotators named only the objects that they
+noticed. The files are at https://homes.cs.washington.edu/~ranjay/visualgenome/ (``api_readme.html``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWN_KEYS = re.compile(rb'"(names|object_names|relationships)"\s*:')
 
 
 class _Thing(msgspec.Struct, gc=False):
-    """An object. The versions of Visual Genome use different keys for its number and names."""
+    """An object. The versions of Visual Genome use different keys for the number and the names of an object."""
 
     object_id: int | None = None
     id: int | None = None
@@ -82,7 +82,7 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome_scenes(data: bytes) -> bool:
-    """Returns True if JSON data is a Visual Genome file with objects. Generic scene graphs have other keys."""
+    """Returns True if JSON data is a Visual Genome file with objects. Generic scene graphs use other keys."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and _OWN_KEYS.search(head) is not None
 
@@ -91,7 +91,7 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
     """Reads Visual Genome's files in a folder and returns their contents by file name.
 
     Raises:
-        InputError: If the folder contains none of FILES.
+        InputError: If the folder contains none of Visual Genome's files.
     """
     found = [name for name in (*FILES, SIZES) if os.path.isfile(os.path.join(folder, name))]
     if not set(found) & set(FILES):
@@ -100,13 +100,13 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yields position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
+    """Yields the position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
 
     Args:
-        files: File name -> content.
+        files: Mapping from file names to file contents.
 
     Raises:
-        InputErrors: If images are invalid. The error lists the faults by position in the array.
+        InputErrors: If images are invalid. The error lists all faults with their positions in the array.
         InputError: If a file is not a JSON array.
     """
     sizes = _sizes(files[SIZES]) if SIZES in files else {}
@@ -136,7 +136,7 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
 
 
 class _Picture:
-    """The objects of one image, merged from several files by object number."""
+    """The objects of one image, merged from several files by the numbers of the objects."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -156,8 +156,8 @@ class _Picture:
                 self.relations[subject, relation.predicate, other] = None
 
     def places(self, thing: _Thing) -> list[int]:
-        """Returns the positions of an object in the object list. A new object is appended, and a known object gains
-        attributes.
+        """Returns the positions of an object in the object list. A new object is appended to the list. An object that
+        is already in the list receives the additional attributes.
         """
         places = self.numbers.get(-1 if thing.number is None else thing.number, [])
         if not places:

@@ -29,8 +29,8 @@ def read_truth(path: Readable) -> TruthColumns:
     """Reads a ground truth file in any format that :meth:`scapo_eval.PresenceOracle.load` lists.
 
     Raises:
-        InputError: If the file is not a valid ground truth. The message states the reason.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the file is not a valid ground truth.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     if isinstance(path, Records):
         faults = FaultList()
@@ -86,7 +86,8 @@ def write_truth(truth: TruthColumns, path: str | Path) -> None:
     """Writes a ground truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, depending on the file extension.
 
     Raises:
-        InputError: If the extension is unknown, unknown cells would be written to JSON, or the file cannot be written.
+        InputError: If the extension is unknown, if unknown cells would be written to JSON, or if the file cannot be
+            written.
     """
     name = str(path).removesuffix(".gz").removesuffix(".zst")
     writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)

@@ -49,20 +49,21 @@ def is_coco(data: bytes) -> bool:
 
 
 def read_coco(data: bytes, source: str) -> TruthColumns:
-    """Reads COCO instances, closed over the file's categories, or LVIS annotations, which are partial.
+    """Reads COCO instances, whose label set is closed over the file's categories, or LVIS annotations, whose label set
+    is partial.
 
-    LVIS verified only some categories per image. Annotated categories are present, categories in ``neg_category_ids``
-    are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids`` are present,
-    although not every instance is annotated. Aliases match a category by its name and its synonyms, with ``_`` read as
-    a space. A category whose name has a remark in parentheses (``bat_(animal)``) is found only by its synonyms without
-    a remark.
+    The annotators of LVIS verified only some categories per image. Annotated categories are present, categories in
+    ``neg_category_ids`` are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids``
+    are present, although not every instance is annotated. Aliases match a category by its name and its synonyms, in
+    which ``_`` is read as a space. A category whose name has a remark in parentheses (``bat_(animal)``) is found only
+    by its synonyms without a remark.
 
     Args:
         data: Content of the file.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the data is not a valid COCO instances file. The message states the reason.
+        InputError: If the data is not a valid COCO instances file.
     """
     try:
         coco = msgspec.json.decode(data, type=_Instances)
@@ -110,7 +111,7 @@ def _cells(
     what: str,
     source: str,
 ) -> NDArray[np.int64]:
-    """Returns the flat matrix positions of (image, category) pairs."""
+    """Returns the flat matrix positions of given (image, category) pairs."""
     row_of = {image: k for k, image in enumerate(dict.fromkeys(images))}
     position = {category: k for k, category in enumerate(categories)}
     try:

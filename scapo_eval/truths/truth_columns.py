@@ -1,4 +1,4 @@
-"""Ground truth as columns, the common form of all file readers and writers."""
+"""Ground truth in the form of columns, which all file readers and writers share."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ WRITTEN_WORLDS: tuple[LabelSet, ...] = ("closed", "total", "partial")
 
 @dataclass(frozen=True)
 class TruthColumns:
-    """The columns of a ground truth: present labels per image, and unknown or absent cells.
+    """The columns of a ground truth: the present labels of each image, and unknown or absent cells.
 
     Attributes:
         source: Display name of the file.
-        world: Interpretation of unlisted labels.
+        world: Meaning of labels that the source does not list.
         image_ids: Canonical image ids in source order.
-        labels: Label axis of the source. For ``open-axis``, the labels that occur.
-        indptr, label_ids: Present labels in CSR form. Image ``i`` has the sorted labels
-            ``label_ids[indptr[i]:indptr[i + 1]]``.
-        unknown: (cells, 2) image and label positions of explicit unknown cells.
-        vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made. The value is None if not
+        labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
+        indptr: (images + 1,) bounds of the images in ``label_ids``, which contains the present labels in CSR form.
+        label_ids: (present cells,) indices of the present labels in ``labels``, image by image. The labels of image
+            ``i`` are the elements from ``indptr[i]`` to ``indptr[i + 1]``, in sorted order.
+        unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
+        vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
             specified.
-        absent: (cells, 2) positions of explicit absent cells if most cells are unknown. In this case, all other
-            non-present cells are unknown, and ``unknown`` is empty. None means that all other cells are absent.
-        names: Names of each label if the source uses free names, so that a vocabulary matches its labels by aliases.
-            None means that labels are joined by equality.
-        cells: Read-only :meth:`matrix` if its file is memory-mapped, otherwise None.
-        repeated: Number of records or rows that repeat an earlier one.
-        probabilities: (images, labels) float32 P(present) of a matrix that a judge of probabilities made, NaN for cells
-            without one. None means that no cell has one.
+        absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. If
+            ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If ``absent`` is
+            None, all other cells are absent.
+        names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If
+            ``names`` is None, labels are matched only by equal names.
+        cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
+        repeated: Number of records or rows that repeat an earlier record or row.
+        probabilities: (images, labels) float32 array of P(present) from a judge that returns probabilities, with NaN
+            for cells without a probability. If no cell has a probability, ``probabilities`` is None.
     """
 
     source: str
@@ -65,7 +67,7 @@ class TruthColumns:
 
     @property
     def n_unknown(self) -> int:
-        """Number of unknown cells on the label axis."""
+        """Number of cells on the label axis whose state is unknown."""
         if self.absent is None:
             return len(self.unknown)
         return len(self.image_ids) * len(self.labels) - len(self.label_ids) - len(self.absent)
@@ -74,7 +76,7 @@ class TruthColumns:
 
     @property
     def owner(self) -> NDArray[np.int64]:
-        """(present cells,) image row of each entry of ``label_ids``."""
+        """(present cells,) array with the image row of each entry of ``label_ids``."""
         return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
 
     def matrix(self) -> NDArray[np.int8]:
@@ -95,7 +97,7 @@ class TruthColumns:
         return states
 
     def objects(self) -> dict[str, list[str]]:
-        """Returns a mapping from image id to the sorted present labels."""
+        """Returns a mapping from image ids to the present labels, which are sorted."""
         bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
         rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
         return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
@@ -115,12 +117,12 @@ def columns_of_matrix(
         matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
         image_ids: Image ids in any spelling.
         labels: Label axis.
-        fingerprint: Fingerprint of the vocabulary for which the matrix was made. The value is empty if unknown.
-        source: Name of the source in messages.
+        fingerprint: Fingerprint of the vocabulary for which the matrix was made, or an empty string if it is unknown.
+        source: Name of the source, for error messages.
         world: Label set of the ground truth before it was written as a matrix.
 
     Raises:
-        InputError: If the shapes do not match, a cell has another value, or an image or label appears twice.
+        InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears twice.
     """
     names = tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):
@@ -157,7 +159,7 @@ def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None
     """Adds the probabilities of a matrix to its columns.
 
     Raises:
-        InputError: If their shape is another one, or a value is neither in [0, 1] nor NaN.
+        InputError: If the array has another shape than the matrix, or if a value is neither in [0, 1] nor NaN.
     """
     if probabilities is None:
         return columns
@@ -171,7 +173,9 @@ def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None
 
 
 def written_world(world: LabelSet) -> LabelSet:
-    """Returns the label set (``world``) of a ground truth after every cell of its axis has been written to a file."""
+    """Returns the label set (``world``) that a ground truth has after every cell of its axis has been written to a
+    file.
+    """
     return "closed" if world == "open-axis" else world
 
 
@@ -179,7 +183,7 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
     """Returns the label set (``world``) that a file declares, or ``otherwise`` if the file declares none.
 
     Raises:
-        InputError: If a file cannot declare this label set.
+        InputError: If the declared label set is unknown.
     """
     for world in WRITTEN_WORLDS:
         if value == world:
@@ -190,12 +194,12 @@ def read_world(value: object, otherwise: LabelSet, source: str) -> LabelSet:
 
 
 def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
-    """Splits a matrix into parts of a few MB, which bounds the memory for derived arrays."""
+    """Splits a matrix into parts of a few MB to limit the memory for derived arrays."""
     return np.array_split(matrix, matrix.size // _PART + 1)
 
 
 def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
-    """Returns the (n, 2) positions of the cells with a state, in order."""
+    """Returns the (n, 2) positions of the cells that have a given state, in order."""
     parts = in_parts(matrix)
     firsts = np.cumsum([0, *(part.size for part in parts[:-1])]).tolist()
     # three times as fast as numpy's search in two dimensions
@@ -217,17 +221,18 @@ def columns_of_cells(
     """Converts lists of cells to columns.
 
     Args:
-        source: Name of the source in messages.
-        world: Interpretation of unlisted cells.
+        source: Name of the source, for error messages.
+        world: Meaning of cells that are not listed.
         image_ids: Distinct canonical image ids.
         labels: Label axis.
-        present: Flat positions of the present cells, ``row * len(labels) + column``, in any order, with or without
+        present: Flat positions ``row * len(labels) + column`` of the present cells, in any order, possibly with
             repetitions.
-        absent: Flat positions of the verified absent cells, for ``partial``. A cell in both lists is present.
+        absent: Flat positions of the verified absent cells, for the label set ``partial``. A cell in both ``present``
+            and ``absent`` is treated as present.
         names: Names of each label; see :class:`TruthColumns`.
 
     Raises:
-        InputError: If there are no images, or a label appears twice.
+        InputError: If there are no images, or if a label appears twice.
     """
     if not len(image_ids):
         raise InputError("the ground truth has no images", path=source)
@@ -251,10 +256,10 @@ def columns_of_cells(
 
 
 class TruthRows:
-    """A collector that checks rows of image id and present labels.
+    """A collector that checks rows, each of which contains an image id and the image's present labels.
 
     Args:
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
         faults: List that collects the faults of rows.
     """
 
@@ -266,12 +271,12 @@ class TruthRows:
         self._written: dict[str, str] = {}  # image id -> how it is written in the file
 
     def add(self, line: int | None, image_id: object, objects: object) -> None:
-        """Adds one row. An image may be repeated only with the same labels.
+        """Adds one row. An image may be repeated only if its labels are the same.
 
         Args:
-            line: Line number of the row, from 1. The value is None if the source has no lines.
+            line: Line number of the row, counted from 1, or None if the source has no lines.
             image_id: Image id in any spelling.
-            objects: Labels of the image, a list of strings.
+            objects: Labels of the image, as a list of strings.
         """
         try:
             image = canonical_image_id(image_id)
@@ -303,11 +308,12 @@ class TruthRows:
         """Converts the collected rows to columns.
 
         Args:
-            labels: Label axis. Labels outside the axis are unknown. If None, all unlisted labels are absent.
+            labels: Label axis. Labels outside the axis are unknown. If no axis is given, all unlisted labels are
+                absent.
 
         Raises:
             InputErrors: If rows are faulty.
-            InputError: If there are no rows, or a label is outside the axis.
+            InputError: If there are no rows, or if a label is outside the axis.
         """
         self.faults.raise_if_any()
         if not self.rows:
@@ -332,7 +338,7 @@ class TruthRows:
 
 
 def sorted_unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the distinct keys in ascending order, faster than ``np.unique`` for cell positions."""
+    """Returns the distinct keys in ascending order. For cell positions, this function is faster than ``np.unique``."""
     ordered = np.sort(keys)
     return ordered[np.diff(ordered, prepend=-1) > 0]
 
@@ -341,9 +347,9 @@ def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
     """Raises an InputError if a value appears twice.
 
     Args:
-        kind: Name of the kind of value, for the message.
+        kind: Kind of the values, for the error message.
         values: Values to check.
-        source: Name of the source in the message.
+        source: Name of the source, for the error message.
     """
     if len(set(values)) != len(values):
         duplicate = next(value for value, n in Counter(values).items() if n > 1)

@@ -1,4 +1,6 @@
-"""Reader and writer for ground truth in JSON: maps of image ids to labels, records, and AMBER's annotations."""
+"""Reader and writer for ground truth in JSON, such as maps from image ids to labels, records, and
+AMBER's annotations.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 
     Args:
         data: Content of the file.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the format is unsupported. The message states the reason.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the format is unsupported.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     text = data.lstrip()
     first_line, _, rest = text.partition(b"\n")
@@ -63,18 +65,18 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
 
 
 def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
-    """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
+    """Reads numbered records with ``image_id`` and ``objects``, or AMBER's annotations.
 
-    A record may contain ``label_set``, the label axis of all records, and ``world``. :func:`write_json_lines` writes
-    both in the first record.
+    A record may contain ``label_set``, the label axis of all records, and ``world``, the meaning of unlisted labels.
+    :func:`write_json_lines` writes both in the first record.
 
     Args:
-        records: Record numbers, from 1, and records.
-        source: Name of the source in messages.
-        faults: List that collects the faults of records. The list may already contain faults.
+        records: Pairs of a record number, counted from 1, and a record.
+        source: Name of the source, for error messages.
+        faults: List that collects the faults of records. The list of faults may already contain faults.
 
     Raises:
-        InputErrors: If the input is invalid. The error lists the faults by number.
+        InputErrors: If the input contains invalid data. The error lists all faults with their record numbers.
         InputError: If there are no images.
     """
     rows = TruthRows(source, faults)
@@ -128,10 +130,10 @@ def _refuse_captions(document: dict[str, Any], source: str) -> None:
 def write_json(truth: TruthColumns, path: str | Path) -> None:
     """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
 
-    The key ``world`` is added if the ground truth was a matrix of every cell.
+    The key ``world`` is added if the ground truth was read from a matrix of every cell.
 
     Raises:
-        InputError: If the ground truth has unknown cells, or the file cannot be written.
+        InputError: If the ground truth has unknown cells, or if the file cannot be written.
     """
     _refuse_unknown(truth, path)
     document: dict[str, Any] = {"objects": truth.objects()}
@@ -144,11 +146,11 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
 
 
 def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
-    """Writes lines of ``{"image_id", "objects"}``. The first line also contains the label axis, ``label_set``, and
-    ``world``.
+    """Writes lines of the form ``{"image_id", "objects"}``. The first line also contains the label axis (``label_set``)
+    and the meaning of unlisted labels (``world``).
 
     Raises:
-        InputError: If the ground truth has unknown cells, or the file cannot be written.
+        InputError: If the ground truth has unknown cells, or if the file cannot be written.
     """
     _refuse_unknown(truth, path)
     axis: dict[str, Any] = {}

@@ -35,10 +35,10 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
 
     Args:
         stream: Binary stream of the file. An uncompressed matrix in a local file is memory-mapped.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the data is not a valid DOPA matrix. The message states the reason.
+        InputError: If the data is not a valid DOPA matrix.
     """
     with decoding("npz file", source):
         check_archive(stream, source)
@@ -61,7 +61,7 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
 
 
 def write_npz(truth: TruthColumns, path: str | Path) -> None:
-    """Writes the arrays that :func:`read_npz` reads, and the format ``version``.
+    """Writes the arrays that :func:`read_npz` reads, and the ``version`` of the format.
 
     Raises:
         InputError: If the file cannot be written.
@@ -102,10 +102,10 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
 
     Args:
         data: Content of the file.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the data is not a valid DOPA matrix. The message states the reason.
+        InputError: If the data is not a valid DOPA matrix.
         MissingExtra: If pyarrow is not installed.
     """
     pa, _ = _pyarrow("reading a parquet matrix")
@@ -137,7 +137,8 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
 
 
 def write_parquet(truth: TruthColumns, path: str | Path) -> None:
-    """Writes the columns that :func:`read_parquet` reads. The metadata key ``scapo`` contains fingerprint and version.
+    """Writes a parquet file with the columns that :func:`read_parquet` reads. The metadata key ``scapo`` contains the
+    fingerprint of the vocabulary and the version of the format.
 
     Raises:
         InputError: If the file cannot be written.

@@ -37,10 +37,10 @@ _CODE = re.compile(r"/[a-z]/\w+")
 
 
 class _Cells:
-    """A collector that checks (image, label, state) cells.
+    """A collector that checks cells, each of which consists of an image, a label and a state.
 
     Args:
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
     """
 
     def __init__(self, source: str) -> None:
@@ -53,10 +53,10 @@ class _Cells:
         self._cells = {state: (array("q"), array("q")) for state in (1, 0, -1)}
 
     def row(self, image_id: object) -> int:
-        """Returns the row of an image.
+        """Returns the matrix row of an image.
 
         Raises:
-            ValueError: If the id is invalid, or the file also contains the id in another spelling.
+            ValueError: If the id is invalid, or if the file also contains the id in another spelling.
         """
         key = image_id if type(image_id) in (str, int) else None
         row = self._rows.get(key) if key is not None else None
@@ -73,18 +73,18 @@ class _Cells:
         return row
 
     def add(self, row: int, label: str, state: int) -> None:
-        """Adds one cell with the state 1, 0 or -1."""
+        """Adds a cell with the state 1, 0 or -1."""
         rows, labels = self._cells[state]
         rows.append(row)
         labels.append(self.labels.setdefault(label, len(self.labels)))
 
     @property
     def n_given(self) -> int:
-        """Number of added cells, including repeated cells."""
+        """Number of cells that were added, including repeated cells."""
         return sum(len(rows) for rows, _ in self._cells.values())
 
     def keys(self, state: int) -> Any:
-        """Returns the distinct flat positions of the cells with a state."""
+        """Returns the distinct flat positions of the cells that have a given state."""
         rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
         return sorted_unique(rows * len(self.labels) + labels)
 
@@ -94,11 +94,11 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
 
     Args:
         data: Content of the file.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table has other columns. The message lists the columns found.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the table does not have the required columns. The message lists the columns that were found.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     rows = table_rows(data, source)
     first = next(rows, None)
@@ -152,11 +152,11 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
 
     Args:
         frame: Pandas or polars DataFrame, Hugging Face Dataset, pyarrow Table, or mapping of lists.
-        source: Name of the source in messages.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table has other columns. The message lists the columns found.
-        InputErrors: If the input is invalid. The error lists the faults by row.
+        InputError: If the table does not have the required columns. The message lists the columns that were found.
+        InputErrors: If the input contains invalid data. The error lists all faults with their row numbers.
     """
     names = list(
         map(
@@ -247,19 +247,20 @@ def _state(value: object) -> int:
 def read_open_images(
     paths: Sequence[str | Path], classes: str | Path | None, data: bytes | None = None
 ) -> TruthColumns:
-    """Reads Open Images annotations. Only labels that people verified are known.
+    """Reads Open Images annotations. Only labels that people have verified are treated as known.
 
-    Confidence 1 means present, 0 means absent, and an unlisted class is unknown. Labels that only a model assigned are
-    unknown, and so are labels for which two rows disagree. A box is a present object.
+    A confidence of 1 means present, a confidence of 0 means absent, and a class that is not listed is unknown. Labels
+    that were assigned only by a model are unknown, and so are labels for which two rows disagree. A box marks its class
+    as present.
 
     Args:
         paths: Files of image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), which are combined.
-        classes: File of class descriptions with rows of code and name. None keeps the codes as labels.
+        classes: File of class descriptions with rows of code and name, or None to keep the codes as labels.
         data: Content of the only file in ``paths``, if it has already been read.
 
     Raises:
-        InputError: If the columns differ, no label is verified, or the class descriptions name none of the codes.
-        InputErrors: If the input is invalid. The error lists the faults by line.
+        InputError: If the columns differ, if no label is verified, or if the class descriptions name none of the codes.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     source = " + ".join(map(display_name, paths))
     cells = _Cells(source)
@@ -305,7 +306,7 @@ def read_open_images(
 
 
 def _class_names(path: str | Path) -> Mapping[str, str]:
-    """Reads Open Images' class descriptions as a mapping from code to name."""
+    """Reads Open Images' class descriptions as a mapping from codes to names."""
     name = display_name(path)
     header = b"code,name\n"  # older files have no header, newer ones LabelName,DisplayName
     names: dict[str, str] = {}

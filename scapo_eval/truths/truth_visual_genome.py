@@ -28,23 +28,25 @@ _decode = msgspec.json.Decoder(_Image).decode
 
 
 def is_visual_genome(data: bytes) -> bool:
-    """Returns True if JSON data is a Visual Genome objects file: an array of images with named objects."""
+    """Returns True if JSON data is a Visual Genome objects file, which is an array of images with named objects."""
     head = data[:_HEAD]
     return head.lstrip()[:1] == b"[" and b'"objects"' in head and re.search(rb'"names"\s*:', head) is not None
 
 
 def read_visual_genome(data: bytes, source: str) -> TruthColumns:
-    """Reads Visual Genome's ``objects.json``. Unlisted objects count as absent, and names are free words.
+    """Reads Visual Genome's ``objects.json``. Objects that are not listed count as absent, and the names of objects are
+    free words.
 
-    Images are identified by Visual Genome's own ``image_id``, the only id in the file. Visual Genome's
+    Images are identified by Visual Genome's own ``image_id``, which is the only id in the file. Visual Genome's
     ``image_data.json`` lists the corresponding COCO images (``coco_id``).
 
     Args:
-        data: Content of the file. The file is decoded image by image, so memory grows only with names and cells.
-        source: Name of the source in messages.
+        data: Content of the file. The file is decoded image by image, so that memory grows only with the number of
+            names and cells.
+        source: Name of the source, for error messages.
 
     Raises:
-        InputErrors: If images are invalid. The error lists the faults by position in the array.
+        InputErrors: If images are invalid. The error lists all faults with their positions in the array.
         InputError: If the file is not a JSON array.
     """
     try:

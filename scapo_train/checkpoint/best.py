@@ -33,7 +33,7 @@ class Best:
         return 0 < self.patience <= self.waited
 
     def update(self, step: int, metrics: Mapping[str, float | None]) -> bool:
-        """Records the metrics of a step. Returns True if they contain the best evaluation so far."""
+        """Records the metrics of a step. Returns True if the metrics contain the best evaluation so far."""
         if not self.metric or f"evaluation_{self.metric}" not in metrics:
             return False
         value = metrics[f"evaluation_{self.metric}"]

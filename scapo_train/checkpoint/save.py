@@ -2,9 +2,9 @@
 
 A checkpoint is a folder ``step-000123`` with ``state.json``, the trainable parameters and the optimizer's moments. Each
 rank writes its part, any number of ranks can read the parts, and they contain no executable code (``tensor_files.py``).
-Frozen parameters are in the base model. All files are written to a folder with a temporary name, synchronized to the
-disk, and then renamed, so that a folder with its final name is complete. If several machines are used, the folder must
-be on a shared file system.
+Frozen parameters are not saved, because the base model contains them. All files are written to a folder with a
+temporary name, synchronized to the disk, and then renamed, so that a folder with its final name is complete. If several
+machines are used, the folder must be on a shared file system.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Checkpoints:
         Args:
             path: Folder of a checkpoint.
             model: Model with the same structure as at the time of the save.
-            optimizer: Optimizer of the same kind. Its settings, such as the learning rate, remain unchanged.
+            optimizer: Optimizer of the same kind. The settings of this optimizer, such as the learning rate, remain
+                unchanged.
 
         Returns:
             The saved state, with its ``step``.

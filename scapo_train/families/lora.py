@@ -65,7 +65,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
         seed: Seed of the initial values, which must be the same on all ranks.
 
     Raises:
-        InputError: If :func:`targets` rejects the settings, or experts would have dropout.
+        InputError: If :func:`targets` rejects the settings, or if adapters of experts would have dropout.
         MissingExtra: If peft is not installed.
     """
     try:

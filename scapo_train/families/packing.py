@@ -149,20 +149,20 @@ def shared_prompt_attention(
 ) -> tuple[Tensor, Any]:
     """Computes the attention of a :class:`PackedBatch`, or that of transformers if there is no layout.
 
-    Prompts attend to themselves, and responses attend to their prompt and themselves. This takes one call for all
-    prompts and one call for all responses, without any computation between different responses.
+    Prompts attend to themselves, and responses attend to their prompt and themselves. One call computes all prompts and
+    one call computes all responses, without any computation between different responses.
 
     Args:
         module: Attention module of the decoder layer.
-        query: (1, heads, T, dim).
-        key: (1, key heads, T, dim).
-        value: (1, key heads, T, dim).
+        query: Queries, (1, heads, T, dim).
+        key: Keys, (1, key heads, T, dim).
+        value: Values, (1, key heads, T, dim).
         attention_mask: Mask of the layout.
         layout: Layout of the batch.
         settings: Further arguments, of which only ``scaling`` is used.
 
     Returns:
-        (1, T, heads, dim), and None in place of attention weights.
+        Output of the attention, (1, T, heads, dim), and None in place of attention weights.
     """
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)

@@ -54,7 +54,7 @@ class SharedPolicy(Policy):
         self.language_model.set_attn_implementation(ATTENTION)
 
     def drop_tower(self) -> None:
-        """Removes the tower. The rows contain the encoded pictures."""
+        """Removes the vision tower, because the rows of a batch contain the features of their pictures."""
         self.vlm.model.visual = None
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
@@ -210,8 +210,8 @@ class _Cache:
         self._lengths: list[int] = []
 
     def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Adds keys and values of a layer, (rows, heads, tokens, dim), and returns all visible ones. Called by
-        transformers.
+        """Adds keys and values of a layer, (rows, heads, tokens, dim), and returns all keys and values of the layer so
+        far. Called by transformers.
         """
         if layer_idx == len(self._layers):
             self._layers.append((key.repeat_interleave(self._group, 0), value.repeat_interleave(self._group, 0)))
@@ -228,7 +228,7 @@ class _Cache:
         return keys[:, :, :after], values[:, :, :after]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of tokens so far. Called by transformers."""
+        """Returns the number of tokens in the cache. Called by transformers."""
         return self._lengths[layer_idx] if self._lengths else 0
 
     def keep(self, rows: Tensor) -> None:

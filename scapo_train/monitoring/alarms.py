@@ -20,7 +20,7 @@ _DRIFTING = ("length", "cover_rate")
 
 @dataclass(frozen=True)
 class Alarm:
-    """Problem in a step.
+    """Problem that the metrics of a step indicate.
 
     Attributes:
         name: Name of the alarm in :data:`~scapo_train.config.ALARMS`.

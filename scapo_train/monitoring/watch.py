@@ -84,7 +84,7 @@ class _Failure:
 
 
 class Watch:
-    """Connection of one process to the others. Every rank creates one if there are several ranks.
+    """Connection of one process to the other processes. If there are several ranks, every rank creates a connection.
 
     Args:
         rank: Number of this process, starting at 0.

@@ -5,8 +5,8 @@
 The model is built on the meta device, so that sizes are exact and nothing is downloaded. The number of bytes follows
 from the tensors that this package keeps. The bytes that a layer saves were counted from the tensors that autograd
 keeps, and ``tests/unit/test_train_plan.py`` compares them with the measured peak of a whole pass. Seconds follow from
-FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`. They are rough estimates that
-distinguish minutes from hours.
+FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`. The seconds are printed as a
+range, which ``benchmarks/published_steps.py`` compares with published steps of other trainers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..config import load
 from .hardware import GIB, GPUS, parse_gpus
 from .job import Assumptions, GpuShare, Job, Workload
 from .memory import MOMENTS
-from .planner import Plan, plan, remedies
+from .planner import Plan, plan, with_advice
 from .shapes import shape_of
 from .verify import Measured, measure
 
@@ -69,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ScapoError as error:
         print(f"scapo_train.plan: {printable(str(error))}", file=sys.stderr)
         return 2
-    planned = plan(job)
-    if not planned.fits:
-        planned = dataclasses.replace(planned, remedies=remedies(job))
+    planned = with_advice(job, plan(job))
     try:
         print(
             json.dumps(_table(job, planned, measured), indent=2) if given.json else _text(job, planned, measured),
@@ -87,6 +85,12 @@ def _size(text: str) -> tuple[int, int]:
     if match is None:
         raise InputError(f"--image takes WIDTHxHEIGHT, such as 640x480, got {text!r}")
     return int(match[1]), int(match[2])
+
+
+def _range(value: float, error: float) -> str:
+    """Returns the range of an estimate, rounded to two digits."""
+    low, high = (float(f"{value * (1 + sign * error):.2g}") for sign in (-1, 1))
+    return f"{low:g} to {high:g}"
 
 
 def _table(job: Job, planned: Plan, measured: Measured | None) -> dict[str, Any]:
@@ -139,7 +143,13 @@ def _text(job: Job, planned: Plan, measured: Measured | None) -> str:
         phases = ", ".join(f"{phase} {seconds}" for phase, seconds in shown.items())
         lines += [
             "",
-            f"{total:.0f} seconds per step ({phases}); {job.steps} steps in {job.steps * total / 3600:.1f} hours",
+            f"{_range(total, job.assume.error)} seconds per step ({phases}); "
+            f"{job.steps} steps in {_range(job.steps * total / 3600, job.assume.error)} hours",
+            *(
+                [f"  faster: {planned.faster}: {_range(planned.faster_seconds, job.assume.error)} seconds per step"]
+                if planned.faster
+                else []
+            ),
             f"  assumed: {job.assume.efficiency:.0%} of {job.gpu.flops / 1e12:.0f} TFLOP/s and "
             f"{job.assume.bandwidth:.0%} of bandwidths; an update without recomputation counts {planned.mfu:.0%}",
         ]

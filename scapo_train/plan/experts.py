@@ -1,7 +1,7 @@
 """Memory of a mixture of experts, measured by running the experts of one layer on tensors without data.
 
-The memory depends on the implementation in transformers (the number format and the number of copies of each row). It
-does not depend on the chosen experts, since every token contributes the same number of rows.
+The memory depends on the implementation in transformers (the number format and the number of copies of each row). The
+memory does not depend on the chosen experts, because every token contributes the same number of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from .shapes import model_config
 
 
 class _Alive(Alive):
-    """Counter that also includes products of experts. PyTorch computes these without data only in bfloat16."""
+    """Counter that also includes products of experts. Without data, PyTorch computes products of experts only in
+    bfloat16.
+    """
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_grouped = function is torch.ops.aten._grouped_mm.default

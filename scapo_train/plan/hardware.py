@@ -34,17 +34,20 @@ GPUS = {
     "H200": Gpu(139.8 * GIB, 989e12, 4.8e12, 450e9),
     "B200": Gpu(178.0 * GIB, 2250e12, 7.7e12, 900e9),
     "L40S": Gpu(44.4 * GIB, 362e12, 0.864e12, 25e9),
+    "L20": Gpu(44.4 * GIB, 119.5e12, 0.864e12, 25e9),
     "A6000": Gpu(47.4 * GIB, 155e12, 0.768e12, 25e9),
     "RTX4090": Gpu(23.5 * GIB, 165e12, 1.01e12, 25e9),
     "RTX5090": Gpu(31.4 * GIB, 209e12, 1.79e12, 50e9),
 }
-"""GPU kinds by name, from NVIDIA's data sheets (the SXM version if there are several). The L40S and the RTX cards
+"""GPU kinds by name, from NVIDIA's data sheets (the SXM version if there are several). The L cards and the RTX cards
 communicate over PCIe.
 """
 
 GPUS_PER_MACHINE = 8
 NETWORK = 50e9
 """Bytes per second and GPU between machines, for a 400 Gbit/s adapter per GPU."""
+HOST_LINK = 25e9
+"""Bytes per second between a GPU and the memory of its host, over PCIe 4."""
 
 
 def matrix_rate(device_name: str) -> float | None:

@@ -41,21 +41,32 @@ class Workload:
 class Assumptions:
     """Assumptions behind the estimated seconds.
 
+    ``efficiency`` and ``response`` are fitted to two published steps. ``benchmarks/published_steps.py`` contains these
+    and the other published steps, on which the estimate is tested.
+
     Attributes:
         efficiency: Share of the bfloat16 rate that forward and backward passes reach.
         bandwidth: Share of the memory and link bandwidth that transfers reach.
-        launch: Seconds per decoder layer and token that decoding in transformers needs for kernel launches.
+        launch: Seconds that each pass through a decoder layer needs in addition to its FLOPs, for kernel launches and
+            waiting.
         vllm_step: Seconds that vLLM adds to each decoding step.
         longest: Ratio of the longest to the average response length in a batch.
         reward: Seconds per response for the reward, as measured in docs/performance.md.
+        picture: Seconds on the host for reading and resizing one picture, as measured on one core (640x480 pixels).
+        response: Seconds on the host per response, for everything else between the phases.
+        error: Half-width of the range around the estimated seconds, as a share. It exceeds the largest error on
+            published steps that nothing was fitted to.
     """
 
-    efficiency: float = 0.45
+    efficiency: float = 0.354
     bandwidth: float = 0.7
     launch: float = 0.9e-3
     vllm_step: float = 3e-3
     longest: float = 1.6
     reward: float = 23e-6
+    picture: float = 16e-3
+    response: float = 13.9e-3
+    error: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -126,7 +137,7 @@ class Picture:
     Attributes:
         tokens: Number of tokens in a prompt.
         patches: Number of patches that the tower reads.
-        pixels: Bytes of the processor's pixel values. The value is 0 if a pass does not read them.
+        pixels: Bytes of the processor's pixel values. The value is 0 if passes do not read the pixels.
     """
 
     tokens: int

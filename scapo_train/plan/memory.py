@@ -144,8 +144,8 @@ class Memory(GpuShare):
             gradient: Bytes of the gradient of the output layer.
 
         Returns:
-            (copies of weights, waiting gradients of the root, gradients of a layer, remainder at the end of the
-            backward pass).
+            Bytes of the weight copies, of the waiting gradients of the root, of the gradients of a layer, and of the
+            remaining gradients at the end of the backward pass.
         """
         shape, b = self.shape, self.value_bytes
         if self.sharded:

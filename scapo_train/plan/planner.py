@@ -39,6 +39,8 @@ class Plan:
         notes: Notes for the user.
         remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. Empty if the job
             fits.
+        faster: Setting with which a step of a job that fits takes at least a tenth less time. Empty if there is none.
+        faster_seconds: Seconds per step with this setting.
     """
 
     memory: dict[str, dict[str, float]]
@@ -50,6 +52,8 @@ class Plan:
     mfu: float
     notes: list[str] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
+    faster: str = ""
+    faster_seconds: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -87,6 +91,23 @@ def plan(job: Job) -> Plan:
     )
 
 
+def with_advice(job: Job, planned: Plan) -> Plan:
+    """Returns a plan with its remedies if the job does not fit, and otherwise with a setting that saves time."""
+    if not planned.fits:
+        return dataclasses.replace(planned, remedies=remedies(job))
+    total = sum(planned.seconds.values())
+    best, setting = 0.9 * total, ""
+    tokens = job.config.optim.micro_batch_tokens
+    while tokens < 2**20:  # a larger micro-batch starts fewer kernels and reads a prompt fewer times
+        tokens *= 2
+        other = plan(dataclasses.replace(job, config=_with(job.config, {("optim", "micro_batch_tokens"): tokens})))
+        if not other.fits:
+            break
+        if sum(other.seconds.values()) < best:
+            best, setting = sum(other.seconds.values()), f"--set optim.micro_batch_tokens={tokens}"
+    return dataclasses.replace(planned, faster=setting, faster_seconds=best) if setting else planned
+
+
 def notes(share: GpuShare) -> list[str]:
     """Returns notes for the user in addition to the numbers."""
     sentences = []
@@ -107,6 +128,10 @@ def notes(share: GpuShare) -> list[str]:
             f"vLLM's cache holds {sequences} responses at once"
             if sequences
             else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} does not hold the model's weights"
+        )
+    if share.shape.stacks:
+        sentences.append(
+            "seconds of mixture-of-experts models are not calibrated: a published step took 1.8 times the estimate"
         )
     if share.count > GPUS_PER_MACHINE:
         sentences.append(

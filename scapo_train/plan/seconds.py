@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import math
 
-from .hardware import GPUS_PER_MACHINE, NETWORK
+from .hardware import GPUS_PER_MACHINE, HOST_LINK, NETWORK
 from .job import GpuShare
+
+
+def decode_seconds(*, responses: float, mean: float, longest: float, at_once: float, step: float, row: float) -> float:
+    """Returns the seconds for decoding responses with continuous batching. A new response starts when another ends.
+
+    Args:
+        responses: Number of responses.
+        mean: Average number of tokens per response.
+        longest: Number of tokens of the longest response.
+        at_once: Maximum number of responses at the same time.
+        step: Seconds per step, independent of the number of responses.
+        row: Additional seconds per step for each response.
+    """
+    if not at_once:
+        return math.inf
+    return max(longest, responses * mean / at_once) * step + responses * mean * row
 
 
 class Seconds(GpuShare):
@@ -49,41 +65,60 @@ class Seconds(GpuShare):
         reduce = 4 * self.trained / self._link()
         forward = self.forward_flops
         head = 2 * self.responses * self.mean_response * shape.embedding
-        again = forward - head if config.model.gradient_checkpointing else 0
-        passes = int(self.kl) + int(config.updates_per_batch > 1)
-        update = max((self.update_flops + again + head) / rate, micros * (2 * gather + reduce))
+        checkpointing = config.model.gradient_checkpointing
+        again = forward - head if checkpointing else 0
+        through = micros * shape.layers * assume.launch  # once through all layers
+        frozen = int(self.kl) + int(config.updates_per_batch > 1)
+        update = max(
+            (2 + checkpointing) * through + (self.update_flops + again + head) / rate, micros * (2 * gather + reduce)
+        )
         weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
         step = weights * self.trained / self.count / bandwidth
-        epochs = config.optim.inner_epochs
+        pairs, vllm = self.job.pairs, self.job.vllm
+        width, height = self.job.work.image
+        reads = self.pictures * (1 + vllm) * width * height / (640 * 480)  # vLLM reads each picture again
         return {
             "vision": self.pictures * self.tower_flops / rate if shape.shared else 0,
-            "rollout": 0 if self.job.pairs else self._rollout_seconds(rate, bandwidth) + gather,
-            "reward": 0 if self.job.pairs else assume.reward * self.responses,
-            "logprob": passes * max(forward / rate, micros * gather),
-            "update": epochs * (update + config.optim.mini_batches * step),
+            "sync": self._sync_seconds(gather, bandwidth) if vllm else 0 if pairs else gather,
+            "rollout": 0 if pairs else self._rollout_seconds(rate, bandwidth),
+            "reward": 0 if pairs else assume.reward * self.responses,
+            "logprob": frozen * max(through + forward / rate, micros * gather),
+            "update": config.optim.inner_epochs * (update + config.optim.mini_batches * step),
+            "host": assume.picture * reads + (0 if pairs else assume.response * self.responses),
         }
+
+    def _sync_seconds(self, gather: float, bandwidth: float) -> float:
+        """Returns the seconds for giving vLLM the weights, and for its copies to and from the host if it sleeps."""
+        rollout = self.config.rollout
+        own = self.value_bytes * self.shape.total / rollout.tensor_parallel
+        copies = 2 * own / HOST_LINK if rollout.sleep and rollout.sleep_level == 1 else 0
+        return gather + 2 * own / bandwidth + copies
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
         shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
         weights = shape.language - shape.embedding * (not shape.tied)  # including all experts, since many rows use all
         active = weights - (shape.layer - shape.active) * shape.layers
         prefill = 2 * self.prompts * self.prompt_tokens * shape.active * shape.layers / rate
-        prefill += 0 if shape.shared else self.prompts * self.tower_flops / rate
-        steps = min(assume.longest * self.mean_response, rollout.max_new_tokens)
-
-        def step(rows: float) -> float:
-            read = (
-                self.value_bytes * weights
-                + rows * (self.prompt_tokens + self.mean_response / 2) * self.cache_per_token()
+        longest = min(assume.longest * self.mean_response, rollout.max_new_tokens)
+        read = self.value_bytes * weights / bandwidth
+        row = (self.prompt_tokens + self.mean_response / 2) * self.cache_per_token() / bandwidth + 2 * active / rate
+        if self.job.vllm:
+            prefill += self.pictures * self.tower_flops / rate  # vLLM encodes the pictures itself
+            parallel = rollout.tensor_parallel
+            responses = self.responses * parallel
+            decoding = decode_seconds(
+                responses=responses,
+                mean=self.mean_response,
+                longest=longest,
+                at_once=min(responses, self.vllm_sequences()),
+                step=read / parallel + assume.vllm_step,
+                row=row / parallel,
             )
-            return max(read / bandwidth, 2 * active * rows / rate)
-
-        if self.job.vllm:  # a new response starts when another ends
-            rows = min(self.responses, self.vllm_sequences())
-            return prefill + self.responses / rows * steps * (step(rows) + assume.vllm_step) if rows else math.inf
+            return prefill + decoding
+        prefill += 0 if shape.shared else self.prompts * self.tower_flops / rate
         rows = min(rollout.prompts_per_batch if shape.shared else 1, self.prompts) * rollout.group
         batches = math.ceil(self.responses / rows)
-        return prefill + batches * steps * max(step(rows), assume.launch * shape.layers)
+        return prefill + batches * longest * max(read + rows * row, assume.launch * shape.layers)
 
     def _link(self) -> float:
         """Returns the bytes per second of collective operations, which are infinite on a single GPU."""

@@ -1,7 +1,7 @@
 """Shapes of the models in the shipped configurations, so that plans and benchmarks need no download.
 
-Each shape contains the sizes from the published ``config.json``. Built on the meta device, it has exactly the published
-number of parameters (``tests/unit/test_train_configs.py``).
+Each shape contains the sizes from the published ``config.json``. A model with these sizes, built on the meta device,
+has exactly the published number of parameters (``tests/unit/test_train_configs.py``).
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def model_config(path: str) -> PretrainedConfig:
         path: Folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
 
     Raises:
-        InputError: If the path is neither of these, or transformers does not support the configuration.
+        InputError: If the path is neither a folder with a ``config.json`` nor a published name, or transformers does
+            not support the configuration.
     """
     file = Path(path) / "config.json"
     if file.is_file():

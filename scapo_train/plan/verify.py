@@ -1,10 +1,11 @@
-"""Measures the bytes of the project's own step on tensors without data: ``python -m scapo_train.plan CONFIG --verify``.
+"""Measures the bytes of the trainer's own step on tensors without data: ``python -m scapo_train.plan CONFIG --verify``.
 
-What trains is run as it is: the model is frozen, sharded and placed as :func:`scapo_train.model.load_policy` does it,
-and :class:`scapo_train.update.Updater` cuts the batch, asks the reference, computes the loss and its gradient, and
-makes the optimizer's step. Only the numbers are missing (``FakeTensorMode``), and the other ranks (a process group that
-answers itself), so that a model of any size on any number of ranks takes a minute of one core and a gigabyte at most.
-The sizes of a GPU's chunks and its attention are used; a mode below all operations counts what is alive.
+The measurement runs the training code unchanged. The model is frozen, sharded and placed as in
+:func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference,
+computes the loss and its gradient, and makes the optimizer step. The tensors have shapes but no values
+(``FakeTensorMode``), and a fake process group replaces the other ranks. A model of any size on any number of ranks
+therefore takes at most a minute on one core and one gigabyte of memory. Chunk sizes and attention are those of a GPU. A
+dispatch mode counts the bytes of all live tensors.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ _INDEXED = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes of one GPU that were counted.
+    """Counted bytes of one GPU.
 
     Attributes:
-        logprob: peak of the passes without gradient.
-        update: peak of forward and backward passes and the optimizer's step.
-        seconds: seconds that the count took.
+        logprob: Peak bytes of the passes without gradients.
+        update: Peak bytes of the forward and backward passes and of the optimizer step.
+        seconds: Duration of the measurement in seconds.
     """
 
     logprob: float
@@ -71,13 +72,13 @@ class Measured:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors without data, those of FSDP's buffers as they grow and shrink; the peak from
-    :meth:`restart` on.
+    """Counter of the bytes of all live tensors without data, including the growing and shrinking buffers of FSDP.
 
-    What an operation reads off a tensor (a norm, whether all is finite) is answered with one: there is nothing to read.
+    The attribute ``peak`` is the maximum since the last call of :meth:`restart`. Operations that read a value from a
+    tensor (such as a norm or a test for finite values) return one, because the tensors contain no values.
 
     Args:
-        marked: number of places that a mask of pictures marks.
+        marked: Number of image tokens that a mask selects.
     """
 
     def __init__(self, marked: int = 0) -> None:
@@ -108,7 +109,7 @@ class LiveBytes(TorchDispatchMode):
         return made
 
     def _places(self, indices: Any) -> list[Any]:
-        """Returns masks among the indices as so many places."""
+        """Replaces the masks among the indices by index tensors with the expected number of positions."""
         places: list[Any] = []
         for index in indices:
             mask = isinstance(index, Tensor) and index.dtype is torch.bool
@@ -117,7 +118,7 @@ class LiveBytes(TorchDispatchMode):
         return places
 
     def restart(self) -> None:
-        """Takes what is alive for the peak."""
+        """Resets the peak to the bytes of the tensors that are currently alive."""
         self._recount(self._sizes)
         self.peak = self.now
 
@@ -144,7 +145,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 class _Pause:
-    """A context in which nothing is counted: DTensor asks for shapes by operations on whole tensors."""
+    """Context in which no bytes are counted, because DTensor determines shapes by operations on unsharded tensors."""
 
     is_on = False
 
@@ -156,14 +157,17 @@ class _Pause:
 
 
 def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
-    """Returns the shape of a product by experts, which PyTorch knows without data in bfloat16 only."""
+    """Returns a tensor with the shape of a grouped matrix product of experts.
+
+    Without data, PyTorch determines this shape only in bfloat16.
+    """
     if right.ndim == 3:
         return left.new_empty(left.shape[0], right.shape[2])
     return left.new_empty(ends.shape[0], left.shape[0], right.shape[1])
 
 
 class _Alone(ProcessGroup):
-    """The first of several ranks, which hears nothing of the others."""
+    """First rank of a process group, whose collective operations use only its own values."""
 
     def sum(self, *values: float) -> list[float]:
         return list(values)
@@ -176,13 +180,14 @@ class _Alone(ProcessGroup):
 
 
 def measure(job: Job) -> Measured:
-    """Returns the peak memory of a step: the larger value for responses of full and of average length.
+    """Returns the peak memory of a step, which is the larger value for responses of maximum and of average length.
 
-    Call this function in a process that does no distributed work afterwards. PyTorch caches the shapes of shards, and
-    with the fake process group these are always those of rank 0.
+    Call this function in a process without later distributed work. PyTorch caches the shapes of shards, and with the
+    fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: For pairs, and for families of the general path, whose towers read values of tensors.
+        InputError: If the job trains on pairs, uses another optimizer than AdamW, or has a model family of the general
+            path, whose tower reads values of tensors.
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")
@@ -194,7 +199,7 @@ def measure(job: Job) -> Measured:
 
 
 def _measured(job: Job, batch: Pass) -> tuple[float, float]:
-    """Returns the peaks of the passes without gradient and of the update."""
+    """Returns the peak bytes of the passes without gradients, and of the update."""
     process_group = _Alone(0, job.count, torch.device("cpu"))
     config, shape = job.config, job.shape
     with _other_ranks(process_group), _kernels_of_a_gpu():
@@ -238,7 +243,7 @@ def _measured(job: Job, batch: Pass) -> tuple[float, float]:
 
 
 def _built(job: Job, *, reference: bool) -> Policy:
-    """Returns a model on the meta device, without its tower, whose bytes are added."""
+    """Returns a model on the meta device without its vision tower, whose bytes are added separately."""
     model, lora = job.config.model, job.config.lora
     frozen = reference or lora.rank > 0
     dtype = getattr(torch, model.dtype)
@@ -261,7 +266,7 @@ def _bytes(parameter: Tensor) -> int:
 
 @contextlib.contextmanager
 def _other_ranks(process_group: ProcessGroup) -> Iterator[None]:
-    """Makes a process group that answers itself."""
+    """Starts a fake process group, which replaces the other ranks within the context."""
     if process_group.size == 1:
         yield
         return
@@ -273,13 +278,16 @@ def _other_ranks(process_group: ProcessGroup) -> Iterator[None]:
 
 
 def _takes_no_groups(_: Tensor) -> bool:
-    """Returns what a GPU's attention says; a Mock would keep the tensors that it is called with."""
+    """Returns False, as the attention of a GPU does.
+
+    This function replaces a mock object, which would keep its arguments in memory.
+    """
     return False
 
 
 @contextlib.contextmanager
 def _kernels_of_a_gpu() -> Iterator[None]:
-    """Sizes of chunks and attention as on a GPU, though PyTorch has none here."""
+    """Selects the chunk sizes and the attention of a GPU within the context, although no GPU is available."""
     gpu = {"cpu": logprob.CHUNK_ELEMENTS["cuda"]}
     with (
         mock.patch.dict(logprob.CHUNK_ELEMENTS, gpu),
@@ -291,12 +299,12 @@ def _kernels_of_a_gpu() -> Iterator[None]:
 
 
 def _shapes_apart(alive: LiveBytes) -> Any:
-    """Lets nothing be counted where DTensor asks for shapes, which is done under a lock."""
+    """Pauses the counter while DTensor determines shapes, which PyTorch does while it holds a lock."""
     return mock.patch.object(ShardingPropagator, "_fake_mode_lock", alive.pause)
 
 
 def _encoded(job: Job, index: int) -> EncodedPrompt:
-    """Returns a prompt as long as the job's; its picture's features are added later."""
+    """Returns a prompt with the job's number of tokens and without image features, which are added later."""
     config, number = model_config(job.config.model.path), job.image_tokens
     picture = [config.image_token_id] * number
     ids = torch.tensor([*picture, *[100] * (job.prompt_tokens - number)])
@@ -307,14 +315,14 @@ def _encoded(job: Job, index: int) -> EncodedPrompt:
 def _one_mini_batch(
     updater: Updater, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
 ) -> list[list[MicroBatch]]:
-    """Returns the micro-batches of all prompts as one mini-batch: the largest passes are the same."""
+    """Returns the micro-batches of all prompts as one mini-batch, which has the same largest passes."""
     optim = replace(updater.config.optim, mini_batches=1)
     whole = Updater(replace(updater.config, optim=optim), updater._policy, None, None, updater._process_group, 1)
     return whole.mini_batches(range(len(encoded)), encoded, responses)
 
 
 def _features(job: Job) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Returns a picture's features."""
+    """Returns the features of one picture."""
     dtype = getattr(torch, job.config.model.dtype)
     embeds, *deep = (
         torch.zeros(job.image_tokens, job.shape.hidden, dtype=dtype) for _ in range(1 + job.shape.deepstack)
@@ -323,7 +331,7 @@ def _features(job: Job) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _faked(fake: FakeTensorMode, micro: MicroBatch, picture: Vision) -> MicroBatch:
-    """Returns a micro-batch on tensors without data."""
+    """Returns the micro-batch with tensors without data."""
 
     def faked(value: Any) -> Any:
         if isinstance(value, Tensor):

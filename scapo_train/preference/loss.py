@@ -64,7 +64,8 @@ def symmpo(
         others: Log-ratios, given the image, of the preferred responses y' to another image.
         other_chosen: Log-ratios of y', given the other image.
         chosen_of_other: Log-ratios of y, given the other image.
-        beta: Strength of the implicit KL term, for all terms. The authors' script has two settings, both 0.1.
+        beta: Strength of the implicit KL term, for all terms. The authors' script has two settings for
+            it, which are both 0.1.
         symmetric: Weight of the symmetric pairs (lambda). The authors' script uses 0.5.
         consistency: Weight of the margins' consistency. The authors' code uses 1e-4.
     """

@@ -83,7 +83,9 @@ class PreferenceTrainer(Loop):
         return Prompts(sources, models.processor, self.config.data.max_bad)
 
     def prepare(self) -> None:
-        """Prepares pairs and cropped pictures, and includes all tokens in log-probabilities, as published."""
+        """Prepares pairs and cropped pictures, and includes all tokens in the log-probabilities, as the published
+        losses do.
+        """
         self.policy.leaves_out_never = False
         if self.reference is not None:
             self.reference.leaves_out_never = False

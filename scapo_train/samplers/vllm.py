@@ -352,7 +352,7 @@ class Gap(NamedTuple):
     largest: float
 
     def fits(self, dtype: torch.dtype) -> bool:
-        """Returns True if rounding explains the difference. A NaN is never explained."""
+        """Returns True if rounding explains the difference. Rounding never explains NaN."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
 
 
@@ -379,7 +379,9 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """Returns the largest difference of pixel values: infinity if their numbers differ, and 0 if there are none."""
+    """Returns the largest difference of pixel values, which is infinite if the numbers of values differ, and 0 without
+    values.
+    """
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
     if left.shape != right.shape:
         return math.inf

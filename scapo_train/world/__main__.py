@@ -1,12 +1,12 @@
 """``python -m scapo_train.world``: a small world for a CPU that demonstrates the claim of the paper.
 
 For each seed, the command draws pictures, trains a small Qwen2.5-VL on them from scratch, and runs SCAPO and its
-baselines from this checkpoint with ``scapo_train``. It writes ``dynamics.png``, ``table.md`` and ``results.json``. If
-the command is interrupted, the same command continues and skips finished work.
+baselines from this checkpoint with ``scapo_train``. The command writes ``dynamics.png``, ``table.md`` and
+``results.json``. If the command is interrupted, the same command continues and skips finished work.
 
-``python -m scapo_train.world snr`` trains only the start models. It measures the signal and noise of each scheme's
-gradient at these models (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate`` decides its
-hypotheses.
+``python -m scapo_train.world snr`` trains only the start models. The command ``snr`` measures the signal and noise of
+each scheme's gradient at these models (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate``
+decides its hypotheses.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _experiment(arguments: list[str]) -> int:
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Rejects options of the other task, with exit code 2."""
+    """Ends the command with exit code 2 if an option does not apply to its task."""
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
@@ -132,7 +132,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names in SCHEMES, each once, of names in SCHEMES, ALIASES and ``table1``."""
+    """Converts names in SCHEMES and ALIASES, and ``table1``, to distinct names in SCHEMES."""
     trained = [name for name in TABLE_1 if not SCHEMES[name].foreign]
     names = [name for word in given for name in (trained if word == "table1" else [ALIASES.get(word, word)])]
     return tuple(dict.fromkeys(names))

@@ -20,7 +20,7 @@ PIECE_KL = 0.1
 
 
 def hal_spoken(sampled: Sampled) -> Advantages:
-    """Returns GRPO's advantages with 1 - Hal. Rate as the reward. Responses without claims have reward 0."""
+    """Returns GRPO's advantages with ``1 - hal_rate`` as the reward. Responses without claims have reward 0."""
     columns = sampled.columns
     claimed = np.maximum(columns.generated, 1)
     rewards = np.where(columns.generated > 0, 1 - columns.hallucinated / claimed, 0.0)
@@ -70,8 +70,8 @@ def no_repeat(sampled: Sampled) -> Advantages:
 
 
 def opening(sampled: Sampled) -> Advantages:
-    """Defines SCAPO, but the first token of a piece that only repeats costs 0.5: the decision to begin it, not its
-    wording.
+    """Returns SCAPO's advantages with a penalty of 0.5 on the first token of each piece that only repeats earlier
+    claims. The decision to begin such a piece has a cost, but its wording does not.
     """
     advantages, penalized = _paper(sampled), sampled.paid(_repeat_penalized(sampled))
     for own, other, places in zip(advantages, penalized, sampled.pieces, strict=True):

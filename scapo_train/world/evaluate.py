@@ -1,7 +1,8 @@
 """``python -m scapo_train.world evaluate FILE``: decides the hypotheses of a registered grid and writes its page.
 
-Everything on the page comes from the registration and from the lines of its results, so the same command gives the same
-page. The seed is the unit: a value is taken within each seed, and a hypothesis is a statement about their mean.
+The page depends only on the registration and the results file, so that the same command always writes the same page.
+The seed is the statistical unit: each seed yields one value, and each hypothesis is a statement about the mean of these
+values.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _DRAWS = 20000
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer to one hypothesis.
+    """Answer to one hypothesis.
 
     Attributes:
-        hypothesis: the hypothesis.
-        values: seed -> the difference, or the value itself.
-        wanted: number of seeds that were registered.
-        p: one-sided p-value, None for fewer than two seeds.
-        p_holm: the same by Holm's method over all hypotheses.
+        hypothesis: Hypothesis that is answered.
+        values: Seed -> difference between two schemes, or the value itself for the claim ``below``.
+        wanted: Number of registered seeds.
+        p: One-sided p-value, or None for fewer than two seeds.
+        p_holm: One-sided p-value after Holm's correction over all hypotheses.
         answer: ``yes``, ``no``, ``undecided`` or ``no trials``.
     """
 
@@ -55,12 +56,12 @@ class Decision:
 
     @property
     def interim(self) -> bool:
-        """Whether seeds are missing."""
+        """True if some registered seeds have no value."""
         return len(self.values) < self.wanted
 
 
 def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
-    """Returns the lines of a cell's table by scheme, of the trials that are finished, the start first."""
+    """Returns the table lines of a cell by scheme, from its finished trials. The start model is first."""
     found: dict[str, tuple[list[Trial], list[Any]]] = {}
     for seed in cell.numbers:
         for key in cell.keys(seed):
@@ -74,7 +75,10 @@ def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
 
 
 def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[str, SchemeRow]) -> dict[int, float]:
-    """Returns seed -> the difference that a hypothesis is about (of ``below``: the value), in points."""
+    """Returns, for each seed, the difference that a hypothesis tests, in percentage points.
+
+    For the claim ``below``, the result contains the values themselves instead of differences.
+    """
     metric, responses = hypothesis.metric, hypothesis.responses
     if metric in ("area", "matched"):
         ours, theirs = (
@@ -95,7 +99,7 @@ def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[
 
 
 def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str) -> dict[int, Points]:
-    """Returns seed -> (schemes, 2) Hal. and Cover Rate, of seeds that have all schemes of a family."""
+    """Returns seed -> (schemes, 2) array of ``hal_rate`` and ``cover_rate``, for seeds with all schemes of a family."""
     if any(name not in rows for name in names):
         return {}
     rates = [[rows[name].values(responses, rate) for rate in ("hal_rate", "cover_rate")] for name in names]
@@ -104,7 +108,10 @@ def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str)
 
 
 def frontier_of(points: Points) -> Points:
-    """Returns the points that no other has both less Hal. and at least as much Cover than, by ascending Hal."""
+    """Returns the points on the frontier, in ascending order of ``hal_rate``.
+
+    A point is not on the frontier if another point has a lower ``hal_rate`` and at least the same ``cover_rate``.
+    """
     order = points[np.lexsort((-points[:, 1], points[:, 0]))]
     best = np.maximum.accumulate(np.concatenate([[-np.inf], order[:-1, 1]]))
     kept: Points = order[order[:, 1] > best]
@@ -112,7 +119,10 @@ def frontier_of(points: Points) -> Points:
 
 
 def dominated(points: Points) -> float:
-    """Returns the area that points dominate in the plane of Hal. and Cover, as percent of the area up to WIDEST_HAL."""
+    """Returns the area that points dominate in the plane of ``hal_rate`` and ``cover_rate``.
+
+    The area is in percent of the whole area up to a ``hal_rate`` of ``WIDEST_HAL``.
+    """
     line = frontier_of(points)
     line = line[line[:, 0] < WIDEST_HAL]
     until = np.append(line[1:, 0], WIDEST_HAL) if len(line) else np.zeros(0)
@@ -120,9 +130,10 @@ def dominated(points: Points) -> float:
 
 
 def matched_cover(one: Points, other: Points) -> float | None:
-    """Returns how much more Cover one frontier has at equal Hal., on average over the Hal. Rates that both span.
+    """Returns the mean difference in ``cover_rate`` between two frontiers at equal ``hal_rate``.
 
-    Between points, Cover is interpolated, or None if the frontiers share no interval of Hal. Rates.
+    The mean is taken over the range of ``hal_rate`` that both frontiers span, with linear interpolation between points.
+    The result is None if the frontiers have no common range.
     """
     a, b = frontier_of(one), frontier_of(other)
     low, high = max(a[0, 0], b[0, 0]), min(a[-1, 0], b[-1, 0])
@@ -134,7 +145,7 @@ def matched_cover(one: Points, other: Points) -> float | None:
 
 
 def student_tail(t: float, freedom: int) -> float:
-    """Returns P(T > t) of Student's t with a whole number of degrees of freedom, by its finite series."""
+    """Returns P(T > t) for Student's t with an integer number of degrees of freedom, computed by its finite series."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, square = math.sin(angle), math.cos(angle) ** 2
     term, total = (sine, sine) if freedom % 2 == 0 else (sine * math.cos(angle), sine * math.cos(angle))
@@ -147,7 +158,7 @@ def student_tail(t: float, freedom: int) -> float:
 
 
 def p_value(hypothesis: Hypothesis, values: Iterable[float]) -> float | None:
-    """Returns the one-sided p-value of a claim; None for fewer than two values."""
+    """Returns the one-sided p-value of a claim, or None for fewer than two values."""
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
         return None
@@ -168,7 +179,7 @@ def _mean_is_positive(sample: Points) -> float:
 
 
 def _is_excluded(hypothesis: Hypothesis, values: Iterable[float]) -> bool:
-    """Returns whether the 95 % interval lies where the claim is false."""
+    """Returns True if the claim is false for all values in the 95 % interval."""
     mean, margin = mean_and_margin(values)
     if margin is None:
         return False
@@ -180,7 +191,7 @@ def _is_excluded(hypothesis: Hypothesis, values: Iterable[float]) -> bool:
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Returns p-values corrected by Holm's method; hypotheses without one count as if theirs were 1."""
+    """Returns p-values after Holm's correction, in which hypotheses without a p-value count with a p-value of 1."""
     known = sorted((value, k) for k, value in enumerate(values) if value is not None)
     corrected, largest = list[float | None]([None] * len(values)), 0.0
     for rank, (value, k) in enumerate(known):
@@ -208,9 +219,10 @@ def decide(registration: Registration, results: Mapping[Key, Result]) -> list[De
 
 
 def power(hypothesis: Hypothesis, seeds: int, level: float, true: float) -> float:
-    """Returns how often a claim is shown, by simulation, if the true mean is ``true`` and seeds spread as registered.
+    """Returns the simulated probability that the test confirms a claim.
 
-    Holm's correction is left aside, so this is the most that can be expected.
+    The simulation assumes that the true mean is ``true`` and that the standard deviation between seeds is the
+    registered one. The simulation ignores Holm's correction, so the result is an upper bound.
     """
     random = np.random.default_rng(0)
     drawn = random.normal(true, hypothesis.spread, (_DRAWS, seeds))
@@ -234,9 +246,10 @@ def _critical(level: float, freedom: int) -> float:
 
 
 def _supposed(hypothesis: Hypothesis) -> float:
-    """Returns the true value that power is computed for.
+    """Returns the true value for which power is computed.
 
-    That is twice the margin (1 without one), 0 for claims of no difference, and half of a bound.
+    The value is twice the margin (or 1 without a margin), 0 for claims of no difference, and half of the bound for the
+    claim ``below``.
     """
     by = hypothesis.by
     return {"higher": 2 * by or 1.0, "lower": -2 * by or -1.0, "not lower": 0.0, "equivalent": 0.0, "below": by / 2}[
@@ -245,7 +258,7 @@ def _supposed(hypothesis: Hypothesis) -> float:
 
 
 def registered_table(registration: Registration) -> str:
-    """Returns Markdown: the hypotheses, what was expected, and the power."""
+    """Returns a Markdown table of the hypotheses with their expected answers and their power."""
     lines = []
     for claimed in registration.hypotheses:
         seeds, true = len(registration.cell(claimed.cell).numbers), _supposed(claimed)
@@ -275,7 +288,7 @@ def _sentence(claimed: Hypothesis) -> str:
 
 
 def decisions_table(decisions: Sequence[Decision]) -> str:
-    """Returns Markdown: every hypothesis with its values, p-values and answer."""
+    """Returns a Markdown table of all hypotheses with their values, p-values and answers."""
     lines = []
     for decision in decisions:
         values = list(decision.values.values())
@@ -289,28 +302,28 @@ def decisions_table(decisions: Sequence[Decision]) -> str:
 
 
 def page(registration: Registration, results: Mapping[Key, Result], command: str, picture: str) -> str:
-    """Returns the page of a registration.
+    """Returns the page of a registration as Markdown.
 
     Args:
-        registration: the registration.
-        results: its results.
-        command: the command that writes the page.
-        picture: path of the figure, as the page names it; empty for none.
+        registration: Registered grid.
+        results: Results of its trials.
+        command: Command that writes the page.
+        picture: Path of the figure, relative to the page. Empty for no figure.
     """
     cells, keys = [], {key for cell in registration.cells for seed in cell.numbers for key in cell.keys(seed)}
     done = {key: results[key] for key in keys if key in results and results[key].measured is not None}
     for cell in registration.cells:
         rows = rows_of(cell, results)
         told = (
-            f"World `{cell.world}`, {cell.lessons} lessons, {cell.steps} steps, seeds {cell.seeds[0]} to "
-            f"{cell.seeds[1]}. {_missing(cell, results)}"
+            f"These trials use the world `{cell.world}`, {cell.lessons} lessons, {cell.steps} steps, and the seeds "
+            f"{cell.seeds[0]} to {cell.seeds[1]}. {_missing(cell, results)}"
         )
         body = table(list(rows.values())) if rows else ""
         cells.append("\n\n".join(filter(None, [f"### {cell.name}", told, body])))
     hours = sum(result.seconds for result in done.values()) / 3600
     failed = [key for key in keys if key in results and results[key].measured is None]
     state = (
-        f"{len(done)} of {len(keys)} trials are finished ({hours:.1f} CPU hours), {len(failed)} failed and "
+        f"{len(done)} of {len(keys)} trials are finished ({hours:.1f} CPU hours), {len(failed)} have failed, and "
         f"{len(keys) - len(done) - len(failed)} are missing."
     )
     faults = [f"- {key.scheme}, `{key.world}`, seed {key.seed}: {results[key].failed}" for key in sorted(failed)]
@@ -320,9 +333,10 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         f"<!-- written by {command} -->",
         registration.question.strip(),
         "## Registration",
-        f"Registered on {registration.registered}, before the first trial. {registration.rule.strip()}",
-        "Power is the chance to show a hypothesis at the level of the test, without Holm's correction, if the truth is "
-        "as given and seeds spread as registered.",
+        f"The hypotheses were registered on {registration.registered}, before the first trial. "
+        f"{registration.rule.strip()}",
+        "The column `power` shows the probability that the test confirms a hypothesis, without Holm's correction, if "
+        "the true value is the one in the table and the standard deviation between seeds is the registered one.",
         registered_table(registration),
         "## Answers",
         state,
@@ -330,8 +344,9 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         registration.reading.strip(),
         figure,
         "## Results",
-        "Percent (words: their number), means over seeds with 95 % intervals (Student's t). `judged` is the share of "
-        "sentences, broken ones included, that an n-gram model finds fluent.",
+        "The tables show means over seeds with 95 % intervals (Student's t), in percent (for words, their number). "
+        "`judged` is the share of all sentences, including incomplete ones, that are fluent according to an n-gram "
+        "model.",
         *cells,
         "\n".join(["Failed trials:", "", *faults]) if faults else "",
         "## Limits",
@@ -341,7 +356,7 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
 
 
 def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
-    """Returns a sentence about the seeds that are complete."""
+    """Returns a sentence that states which seeds are complete."""
 
     def is_complete(seed: int) -> bool:
         return all(key in results and results[key].measured is not None for key in cell.keys(seed))
@@ -349,12 +364,15 @@ def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
     complete = [seed for seed in cell.numbers if is_complete(seed)]
     if len(complete) == len(cell.numbers):
         return "All seeds are complete."
-    left = len(cell.numbers) - len(complete)
-    return f"Complete seeds: {', '.join(map(str, complete)) or 'none'}. Missing: {left}."
+    which = f" ({', '.join(map(str, complete))})" if complete else ""
+    return f"{len(complete)} of {len(cell.numbers)} seeds are complete{which}."
 
 
 def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) -> None:
-    """Draws each cell's plane of Hal. and Cover Rate: means with the seeds behind them, families joined by lines."""
+    """Draws ``hal_rate`` and ``cover_rate`` of each scheme in one chart per cell.
+
+    Large markers are means over seeds, small markers are single seeds, and lines connect the schemes of a family.
+    """
     cells = [cell for cell in registration.cells if rows_of(cell, results)]
     with Style(4.8 * len(cells)).applied(), open(path, "wb") as stream:
         figure, places = panels(4.8 * len(cells), 4.4, 1, len(cells))
@@ -383,7 +401,7 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command; returns 0."""
+    """Runs the command and returns the exit code, which is 0."""
     parser = argparse.ArgumentParser(prog="scapo_train.world evaluate", description=__doc__)
     parser.add_argument("registration", type=Path, help="TOML file")
     parser.add_argument("--results", type=Path, help="results (default: beside the registration, .jsonl)")

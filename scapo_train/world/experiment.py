@@ -175,9 +175,9 @@ class Rates:
     """Rates of one model's captions over the held-out pictures, as fractions or None if undefined.
 
     Attributes:
-        hal_rate: Hal. Rate as computed by ``scapo-eval``.
-        cover_rate: Cover Rate as computed by ``scapo-eval``.
-        cap_score: Cap. Score as computed by ``scapo-eval``.
+        hal_rate: Share of hallucinated claims, as computed by ``scapo-eval``.
+        cover_rate: Share of the present objects that are named, as computed by ``scapo-eval``.
+        cap_score: Harmonic mean of ``1 - hal_rate`` and ``cover_rate``, as computed by ``scapo-eval``.
         words: Mean number of words per caption.
         fluency: Share of sentences that match the grammar of the world.
         repeats: Share of captions with a repeated sentence.

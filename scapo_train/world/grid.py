@@ -1,9 +1,10 @@
-"""``python -m scapo_train.world grid FILE``: a registered grid of trials whose results accumulate.
+"""``python -m scapo_train.world grid FILE``: runs a registered grid of trials and collects their results.
 
-A registration (TOML) names cells, hypotheses and seeds before the first trial. Results lie beside it, one JSON line for
-each finished or failed trial, so that they survive the runs themselves, and those of several machines add up. The
-command runs what is missing: by priority, then one seed after the other, so that whatever time there is gives whole
-blocks. ``--part 2/4`` takes every fourth block, ``--merge FILE`` adds the results of another machine.
+A registration (TOML) defines cells, hypotheses and seeds before the first trial. The results file is next to the
+registration and contains one JSON line for each finished or failed trial. Results therefore remain available after the
+run folders are deleted, and results from several machines can be merged. The command runs the missing trials in blocks,
+ordered by priority and then by seed, so that complete blocks are available after any amount of time. ``--part 2/4``
+runs every fourth block, starting with the second. ``--merge FILE`` adds the results from another machine.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ LESSONS = {"full": Lessons(), "quick": QUICK}
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Trials that are compared with each other.
+    """Set of trials that are compared with each other.
 
     Attributes:
-        name: name of the cell.
-        world: name of its world.
-        schemes: names in SCHEMES.
-        seeds: first and last seed.
-        steps: number of steps of each trial.
-        lessons: ``full`` or ``quick``, of the start models.
-        settings: settings of the trainer that all its trials share.
-        priority: cells with smaller numbers run first.
+        name: Name of the cell.
+        world: Name of the world.
+        schemes: Names in SCHEMES.
+        seeds: First and last seed.
+        steps: Number of steps of each trial.
+        lessons: Lessons of the start models, ``full`` or ``quick``.
+        settings: Trainer settings that all trials of the cell share.
+        priority: Position of the cell in the order of the grid. Cells with smaller numbers run first.
     """
 
     name: str
@@ -66,32 +67,33 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def numbers(self) -> range:
-        """The seeds."""
+        """Seeds of the cell."""
         return range(self.seeds[0], self.seeds[1] + 1)
 
     def keys(self, seed: int) -> Iterator[Key]:
-        """Yields the trials of one seed, the start model first."""
+        """Yields the trials of one seed, starting with the start model."""
         yield Key(self.world, self.lessons, START, seed, 0, ())
         for scheme in self.schemes:
             yield Key(self.world, self.lessons, scheme, seed, self.steps, self.settings)
 
 
 class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Claim about a cell.
+    """Claim about the trials of a cell.
 
     Attributes:
-        name: name of the hypothesis.
-        cell: name of its cell.
-        metric: a column of the tables; of two families also ``area`` (dominated by Hal. and Cover Rate) or ``matched``
-            (Cover Rate at equal Hal. Rate).
-        scheme: the scheme, or the family of ``area`` and ``matched``.
-        claim: ``higher``, ``lower``: than the other's by more than ``by``; ``not lower``: not by more than ``by``;
-            ``equivalent``: within ``by``; ``below``: the mean itself is below ``by``.
-        other: the scheme or family that it is compared with; none for ``below``.
-        by: points.
-        responses: ``sampled`` or ``greedy``.
-        spread: standard deviation between seeds, from earlier trials; decides the power.
-        expected: the answer that is expected.
+        name: Name of the hypothesis.
+        cell: Name of the cell.
+        metric: Column of the tables. For two families, also ``area`` (the area that a family dominates in the plane of
+            ``hal_rate`` and ``cover_rate``) or ``matched`` (``cover_rate`` at equal ``hal_rate``).
+        scheme: Name of the scheme, or of the family for ``area`` and ``matched``.
+        claim: Type of the claim about the mean. ``higher`` and ``lower`` claim a difference from ``other`` of more than
+            ``by``. ``not lower`` claims that the mean is lower by less than ``by``, and ``equivalent`` that the
+            difference is within ``by``. ``below`` claims that the mean itself is below ``by``.
+        other: Name of the scheme or family for comparison. Empty for ``below``.
+        by: Margin or bound in percentage points.
+        responses: Decoding of the responses, ``sampled`` or ``greedy``.
+        spread: Standard deviation between seeds in earlier trials, which determines the power.
+        expected: Expected answer.
     """
 
     name: str
@@ -107,16 +109,19 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A registered grid.
+    """Registered grid of trials with its hypotheses.
 
     Attributes:
-        title, question, rule, limits, reading: texts of its page: what is asked, how it is decided and when it stops,
-            what it cannot show, and what the results say (added later).
-        registered: day of registration.
-        cells: what is run.
-        hypotheses: what is claimed.
-        families: name -> schemes whose points make one frontier.
-        level: one-sided level of the tests, which Holm's method divides among the hypotheses.
+        title: Title of the page.
+        question: Text about the question of the trials.
+        rule: Text about the rules of decision and stopping.
+        registered: Day of registration.
+        cells: Cells of trials to run.
+        hypotheses: Hypotheses to decide.
+        families: Name -> schemes whose points form one frontier.
+        limits: Text about the limits of the trials.
+        reading: Text about the meaning of the results, which is added after the trials.
+        level: One-sided level of the tests, to which Holm's correction applies.
     """
 
     title: str
@@ -131,12 +136,12 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: float = 0.025
 
     def cell(self, name: str) -> Cell:
-        """Returns the cell of this name."""
+        """Returns the cell with a name."""
         return next(cell for cell in self.cells if cell.name == name)
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """Identity of a trial: two trials with equal keys are repetitions."""
+    """Identity of a trial. Trials with equal keys are repetitions."""
 
     world: str
     lessons: str
@@ -147,20 +152,23 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
     @property
     def trial(self) -> Trial:
-        """The trial; its steps are a setting, so that trials of several lengths have folders of their own."""
+        """Trial with its number of steps as a setting, so that trials with different numbers of steps have separate
+        folders.
+        """
         return Trial(self.scheme, self.seed, (*self.settings, f"run.steps={self.steps}"))
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the results.
+    """Result of one trial, which is one line of the results file.
 
     Attributes:
-        key: the trial.
-        design: hash of the world's rules and of the scheme's settings, which must be those of the code that reads it.
-        measured: what its model says of the held-out pictures; None if the trial failed.
-        failed: the error.
-        seconds: how long it took.
-        where: PyTorch's version and kernels.
+        key: Identity of the trial.
+        design: Hash of the world's rules and the scheme's settings. The code that reads the result must have the same
+            rules and settings.
+        measured: Rates of the model on the held-out pictures, or None if the trial failed.
+        failed: Error message of a failed trial.
+        seconds: Duration of the trial in seconds.
+        where: Version of PyTorch, and CPU kernels.
     """
 
     key: Key
@@ -172,7 +180,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def design_of(key: Key) -> str:
-    """Returns the hash of what a trial's name stands for."""
+    """Returns a hash of the world's rules, the lessons and the scheme's settings of a trial."""
     settings = SCHEMES[key.scheme].settings if key.scheme != START else ()
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
     world, lessons = (
@@ -187,7 +195,7 @@ def load_registration(path: Path) -> Registration:
     """Reads a registration.
 
     Raises:
-        InputError: if it is not a valid one, or names what does not exist.
+        InputError: If the registration is invalid or contains unknown names.
     """
     try:
         found = msgspec.convert(parse_toml(read_bytes(path), str(path)), Registration)
@@ -221,10 +229,12 @@ FRONTIER = ("area", "matched")
 
 
 def read_results(path: Path) -> dict[Key, Result]:
-    """Returns the newest line of each trial, those that finished before those that failed; none without a file.
+    """Returns the newest result of each trial. A finished trial takes precedence over a failed one.
+
+    If the file does not exist, there are no results.
 
     Raises:
-        InputError: if a line is not valid, or is of other rules or settings than this code's.
+        InputError: If a line is invalid, or its trial had other rules or settings than the current code.
     """
     found: dict[Key, Result] = {}
     if not path.exists():
@@ -246,7 +256,7 @@ def read_results(path: Path) -> dict[Key, Result]:
 
 
 def append(path: Path, results: Sequence[Result]) -> None:
-    """Appends lines to a file, one process at a time; a line that a killed process left unfinished is removed."""
+    """Appends results to a file under a lock, and first removes an incomplete last line of a killed process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as stream:
         while not try_lock(stream.fileno()):
@@ -260,7 +270,7 @@ def append(path: Path, results: Sequence[Result]) -> None:
 
 
 def merge(path: Path, others: Sequence[Path]) -> int:
-    """Adds the results of other files that are not there yet; returns their number."""
+    """Adds missing results from other files and returns the number of added results."""
     known, new = read_results(path), dict[Key, Result]()
     for other in others:
         if not other.exists():
@@ -278,7 +288,7 @@ Block = tuple[Key, ...]
 
 
 def blocks_of(registration: Registration) -> list[Block]:
-    """Returns the blocks in the order in which they run: by priority, then by seed, then by cost."""
+    """Returns the blocks in the order of execution: by priority, then by seed, then by cost."""
     found: dict[tuple[int, int, float, str, str, int], dict[Key, None]] = {}
     for cell in registration.cells:
         cost = cell.steps * sum(WORLDS[cell.world].objects)
@@ -289,13 +299,13 @@ def blocks_of(registration: Registration) -> list[Block]:
 
 
 def missing(block: Block, results: dict[Key, Result], *, retry: bool) -> Block:
-    """Returns the trials of a block that have no result yet (``retry``: or failed)."""
+    """Returns the trials of a block that have no result. With ``retry``, failed trials are included."""
     return tuple(key for key in block if key not in results or (retry and results[key].measured is None))
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Waits until no other process works in a folder."""
+    """Waits for an exclusive lock on a folder, and keeps the lock within the context."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "wb") as stream:
         while not try_lock(stream.fileno()):
@@ -304,13 +314,15 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def perform_block(output: Path, results: Path, block: Block, deadline: float | None) -> None:
-    """Runs the trials of a block that no process has finished meanwhile, and appends a line for each.
+    """Runs the unfinished trials of a block, and appends one result for each trial.
+
+    Trials that another process has finished in the meantime are omitted.
 
     Args:
-        output: folder of the runs.
-        results: file of the results.
-        block: trials of one start model.
-        deadline: time (of ``time.time``) after which no trial begins.
+        output: Folder of the runs.
+        results: Results file.
+        block: Trials that share one start model.
+        deadline: Time (as from ``time.time``) after which no trial is started. None for no limit.
     """
     where = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
     for key in block:
@@ -346,16 +358,16 @@ def run(
     hours: float | None = None,
     retry: bool = False,
 ) -> None:
-    """Runs what is missing.
+    """Runs the missing trials of a grid.
 
     Args:
-        registration: what is run.
-        output: folder of the runs.
-        results: file of the results.
-        jobs: number of processes at once.
-        part: which part of the blocks, of how many.
-        hours: hours after which no trial begins.
-        retry: whether trials that failed are run again.
+        registration: Registered grid.
+        output: Folder of the runs.
+        results: Results file.
+        jobs: Number of parallel processes.
+        part: Number of the part to run, starting at 1, and number of parts.
+        hours: Number of hours after which no trial is started. None for no limit.
+        retry: True to run failed trials again.
     """
     known = read_results(results)
     wanted = [missing(block, known, retry=retry) for block in blocks_of(registration)[part[0] - 1 :: part[1]]]
@@ -366,7 +378,9 @@ def run(
 
 
 def state(registration: Registration, results: dict[Key, Result]) -> str:
-    """Returns a line per cell: how many trials are finished, failed and missing, and the hours that are left."""
+    """Returns a line per cell with the numbers of finished, failed and missing trials, and the expected remaining CPU
+    hours.
+    """
     lines = []
     for cell in registration.cells:
         keys = [key for seed in cell.numbers for key in cell.keys(seed)]
@@ -380,7 +394,7 @@ def state(registration: Registration, results: dict[Key, Result]) -> str:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command; returns 0, or 4 if a trial failed."""
+    """Runs the command and returns the exit code, which is 0, or 4 if a trial failed."""
     parser = argparse.ArgumentParser(prog="scapo_train.world grid", description=__doc__)
     parser.add_argument("registration", type=Path, help="TOML file")
     parser.add_argument("--results", type=Path, help="results (default: beside the registration, .jsonl)")
@@ -415,7 +429,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _part(given: str) -> tuple[int, int]:
-    """Returns which part of how many: ``2/4`` -> (2, 4)."""
+    """Parses a part of the grid, such as ``2/4``, to a pair of integers (2, 4)."""
     first, slash, last = given.partition("/")
     if not slash or not first.isdecimal() or not last.isdecimal() or not 1 <= int(first) <= int(last):
         raise argparse.ArgumentTypeError(f"'{given}' is not K/N, as in 2/4")

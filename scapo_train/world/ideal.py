@@ -2,15 +2,15 @@
 
 For an ambiguous object, a picture shows only which nouns of its scene are not clearly visible. The chance that such a
 noun is present is therefore ``hidden / candidates``: the number of ambiguous objects divided by the number of nouns in
-the scene that are not clearly visible. An ideal describer names all clear objects. It names the candidates of a picture
-if their chance is high enough for its reward:
+the scene that are not clearly visible. An ideal describer names all clear objects. The describer also names the
+candidates of a picture if their chance is high enough for the describer's reward:
 
 - SCAPO pays ``p - (1 - p)`` for a piece that names one new object, so the describer guesses if ``p > 1/2``.
-- The Cap. Score of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). It increases
-  with a further guess if ``p > F / 2``, which is less than 1/2. It therefore pays for more guesses and more
-  hallucinations.
+- The ``cap_score`` of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). This score
+  increases with a further guess if ``p > F / 2``, which is less than 1/2. A reward by ``cap_score`` therefore pays for
+  more guesses and more hallucinations.
 
-The two rewards prefer different descriptions if chances are between ``F / 2`` and ``1/2``, and otherwise the same.
+The two rewards prefer different descriptions only if there are guesses with a chance between ``F / 2`` and ``1/2``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Ideal:
 
     @property
     def cap_score(self) -> float:
-        """Harmonic mean of 1 - Hal. Rate and Cover Rate."""
+        """Harmonic mean of ``1 - hal_rate`` and ``cover_rate``."""
         return cap_score(self.hal_rate, self.cover_rate)
 
 
@@ -77,7 +77,7 @@ def guesser(world: World, threshold: float) -> Ideal:
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:
-    """Returns the threshold with the highest Cap. Score, and the rates at this threshold."""
+    """Returns the threshold with the highest ``cap_score``, and the rates at this threshold."""
     thresholds = sorted({situation.chance for situation in situations(world)} - {0.0})
     tried = [(threshold - 1e-9, guesser(world, threshold - 1e-9)) for threshold in [*thresholds, 1.0]]
     return max(tried, key=lambda pair: pair[1].cap_score)

@@ -1,9 +1,10 @@
-"""A judge of fluency that is not the reference model: an n-gram model of other captions.
+"""Judge of fluency that is independent of the reference model: an n-gram model of separate captions.
 
-The grammar (``language.fluency``) knows what the world can say, and the reference model was taught it. This judge is
-neither: it counts words, pairs and triples of words in captions that no model was taught, all names of objects as one
-word, and calls a sentence fluent if its least likely word is as likely as in 995 of 1,000 genuine sentences. The last
-sentence counts even if it breaks off.
+The grammar (``language.fluency``) contains all sentence forms of the world, and the reference model was trained on
+captions. This judge uses neither the grammar nor the reference model. The judge counts words, pairs and triples of
+words in captions on which no model was trained, and treats all object names as the same word. A sentence is fluent if
+its least probable word reaches a probability that 99.5 % of genuine sentences reach. An incomplete last sentence also
+counts.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _NAMES = frozenset(vocabulary().aliases)
 
 
 class Judge:
-    """A model of three words in a row.
+    """Trigram model of captions.
 
     Args:
-        texts: captions that it counts.
-        held_out: captions that set its threshold.
+        texts: Captions whose words are counted.
+        held_out: Captions that determine the threshold for fluent sentences.
     """
 
     def __init__(self, texts: Sequence[str], held_out: Sequence[str]) -> None:
@@ -48,10 +49,10 @@ class Judge:
         self.highest = float(np.quantile([self.surprisal(words) for words in _sentences(held_out)], _GENUINE))
 
     def surprisal(self, words: tuple[str, ...]) -> float:
-        """Returns the surprisal of a sentence's least likely word, in nats.
+        """Returns the surprisal of a sentence's least probable word, in nats.
 
         Args:
-            words: the words, after two empty ones.
+            words: Words of the sentence, after two empty words.
         """
         return max(-float(np.log(self._chance(words, k))) for k in range(2, len(words)))
 
@@ -63,13 +64,16 @@ class Judge:
         return chance
 
     def fluent(self, texts: Sequence[str]) -> float | None:
-        """Returns the share of fluent sentences; None if there is no sentence."""
+        """Returns the share of fluent sentences, or None if there are no sentences."""
         verdicts = [self.surprisal(words) <= self.highest for words in _sentences(texts)]
         return sum(verdicts) / len(verdicts) if verdicts else None
 
 
 def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yields the words of each sentence after two empty ones, with its period; the end of a text has one, too."""
+    """Yields the words of each sentence, including its period, after two empty words.
+
+    If the last sentence has no period, an end marker replaces the period.
+    """
     for text in texts:
         for sentence in re.findall(r"[^.]+\.?", text.strip()):
             words = ("<name>" if word in _NAMES else word for word in _WORD.findall(sentence))
@@ -78,7 +82,7 @@ def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 @lru_cache(maxsize=4)
 def judge_of(world: World) -> Judge:
-    """Returns the judge of a world, whose captions no start model was taught."""
+    """Returns the judge for a world, from captions on which no start model was trained."""
     random = np.random.default_rng([_SEED, 5])
     texts = [caption(world, draw_scene(world, random), random) for _ in range(2 * _CAPTIONS)]
     return Judge(texts[:_CAPTIONS], texts[_CAPTIONS:])

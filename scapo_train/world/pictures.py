@@ -7,7 +7,7 @@ follows from the rules of the world (``ideal.py``). The rewards differ in how pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -34,11 +34,11 @@ class World:
 
     Attributes:
         name: Name of the world.
-        nouns: Number of nouns per scene. If it exceeds four, neighboring scenes share nouns.
+        nouns: Number of nouns per scene. If the number exceeds four, neighboring scenes share nouns.
         objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
         telling: True if pictures and captions have numbers, colors and places (``telling.py``). ``objects`` then limits
-            the number of nouns in a picture, each of which occurs once or twice.
+            the number of nouns in a picture. Each noun has a cell of its own, which shows it once or twice.
     """
 
     name: str = "plain"
@@ -55,7 +55,7 @@ class World:
 _PLAIN = World()
 _RISKY = World("risky", nouns=10, objects=(6, 6))
 _CROWDED = World("crowded", nouns=16, objects=(8, 8), ambiguous=0.25)
-_TELLING = World("telling", objects=(2, 3), ambiguous=0.2, telling=True)
+_TELLING = World("telling", nouns=4, objects=(2, 3), ambiguous=0.2, telling=True)
 
 WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING)}
 """Worlds by name.
@@ -79,6 +79,7 @@ class Scene:
             scene.
         colors: Index in COLORS of each object. The tuple is empty in worlds in which objects have fixed colors.
         faded: For each object, True if it is drawn in gray, so that its color can only be guessed.
+        numbers: Number of objects that each cell shows. The tuple is empty in worlds in which a cell shows one object.
     """
 
     kind: int
@@ -87,70 +88,64 @@ class Scene:
     clear: tuple[bool, ...]
     colors: tuple[int, ...] = ()
     faded: tuple[bool, ...] = ()
+    numbers: tuple[int, ...] = ()
 
 
 def draw_scene(world: World, random: np.random.Generator) -> Scene:
     """Draws a random scene by the rules of the world."""
     kind = int(random.integers(len(SCENES)))
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
-    if world.telling:
-        return _draw_telling_scene(world, kind, number, random)
-    return Scene(
+    scene = Scene(
         kind=kind,
         nouns=tuple(random.permutation(world.of_scene(kind))[:number].tolist()),
         cells=tuple(sorted(random.permutation(SIDE**2)[:number].tolist())),
         clear=tuple((random.random(number) >= world.ambiguous).tolist()),
     )
-
-
-def _draw_telling_scene(world: World, kind: int, number: int, random: np.random.Generator) -> Scene:
-    """Returns a scene whose nouns stand there once or twice, all of one color."""
-    times = random.integers(1, MOST_OF_A_NOUN + 1, size=number)
-    each = [
-        np.repeat(values, times)
-        for values in (
-            random.permutation(world.of_scene(kind))[:number],
-            random.random(number) >= world.ambiguous,
-            random.integers(len(COLORS), size=number),
-            random.random(number) < FADED,
-        )
-    ]
-    nouns, clear, colors, faded = (tuple(values.tolist()) for values in each)
-    cells = tuple(random.permutation(SIDE**2)[: len(nouns)].tolist())
-    order = sorted(range(len(cells)), key=cells.__getitem__)
-    nouns, cells, clear, colors, faded = (
-        tuple(values[k] for k in order) for values in (nouns, cells, clear, colors, faded)
+    if not world.telling:
+        return scene
+    return replace(
+        scene,
+        colors=tuple(random.integers(len(COLORS), size=number).tolist()),
+        faded=tuple((random.random(number) < FADED).tolist()),
+        numbers=tuple(random.integers(1, MOST_OF_A_NOUN + 1, size=number).tolist()),
     )
-    return Scene(kind, nouns, cells, clear, colors, faded)
 
 
-def number_of_looks(world: World) -> int:
-    """Returns the number of values of :func:`appearances`."""
-    return (len(NOUNS) + len(SCENES)) * (len(COLORS) + 1 if world.telling else 1) + 1
+def aspects(world: World) -> tuple[int, ...]:
+    """Returns the number of values of each row of :func:`appearances`."""
+    looks = len(NOUNS) + len(SCENES) + 1
+    return (looks, len(COLORS) + 2, MOST_OF_A_NOUN + 1) if world.telling else (looks,)
 
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
-    """Returns the appearance of each cell, (cells,).
+    """Returns the appearance of each cell, (aspects, cells).
 
-    The value is the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)`` for an empty
-    cell. In a telling world, each appearance has a variant per color and one in gray.
+    The first row contains the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)``
+    for an empty cell. In a telling world, the second row contains the index of a color, ``len(COLORS)`` for gray, or
+    ``len(COLORS) + 1`` for an empty cell. The third row contains the number of objects.
     """
-    looks = np.full(SIDE**2, number_of_looks(world) - 1)
-    for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
-        looks[cell] = noun if clear else len(NOUNS) + scene.kind
+    sizes = aspects(world)
+    looks = np.repeat(np.array([[size - 1] for size in sizes[:2]] + [[0]] * len(sizes[2:])), SIDE**2, axis=1)
+    cells = list(scene.cells)
+    looks[0, cells] = [
+        noun if clear else len(NOUNS) + scene.kind for noun, clear in zip(scene.nouns, scene.clear, strict=True)
+    ]
     if world.telling:
-        shown = [len(COLORS) if faded else color for color, faded in zip(scene.colors, scene.faded, strict=True)]
-        looks[list(scene.cells)] = looks[list(scene.cells)] * (len(COLORS) + 1) + shown
+        looks[1, cells] = [
+            len(COLORS) if faded else color for color, faded in zip(scene.colors, scene.faded, strict=True)
+        ]
+        looks[2, cells] = scene.numbers
     return looks
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
     """Renders a scene as a picture, (84, 84, 3), with random noise and brightness."""
-    tiles = np.concatenate([_pictograms(), _averages(world)])
-    if world.telling:
-        tiles = np.concatenate([_tinted(tile) for tile in tiles])
-    tiles = np.concatenate([tiles, np.zeros((1, CELL, CELL, 4))])
-    shown = tiles[appearances(world, scene)].reshape(SIDE, SIDE, CELL, CELL, 4)
+    tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
+    looks, *told = appearances(world, scene)
+    shown = tiles[looks]
+    if told:
+        shown = np.stack([_as_told(tile, color, number) for tile, color, number in zip(shown, *told, strict=True)])
+    shown = shown.reshape(SIDE, SIDE, CELL, CELL, 4)
     width = SIDE * CELL
     shown = shown.transpose(0, 2, 1, 3, 4).reshape(width, width, 4)
     color, opacity = shown[..., :3], shown[..., 3:]
@@ -164,7 +159,7 @@ COLORS = {"red": (214, 48, 49), "blue": (28, 84, 214), "green": (32, 150, 62), "
 """Colors of things in a telling world."""
 
 MOST_OF_A_NOUN, FADED = 2, 0.25
-"""Of a telling world: how often a noun stands there at most, and the share of nouns drawn in gray."""
+"""Maximum number of objects of a noun in a telling world, and the share of nouns drawn in gray."""
 
 _GRAY = (120, 120, 120)
 
@@ -230,8 +225,23 @@ def _averages(world: World) -> NDArray[np.float64]:
     return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])
 
 
-def _tinted(tile: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns (colors + 1, 28, 28, 4): a pictogram in each color, and in gray, with its own light and dark."""
+def _as_told(tile: NDArray[np.float64], color: int, number: int) -> NDArray[np.float64]:
+    """Returns a pictogram in another color, (28, 28, 4), once or twice.
+
+    The pictogram keeps its shading. Two objects are drawn at half the size, in opposite corners of the cell.
+
+    Args:
+        tile: Pictogram.
+        color: Index of a color, or another index for gray.
+        number: Number of objects.
+    """
+    tint = [*COLORS.values(), _GRAY][min(color, len(COLORS))]
     opacity = tile[..., 3:]
     light = tile[..., :3].mean(axis=-1, keepdims=True) / 255 + 0.5 * opacity
-    return np.stack([np.concatenate([light * np.array(tint), opacity], axis=-1) for tint in (*COLORS.values(), _GRAY)])
+    once = np.concatenate([light * np.array(tint), opacity], axis=-1)
+    if number < 2:
+        return once
+    half = CELL // 2
+    twice = np.zeros_like(once)
+    twice[:half, :half] = twice[half:, half:] = once.reshape(half, 2, half, 2, 4).mean(axis=(1, 3))
+    return twice

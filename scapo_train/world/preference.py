@@ -1,6 +1,6 @@
 """Baseline that trains on pairs, for comparison with the trials on rollouts.
 
-The pairs are built from samples of the start model, by Cap. Score as in ``scapo-eval pairs``. Each prompt has
+The pairs are built from samples of the start model by their ``cap_score``, as in ``scapo-eval pairs``. Each prompt has
 ``rollout.group`` responses, and the prompts are those of a run on rollouts with the same number of steps. The pairs are
 written to the folder of the run.
 """

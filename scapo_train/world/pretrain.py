@@ -1,6 +1,6 @@
 """Small Qwen2.5-VL model that describes the world, trained first to see and then to describe.
 
-First, the vision tower is trained with a linear classifier on the appearance of each cell. Then the tower is frozen,
+First, the vision tower is trained with linear classifiers on the appearance of each cell. Then the tower is frozen,
 all pictures are encoded once, and the language model is trained on captions that omit some objects and invent others,
 as people's captions do. Models of other worlds continue from the model of ``plain``: if all scenes had the same nouns,
 a model would learn to write, but not to look. A model of ``telling``, whose
@@ -30,7 +30,7 @@ from ..families.packing import PackedRow, Vision, batch_of
 from ..families.shared import SharedPolicy
 from . import language, telling
 from .language import PROMPT, tokenizer
-from .pictures import CELL, SIDE, Scene, World, appearances, draw_scene, number_of_looks, render
+from .pictures import CELL, SIDE, Scene, World, appearances, aspects, draw_scene, render
 
 _log = logging.getLogger(__name__)
 
@@ -125,18 +125,21 @@ def build(folder: Path, seed: int, world: World) -> Any:
 
 
 def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
-    """Trains the tower to distinguish the appearances of cells, with a temporary linear classifier."""
-    classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, number_of_looks(world))
+    """Trains the tower to distinguish the appearances of cells, with temporary linear classifiers."""
+    sizes = aspects(world)
+    classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, sum(sizes))
     parameters = [*policy.vlm.model.visual.parameters(), *classes.parameters()]
     for step, update in _updates(parameters, lessons.see, lessons.lr):
         scenes = [draw_scene(world, random) for _ in range(lessons.pictures)]
         features = torch.cat(_features(policy, processor, world, scenes, random))
-        wanted = torch.from_numpy(np.concatenate([appearances(world, scene) for scene in scenes]))
-        logits = classes(features)
-        loss = nn.functional.cross_entropy(logits, wanted)
+        wanted = torch.from_numpy(np.concatenate([appearances(world, scene) for scene in scenes], axis=1))
+        logits = classes(features).split(sizes, dim=1)
+        losses = [nn.functional.cross_entropy(scores, right) for scores, right in zip(logits, wanted, strict=True)]
+        loss = torch.stack(losses).sum()
         update(loss)
         if step % 50 == 0 or step == lessons.see:
-            right = 100 * (logits.argmax(1) == wanted).float().mean().item()
+            answers = torch.stack([scores.argmax(1) for scores in logits])
+            right = 100 * (answers == wanted).all(0).float().mean().item()
             _log.info("seeing %d/%d: loss %.3f, %.1f %% of cells right", step, lessons.see, loss.item(), right)
 
 

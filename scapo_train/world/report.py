@@ -228,11 +228,12 @@ def write(world: World, folder: Path) -> str:
 
 
 def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> None:
-    """Draws Hal. Rate, Cover Rate and Cap. Score over the steps, and the final rates of all schemes in one plane.
+    """Draws ``hal_rate``, ``cover_rate`` and ``cap_score`` over the steps, and the final rates of all schemes in one
+    plane.
 
-    Thick lines are means over trials, and thin lines are single trials. The Hal. Rate is omitted at Cover Rates below 5
-    %, because it is then a ratio of few claims. In the plane, the dotted line shows ideal describers with increasing
-    readiness to guess (``ideal.py``).
+    Thick lines are means over trials, and thin lines are single trials. ``hal_rate`` is omitted if ``cover_rate`` is
+    below 5 %, because it is then a ratio of few claims. In the plane, the dotted line shows ideal describers with
+    increasing readiness to guess (``ideal.py``).
 
     Args:
         path: Image file to write.

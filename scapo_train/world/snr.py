@@ -1,17 +1,18 @@
 """``python -m scapo_train.world snr``: signal and noise of each scheme's gradient at the start model.
 
 Batches of prompts are drawn independently. All schemes credit the same responses, so that schemes differ only in their
-credit. The gradient is that of the trainer, without the KL term (whose gradient is 0 at the start). It is the sum of
-three parts, by the credited decision:
+credit. The gradient is that of the trainer, without the KL term (whose gradient is 0 at the start). The gradient is the
+sum of three parts, one for each credited decision:
 
-- ``end``: to continue or to end, at every token: log p(end), or log(1 - p(end)) if the response continues.
+- ``end``: the decision to continue or end at every token, with log p(end), or log(1 - p(end)) if the response
+  continues.
 - ``object``: the tokens of object names, given that the response continues.
 - ``wording``: all other tokens, given that the response continues.
 
 Let g_b be the gradient of batch b of B. The squared length of the mean gradient is estimated by the mean of g_b . g_c
 over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by the mean of
-g_b . g_b minus this value. The ratio of both is the squared signal-to-noise ratio of one batch. Intervals are 95 %
-intervals: from the jackknife over batches for one seed, and by Student's t for several seeds.
+g_b . g_b minus this value. The ratio of the two estimates is the squared signal-to-noise ratio of one batch. Intervals
+are 95 % intervals: from the jackknife over batches for one seed, and by Student's t for several seeds.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ PROMPTS, BATCHES = 8, 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """Value with half the width of its 95 % interval. Either is None if it cannot be estimated."""
+    """Value with half the width of its 95 % interval. A number that cannot be estimated is None."""
 
     value: float | None
     margin: float | None = None

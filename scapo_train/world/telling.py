@@ -1,9 +1,9 @@
-"""The world that tells more than what is there: how many, which color, on which side.
+"""World whose captions state not only the objects but also their numbers, colors and sides.
 
-Its captions name each noun with its number ("There are two dogs in view."), and say of some of them a color ("The dogs
-are red.") and, of what stands there once at a side, the place ("The bowl is on the left."). Each of these sentences is
-a piece. The describer of the supervised captions is as careless with numbers, colors and places as with objects, and
-some things are gray in their picture, so that their color can only be guessed.
+A caption names each kind of object with its number or its color ("There are two dogs in view.", "We can also see a red
+bowl."). For an object that is named once at a side of the picture, a caption may also state the side ("The bowl is on
+the left."). Each of these sentences is a piece. The captions for supervised training contain errors in numbers, colors
+and sides, just as they omit and invent objects. Some objects are drawn in gray, so that their colors must be guessed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from .language import (
 )
 from .pictures import CELL, COLORS, MOST_OF_A_NOUN, NOUNS, SIDE, Scene, World
 
-TELL_COLOR, TELL_PLACE = 0.6, 0.6
-"""How often a caption says the color of what it names, and the side of what stands there once and at a side."""
+TELL_COLOR, TELL_PLACE = 0.5, 0.6
+"""How often a caption states the color of what it names (otherwise its number), and the side of what it names once and
+at a side.
+"""
 
 WRONG_NUMBER, WRONG_COLOR, WRONG_PLACE = 0.2, 0.2, 0.2
 """How often the describer says another number or color than is true (a gray thing: than a guess), or the other side."""
@@ -39,16 +41,16 @@ CLAIMED = ("count", "attribute", "relation")
 
 _NUMBERS = ("one", "two")
 _SIDES = {0: "left", 2: "right"}
-_MANY = tuple(form.replace("There is", "There are") for form in ONE)
-_COLOR, _COLORS, _PLACE = "The {} is {}.", "The {} are {}.", "The {} is on the {}."
+_SINGLE = tuple(form for form in ONE if "one" not in form.split())  # where it would be a number
+_MANY = tuple(form.replace("There is", "There are") for form in _SINGLE)
+_PLACE = "The {} is on the {}."
+_COLOR = f"(?:{'|'.join(COLORS)})"
 
 GRAMMAR = re.compile(
     "|".join(
         (
-            *(re.escape(form).replace(r"\{\}", "one [a-z]+") for form in ONE),
-            *(re.escape(form).replace(r"\{\}", "two [a-z]+s") for form in _MANY),
-            f"The [a-z]+ is (?:{'|'.join(COLORS)})\\.",
-            f"The [a-z]+s are (?:{'|'.join(COLORS)})\\.",
+            *(re.escape(form).replace(r"\{\}", f"(?:one|a {_COLOR}) [a-z]+") for form in _SINGLE),
+            *(re.escape(form).replace(r"\{\}", f"(?:two|{_COLOR}) [a-z]+s") for form in _MANY),
             r"The [a-z]+ is on the (?:left|right)\.",
             *map(re.escape, FILLER),
         )
@@ -58,19 +60,20 @@ GRAMMAR = re.compile(
 
 
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
-    """Returns a caption for supervised training: of each noun that it names the number, perhaps its color and place."""
+    """Returns a caption for supervised training, with the number, the color or the side of named objects."""
     pieces: list[str] = []
     for noun in _named(world, scene, random):
-        cells = [cell for cell, other in zip(scene.cells, scene.nouns, strict=True) if other == noun]
-        number = len(cells) or 1
+        at = scene.nouns.index(noun) if noun in scene.nouns else None
+        number = int(random.integers(1, MOST_OF_A_NOUN + 1)) if at is None else scene.numbers[at]
         if random.random() < WRONG_NUMBER:
             number = int(random.choice([other for other in range(1, MOST_OF_A_NOUN + 1) if other != number]))
         word = _word(noun, number, random)
-        pieces.append(one_of(ONE if number == 1 else _MANY, random).format(f"{_NUMBERS[number - 1]} {word}"))
+        told = _NUMBERS[number - 1]
         if random.random() < TELL_COLOR:
             color = list(COLORS)[_color_said(noun, scene, random)]
-            pieces.append((_COLOR if number == 1 else _COLORS).format(word, color))
-        side = cells[0] % SIDE if len(cells) == 1 else int(random.integers(SIDE))
+            told = f"a {color}" if number == 1 else color
+        pieces.append(one_of(_SINGLE if number == 1 else _MANY, random).format(f"{told} {word}"))
+        side = int(random.integers(SIDE)) if at is None else scene.cells[at] % SIDE
         if number == 1 and side in _SIDES and random.random() < TELL_PLACE:
             wrong = random.random() < WRONG_PLACE
             pieces.append(_PLACE.format(word, _SIDES[SIDE - 1 - side if wrong else side]))
@@ -80,18 +83,22 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
-    """Returns what is in a picture, complete, as a record of a scene graph (docs/claims.md)."""
+    """Returns the complete content of a picture as a record of a scene graph (docs/claims.md)."""
     colors = list(COLORS)
     things = []
-    for noun, cell, color in zip(scene.nouns, scene.cells, scene.colors, strict=True):
-        box = [CELL * (cell % SIDE), CELL * (cell // SIDE), CELL, CELL]
-        things.append({"name": NOUNS[noun], "attributes": [colors[color]], "box": box})
+    for noun, cell, color, number in zip(scene.nouns, scene.cells, scene.colors, scene.numbers, strict=True):
+        size = CELL // number
+        for k in range(number):
+            box = [CELL * (cell % SIDE) + size * k, CELL * (cell // SIDE) + size * k, size, size]
+            things.append({"name": NOUNS[noun], "attributes": [colors[color]], "box": box})
     width = CELL * SIDE
     return {"image_id": image, "width": width, "height": width, "complete": list(NOUNS), "objects": things}
 
 
 def _named(world: World, scene: Scene, random: np.random.Generator) -> Iterator[int]:
-    """Yields the nouns that a caption names: most of what is there, in the order of its cells, and some others."""
+    """Yields the nouns that a caption names: most nouns in the picture, in the order of their cells, and some absent
+    nouns.
+    """
     clear = dict(zip(scene.nouns, scene.clear, strict=True))
     named = [noun for noun, shown in clear.items() if random.random() < (MENTION_CLEAR if shown else MENTION_AMBIGUOUS)]
     for noun in world.of_scene(scene.kind):

@@ -41,7 +41,7 @@ from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
 from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
-from scapo_train.plan.seconds import Seconds  # noqa: E402
+from scapo_train.plan.seconds import Seconds, decode_seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
 from scapo_train.plan.verify import LiveBytes, measure  # noqa: E402
 from scapo_train.preference.loss import READ  # noqa: E402
@@ -49,6 +49,7 @@ from scapo_train.preference.trainer import Example, PreferenceTrainer  # noqa: E
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
+CHECKOUT = Path(__file__).parents[2]
 SEVEN = "Qwen/Qwen2.5-VL-7B-Instruct"
 THREE = "Qwen/Qwen2.5-VL-3B-Instruct"
 EIGHT = "Qwen/Qwen3-VL-8B-Instruct"
@@ -521,8 +522,51 @@ def test_json_is_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(sums) == list(MOMENTS)
     assert answer["peak"] == max(sums.values()) == sums[answer["peak_moment"]]
     assert answer["peak"] < answer["needed"] <= answer["available"] == GPUS["H100"].memory
-    assert set(answer["seconds"]) == {"vision", "rollout", "reward", "logprob", "update"}
+    assert set(answer["seconds"]) == {"vision", "sync", "rollout", "reward", "logprob", "update", "host"}
     assert answer["gpus"]["count"] == 8
+
+
+def test_a_larger_micro_batch_is_advised_if_it_saves_time(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["qwen2_5_vl_7b", "--gpus", "8xH100", "--image", "4000x3000"]
+    assert main(asked) == 0
+    advice = re.search(r"faster: --set (optim.micro_batch_tokens=\d+): (\S+) to", capsys.readouterr().out)
+    assert advice
+    assert main([*asked, "--set", advice[1]]) == 0
+    text = capsys.readouterr().out
+    assert f"\n{advice[2]} to " in text
+    assert "faster" not in text
+
+
+def test_vllm_asleep_at_level_one_is_copied_to_the_host_and_back(seven: Job) -> None:
+    level = {k: changed(seven, rollout={"sleep_level": k}) for k in (1, 2)}
+    asleep, discarded = (plan(level[k]).seconds["sync"] for k in (1, 2))
+    assert asleep - discarded == pytest.approx(2 * 2 * 8_292_166_656 / 25e9, rel=0.01)
+
+
+def test_decoding_ends_with_the_longest_response() -> None:
+    made = {"responses": 100, "mean": 50, "step": 0.01, "row": 0.0}
+    assert decode_seconds(**made, longest=400, at_once=100) == pytest.approx(4)
+    assert decode_seconds(**made, longest=400, at_once=10) == pytest.approx(5)  # ten at a time: 500 steps
+    assert decode_seconds(**{**made, "row": 1e-3}, longest=400, at_once=100) == pytest.approx(4 + 5)
+    assert decode_seconds(**made, longest=400, at_once=0) == math.inf
+
+
+def test_the_constants_are_fitted_to_two_published_steps_and_hold_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
+    published_steps = importlib.import_module("published_steps")
+    steps = published_steps.published()
+    fitted = published_steps.fit(steps)
+    assert fitted.efficiency == pytest.approx(Assumptions().efficiency, abs=5e-4)
+    assert fitted.response == pytest.approx(Assumptions().response, abs=5e-5)
+    errors = {
+        step.name: abs(sum(published_steps.phases(step, Assumptions()).values()) / step.seconds - 1)
+        for step in steps
+        if not step.fitted and not step.model.idle
+    }
+    assert len(errors) == 7
+    assert sum(error < 0.3 for error in errors.values()) == 6
+    assert max(errors.values()) < 0.31
+    assert published_steps.table(steps, Assumptions()) in (CHECKOUT / "docs/lab/training.md").read_text()
 
 
 def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_a_picture_holds_no_trace_of_which_ambiguous_object_it_is() -> None:
     assert np.array_equal(one, two)
     clear = [render(world, replace(scene, clear=(True,) * 3), np.random.default_rng(0)) for scene in (first, other)]
     assert not np.array_equal(*clear)
-    assert appearances(world, first).tolist() == [4, 20, 20, 17, 20, 20, 20, 20, 6]
+    assert appearances(world, first).tolist() == [[4, 20, 20, 17, 20, 20, 20, 20, 6]]
 
 
 def test_all_pictograms_differ_clearly() -> None:

@@ -1,27 +1,30 @@
 """Exact confidence bounds for the number of wrong cells, computed from the last draw of unseen cells.
 
-*Many rounds.* A person draws rounds until one is clean, so the last round is selected by its outcome. Therefore, the
-k-th draw has the error probability alpha / (k (k + 1)). These probabilities sum to at most alpha for any number of
-rounds. With probability 1 - alpha, NO round's interval fails, including the last one, regardless of the stopping rule.
+*Many rounds.* A person draws rounds until a round contains no errors, so the last round is selected by its outcome.
+Therefore, the k-th draw has the error probability alpha / (k (k + 1)). These error probabilities sum to at most alpha
+for any number of rounds. With probability 1 - alpha, the intervals of ALL rounds are valid, including the last one,
+regardless of the stopping rule.
 
-*One label.* The cells of a label that the judge calls present (or absent) are a finite population of ``cells``. Of
-these cells, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without replacement, so the count is
-hypergeometric. Inverting its two one-sided tests, as Clopper and Pearson (1934) do for the binomial, yields exact
-bounds on the number of wrong cells (Wright 1991). If all cells of a rare label have been checked, no uncertainty
-remains. The combination of three draws (see draws.py) does not affect the bounds: the number of drawn present pairs
-depends only on the numbers of present cells, so given this number, the pairs are a simple random sample.
+*One label.* The cells of a label that the judge calls present (or absent) are a finite population of ``cells``. Of the
+cells in the population, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without replacement, so
+the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong cells (Wright 1991) are
+obtained by inverting the two one-sided tests of the number in the sample, as Clopper and Pearson (1934) do for the
+binomial distribution. If all cells of a rare label have been checked, no uncertainty remains. The combination of three
+draws (see draws.py) does not affect the bounds. The number of drawn present pairs depends only on the numbers of
+present cells. Given the number of drawn present pairs, the pairs are a simple random sample.
 
-*All false positives.* The draw among all present cells is a simple random sample of these cells, so the same bounds
+*All false positives.* The draw among all present cells is a simple random sample of these cells, so the bounds above
 apply.
 
 *All errors.* Every label has the same number n_l of uniform draws from its N_l cells, of which D_l are wrong. The
-pooled count of wrong cells is a sum of independent hypergeometric counts. Each of these counts is distributed as a sum
-of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial with mean
-sum n_l D_l / N_l. By Hoeffding (1956), such a count has lighter tails than the binomial with the same mean, at a
-distance of at least one from the mean. Therefore, the binomial Clopper-Pearson interval is valid and conservative.
-Because D_l = (N_l / n_l) (n_l D_l / N_l), the mean times the largest (smallest) N_l / n_l bounds the number of wrong
-cells from above (below). If all N_l / n_l are equal, nothing is lost. The additional draws of present cells are not
-used. The same argument applies to the cells that are wrongly called absent.
+pooled count of wrong cells is a sum of independent hypergeometric counts. Each hypergeometric count is distributed as a
+sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial with
+mean sum n_l D_l / N_l. According to Hoeffding (1956), a Poisson-binomial count has lighter tails than the binomial
+distribution with the same mean, at distances of at least one from the mean. Therefore, the binomial Clopper-Pearson
+interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean multiplied by the
+largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l are equal,
+multiplying by this ratio does not widen the interval. The additional draws of present cells are not used. The same
+argument gives bounds on the number of cells that are wrongly called absent.
 """
 
 from __future__ import annotations
@@ -46,10 +49,10 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
     Args:
         wrong: Number of successes.
         checked: Number of trials.
-        alpha: Maximum probability that the interval misses the share, half on either side.
+        alpha: Maximum probability that the interval misses the share, split equally between the two sides.
 
     Returns:
-        Bounds in [0, 1], or (0, 1) without trials.
+        Lower and upper bound in [0, 1], or (0, 1) if there are no trials.
     """
     if not 0 <= wrong <= checked:
         raise ValueError(f"{wrong} of {checked} cannot be wrong")
@@ -74,17 +77,19 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
         wrong: Number of wrong cells in the sample.
         checked: Size of the sample.
         cells: Size of the population.
-        alpha: Maximum probability that the interval misses the number, half on either side.
+        alpha: Maximum probability that the interval misses the number, split equally between the two sides.
 
     Returns:
-        Bounds that include the wrong cells of the sample.
+        Lower and upper bound on the number of wrong cells in the population, including those in the sample.
     """
     if not 0 <= wrong <= checked <= cells:
         raise ValueError(f"{wrong} wrong of {checked} checked of {cells} cells cannot be")
     everything = _log_choose(cells, checked)
 
     def at_most(count: int, bad: int) -> float:
-        """Returns P(at most ``count`` wrong cells in the sample) if ``bad`` cells of the population are wrong."""
+        """Returns the probability of at most ``count`` wrong cells in the sample if ``bad`` cells of the population are
+        wrong.
+        """
         first = max(0, checked - (cells - bad))
         return _tail(
             min(count, checked, bad),
@@ -106,12 +111,12 @@ def pooled_wrong_cells(
 
     Args:
         wrong: Number of wrong cells in all samples.
-        doubtful: Number of cells that may be wrong. The upper bound counts them as wrong.
-        strata: (cells, checked) of each label.
-        alpha: Maximum probability that the interval misses the number, half on either side.
+        doubtful: Number of cells that may be wrong, all of which the upper bound counts as wrong.
+        strata: Number of cells and number of checked cells of each label.
+        alpha: Maximum probability that the interval misses the number, split equally between the two sides.
 
     Returns:
-        The bounds, or None if a label has cells of which none was checked.
+        Lower and upper bound, or None if a label has cells but none of them was checked.
     """
     strata = [(cells, checked) for cells, checked in strata if cells]
     if any(not checked for _, checked in strata):

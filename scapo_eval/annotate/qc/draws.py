@@ -1,13 +1,13 @@
 """Selection of the cells that a person checks: random pairs of every label, and enough pairs that the judge calls
-present.
+present to bound the false positives.
 
-A round combines three draws. The draws may overlap, but every pair is asked once.
+A round combines three draws. The draws may overlap, but the person is asked about every pair only once.
 
 - *random*: the same number of uniformly drawn pairs for each label, as in the paper (section 3.3).
-- *present*: pairs drawn uniformly among all cells of these labels that the judge calls present. Such cells are rare,
-  so the random pairs alone contain little evidence about false positives.
-- *added*: present pairs of labels for which the first two draws yielded too few. Among 30 random pairs, a rare label
-  has hardly one present pair.
+- *present*: pairs drawn uniformly from all cells that the judge calls present, over all labels of the round. Present
+  cells are rare, so the random pairs alone contain little evidence about false positives.
+- *added*: further present pairs of labels for which the first two draws yielded too few present pairs. For a rare
+  label, 30 random pairs contain hardly any present pair.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DEFAULT_AT_LEAST = 10
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a round, in the order of the questions: by label, and shuffled within a label.
+    """The pairs of a round, in the order of the questions. The pairs are ordered by label, and randomly within a label.
 
     Attributes:
-        rows: (pairs,) image row of each pair.
-        label_ids: (pairs,) label column of each pair.
+        rows: (pairs,) array with the image row of each pair.
+        label_ids: (pairs,) array with the label column of each pair.
         random: (pairs,) mask of the pairs in the random draw of their label.
         present: (pairs,) mask of the pairs in the draw among all present cells.
     """
@@ -58,18 +58,19 @@ def draw_pairs(
 ) -> Pairs:
     """Draws pairs without replacement. If there are too few eligible cells, all of them are drawn.
 
-    Equal matrices, seeds and round numbers yield equal pairs. The pairs of a label are shuffled to hide which of them
-    were drawn because the judge called them present.
+    Equal matrices, seeds and round numbers yield equal pairs. The pairs of a label are shuffled, so that their order
+    does not reveal which of them were drawn because the judge called them present.
 
     Args:
-        matrix: (images, labels) verdicts 1, 0 or -1.
+        matrix: (images, labels) matrix of verdicts: 1, 0 or -1.
         eligible: (images, labels) mask of the cells with a verdict that no person has seen.
         label_ids: Columns of the labels to draw from, in the order of the questions.
         random: Number of random pairs per label.
-        present: Number of pairs to draw among all present cells of these labels. None draws PRESENT_PER_LABEL times the
-            number of labels.
-        at_least: Minimum number of present pairs per label. Further pairs are added if the first two draws yield fewer.
-        seed: Seed of the draw. Every label, and the present draw, has its own random generator.
+        present: Number of pairs to draw among all present cells of these labels, or None for PRESENT_PER_LABEL times
+            the number of labels.
+        at_least: Minimum number of present pairs per label. If the first two draws yield fewer present pairs, further
+            pairs are added.
+        seed: Seed of the draw. Each label and the draw among all present cells have their own random generators.
         round_number: Number of the round. Rounds with equal seeds and different numbers draw different pairs.
     """
     columns = np.asarray(label_ids, dtype=np.int64)

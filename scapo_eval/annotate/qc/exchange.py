@@ -1,4 +1,4 @@
-"""Export of a round's pairs as a table, and import of answers, for labs that use their own annotation tools."""
+"""Export of a round's pairs as a table, and import of the answers, for labs that use their own annotation tools."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ def pairs_table(round_: Round, store: Store) -> bytes:
 
 
 def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, PersonAnswer]]:
-    """Returns the new answers to a round's pairs from CSV (with a header) or JSON Lines with ``image_id, label,
+    """Returns the new answers to a round's pairs, read from CSV (with a header) or JSON Lines with ``image_id, label,
     verdict``.
 
     Lines without a verdict and answers that the round already contains are skipped.
 
     Raises:
-        InputErrors: If a pair is not in the round, a verdict is invalid, or an answer contradicts an earlier answer.
+        InputErrors: If a pair is not in the round, if a verdict is invalid, or if an answer contradicts an earlier
+            answer.
     """
     pairs = round_.draw.pairs
     position = {

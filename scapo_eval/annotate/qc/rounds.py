@@ -1,8 +1,9 @@
-"""A round of quality control on disk: the drawn pairs and people's answers.
+"""A round of quality control on disk, which consists of the drawn pairs and people's answers.
 
-``RUN/qc/round-001.jsonl`` is append-only. Its first line contains the draw and the judge's matrix at that time, so that
-later changes of cells can be detected. Each further line is an answer (``null`` retracts an answer), and the last line
-closes the round. After a kill, every given answer is available, and an incomplete last line is removed.
+``RUN/qc/round-001.jsonl`` is append-only. The first line of the file contains the draw and the judge's matrix at the
+time of the draw, so that later changes of cells can be detected. Each further line is an answer (``null`` retracts an
+answer), and the last line closes the round. If the process is killed, every given answer is kept, and an incomplete
+last line is removed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ RoundState = Literal["open", "closed", "abandoned"]
 
 
 class AnswerConflict(ScapoError):
-    """An error for a pair that another tab or person has answered in the meantime."""
+    """An error for a pair that was answered in the meantime, in another browser tab or by another person."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,16 @@ class Draw:
     """The immutable questions of one round.
 
     Attributes:
-        number: Number of the round, from 1.
+        number: Number of the round, counted from 1.
         seed: Seed of the draw.
-        labels: Columns of the labels that were drawn from, in the order of the questions. The value is empty if the
-            round asks about undecided cells.
-        full: True if the draw covers all labels. Only such a round yields bounds for the whole matrix.
-        matrix: (images, labels) verdicts at the time of the draw, with -1 for excluded images.
-        eligible: (images, labels) mask of the cells that could be drawn: cells with a verdict that no person had seen.
+        labels: Columns of the labels that were drawn from, in the order of the questions (empty if the round asks about
+            undecided cells).
+        full: True if the draw covers all labels. Only a full round yields bounds for the whole matrix.
+        matrix: (images, labels) matrix of verdicts at the time of the draw, with -1 for excluded images.
+        eligible: (images, labels) mask of the cells that could be drawn, which are cells with a verdict that no person
+            had seen.
         pairs: Cells that a person checks.
-        second: True if a second person answers this share of the pairs of round ``number``.
+        second: True if the draw is the share of the pairs of round ``number`` that a second person answers.
     """
 
     number: int
@@ -81,12 +83,12 @@ class Draw:
 
     @cached_property
     def judged(self) -> NDArray[np.int8]:
-        """(pairs,) verdicts of the judge at the time of the draw."""
+        """(pairs,) array with the judge's verdicts at the time of the draw."""
         return self.matrix[self.pairs.rows, self.pairs.label_ids]
 
 
 class Round:
-    """The file of a round and the state that its lines define.
+    """The file of a round, and the state of the round as defined by the lines of the file.
 
     Args:
         path: Path of the round's file.
@@ -96,11 +98,11 @@ class Round:
     Attributes:
         draw: Questions of the round.
         answers: Answer to each pair, or None for open pairs.
-        people: Person who answered each pair. The value is empty for open pairs.
-        versions: Number of times that each pair's answer was set or retracted; see :meth:`answer`.
+        people: Person who answered each pair, or an empty string for open pairs.
+        versions: Number of times that the answer to each pair was set or retracted; see :meth:`answer`.
         order: Answered pairs, with the latest answer last.
-        state: ``open``, ``closed`` or ``abandoned``.
-        errors: Errors of the judge that closing found; see :func:`close_round`.
+        state: State of the round: ``open``, ``closed`` or ``abandoned``.
+        errors: Errors of the judge that were found when the round was closed; see :func:`close_round`.
 
     Raises:
         InputError: If the file is damaged, belongs to another run, or is open for answers in another process.
@@ -137,7 +139,7 @@ class Round:
 
     @property
     def number(self) -> int:
-        """Number of the round, starting from 1."""
+        """Number of the round, counted from 1."""
         return self.draw.number
 
     @property
@@ -146,17 +148,17 @@ class Round:
         return [pair for pair, answer in enumerate(self.answers) if answer is None]
 
     def answer(self, pair: int, answer: PersonAnswer | None, *, by: str, version: int | None = None) -> None:
-        """Stores one answer on disk.
+        """Stores one answer to a pair on disk.
 
         Args:
-            pair: Position of the pair in the draw.
-            answer: The answer. None retracts an earlier answer.
-            by: Name of the person.
-            version: Version of the pair that the person saw. None skips the version check.
+            pair: Position of the pair among the drawn pairs.
+            answer: The answer. The answer None retracts an earlier answer.
+            by: Name of the person who answers.
+            version: Version of the pair that the person saw, or None to skip the version check.
 
         Raises:
-            AnswerConflict: If the version of the pair has changed.
-            ScapoError: If the pair does not exist, or the round is closed.
+            AnswerConflict: If the answer has changed since the person saw the pair.
+            ScapoError: If the pair does not exist, or if the round is closed.
         """
         if not 0 <= pair < len(self.answers):
             raise ScapoError(f"pair {pair} not found in round {self.number}")
@@ -182,7 +184,7 @@ class Round:
         self._take(line)
 
     def close_file(self) -> None:
-        """Closes the file, so that other processes can store answers."""
+        """Closes the file of the round, so that other processes can store answers."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -260,14 +262,14 @@ def draw_round(
 
     Args:
         store: Annotation run.
-        labels: Labels to draw from. None selects all labels.
+        labels: Labels to draw from, or None for all labels.
         random: Number of random pairs per label; see :func:`draws.draw_pairs`.
         present: Number of pairs among all present cells; see :func:`draws.draw_pairs`.
         at_least: Minimum number of present pairs per label; see :func:`draws.draw_pairs`.
-        seed: Seed of the draw. Different rounds draw different pairs with the same seed.
+        seed: Seed of the draw. Different rounds draw different pairs even if the seed is the same.
 
     Raises:
-        ScapoError: If the last round is still open, a label is unknown, or no cell is left to draw.
+        ScapoError: If the last round is still open, if a label is unknown, or if no cell is left to draw.
         InputError: If the file cannot be written.
     """
     earlier = _closed_rounds(store)
@@ -296,10 +298,10 @@ def draw_round(
 
 
 def ask_undecided(store: Store) -> Round:
-    """Writes a round that asks about every cell without a verdict. Such a round yields no bounds.
+    """Writes a round that asks about every cell without a verdict. A round about undecided cells yields no bounds.
 
     Raises:
-        ScapoError: If the last round is still open, or every cell has a verdict.
+        ScapoError: If the last round is still open, or if every cell has a verdict.
         InputError: If the file cannot be written.
     """
     earlier = _closed_rounds(store)
@@ -323,16 +325,16 @@ def ask_undecided(store: Store) -> Round:
 
 
 def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAULT_SEED) -> Round:
-    """Draws the share of the last round's pairs that a second person also answers, and writes its file.
+    """Draws the share of the last round's pairs that a second person also answers, and writes the file of this share.
 
     Args:
         store: Annotation run.
-        share: Share of the pairs, above 0 and at most 1. At least one pair is drawn.
+        share: Share of the last round's pairs to draw, above 0 and at most 1. At least one pair is drawn.
         seed: Seed of the draw.
 
     Raises:
-        ScapoError: If there is no round of random pairs, the last round was abandoned, or it already has a second
-            person.
+        ScapoError: If there is no round of random pairs, if the last round was abandoned, or if a second person already
+            answers a share of it.
         InputError: If the file cannot be written.
     """
     rounds = read_rounds(store)
@@ -350,10 +352,10 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
 
 
 def check_person(store: Store, round_: Round, by: str) -> None:
-    """Rejects a second person who already answered pairs of the round as the first person.
+    """Rejects a second person who already answered pairs of the round as its first person.
 
     Raises:
-        ScapoError: If the names are equal.
+        ScapoError: If both people have the same name.
     """
     if round_.draw.second and by in read_rounds(store)[round_.number - 1].people:
         raise ScapoError(
@@ -403,7 +405,7 @@ def read_rounds(store: Store) -> list[Round]:
     """Returns all rounds of a run in order.
 
     Raises:
-        InputError: If a round is damaged or missing.
+        InputError: If the file of a round is damaged or missing.
     """
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
     for number, round_ in enumerate(rounds, 1):
@@ -415,7 +417,7 @@ def read_rounds(store: Store) -> list[Round]:
 
 
 def read_seconds(store: Store) -> list[Round]:
-    """Returns the second people's shares, in the order of the rounds.
+    """Returns the shares of rounds that were drawn for a second person, in the order of the rounds.
 
     Raises:
         InputError: If a file is damaged.
@@ -424,7 +426,7 @@ def read_seconds(store: Store) -> list[Round]:
 
 
 def open_round(store: Store, *, write: bool = False, second: bool = False) -> Round:
-    """Returns the open round, or the open share of a second person.
+    """Returns the open round, or the open share of pairs that a second person answers.
 
     Raises:
         ScapoError: If no round is open.
@@ -440,21 +442,23 @@ def open_round(store: Store, *, write: bool = False, second: bool = False) -> Ro
 
 
 def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[dict[str, Any]]:
-    """Ends a round: stores people's verdicts in the run and returns the errors of the judge.
+    """Ends a round. The verdicts of people are stored in the run, and the errors of the judge are returned.
 
     The verdicts of a second person are not stored in any cell.
 
     Args:
-        store: Run, open for writing.
-        round_: Round, open for writing.
-        abandon: True to end the round although pairs are open. Its answers are kept, but it yields no bounds.
+        store: Run that is open for writing.
+        round_: Round that is open for writing.
+        abandon: True to end the round although some pairs have no answer. The answers of an abandoned round are kept,
+            but the round yields no bounds.
 
     Returns:
-        One record per cell for which person and judge differ: image_id, label, the verdicts of judge and person
-        (1 present, 0 absent), the person's name, and the provenance of the judge's verdict (kind, prompt, judge).
+        One record for each cell on which the person and the judge differ: image_id, label, the verdicts of judge and
+        person (1 present, 0 absent), the person's name, and the provenance of the judge's verdict (kind, prompt,
+        judge).
 
     Raises:
-        ScapoError: If pairs are open.
+        ScapoError: If some pairs have no answer.
     """
     if round_.open_pairs and not abandon:
         raise ScapoError(f"round {round_.number}: {len(round_.open_pairs):,} pairs have no answer yet")
@@ -490,7 +494,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
 
 
 def judged_matrix(store: Store) -> NDArray[np.int8]:
-    """Returns the (images, labels) current verdicts. Excluded images are unknown."""
+    """Returns the (images, labels) matrix of the current verdicts. The cells of excluded images are unknown."""
     matrix: NDArray[np.int8] = np.where(store.included[:, None], store.matrix, np.int8(UNKNOWN))
     return matrix
 
@@ -502,7 +506,9 @@ def people_cells(store: Store) -> NDArray[np.bool_]:
 
 
 def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
-    """Returns an (images, labels) mask of the cells that a person has seen, including those answered "unsure"."""
+    """Returns an (images, labels) mask of the cells that a person has seen, including cells with the
+    answer "unsure".
+    """
     seen = people_cells(store)
     for round_ in rounds:
         seen_pairs = [k for k, answer in enumerate(round_.answers) if answer is not None and answer != "missing"]
@@ -513,7 +519,7 @@ def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
 def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
     """Returns the provenance of the judge's latest verdict on a cell.
 
-    The current verdict may already come from the person, if closing the round was interrupted.
+    If closing the round was interrupted, the current verdict may already be the person's.
     """
     current = store.provenance_of(row, label)
     if current is None or current.kind != "human":
@@ -569,10 +575,11 @@ def _packed(array: NDArray[Any]) -> str:
 
 
 def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
-    """Decompresses exactly ``size`` bytes.
+    """Decompresses data of exactly ``size`` bytes.
 
     Raises:
-        ValueError: If the data has another size. Larger data is not decompressed completely.
+        ValueError: If the size of the decompressed data is not ``size``. Data that is larger than expected is not
+            decompressed completely.
     """
     data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
     if len(data) != size:

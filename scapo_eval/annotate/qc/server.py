@@ -2,8 +2,9 @@
 
 The server listens only on 127.0.0.1. Three checks reject requests from other pages in the person's browser. Every URL
 begins with a random token. The Host header must be a loopback name (against DNS rebinding). Requests that change data
-must be JSON and come from the page itself (Origin). Images are served by row number, and only if the round asks about
-them. The judge's verdicts are not sent to the page before the round is closed, so that they cannot bias the person.
+must contain JSON and come from the page itself (Origin). Images are served by row number, and only if the round
+contains questions about them. The judge's verdicts are not sent to the page before the round is closed, so that they
+cannot bias the person.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Refused(ScapoError):
 
     Args:
         status: HTTP status of the reply.
-        reason: Reason that the page shows.
+        reason: Reason for the rejection, which the page shows.
     """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
@@ -65,7 +66,7 @@ class Refused(ScapoError):
 def picture(path: str) -> tuple[bytes, str]:
     """Returns an image in a format that browsers display, with its MIME type.
 
-    The result is the content of the file, or a PNG if browsers cannot read the format.
+    The result is the content of the image file, or a PNG if browsers cannot display the format of the file.
 
     Raises:
         ImageFault: If the file is not found or is not a readable image.
@@ -88,10 +89,10 @@ class QcServer(ThreadingHTTPServer):
     """A web server for one round, which runs until it is shut down.
 
     Args:
-        store: Run, open for reading. The server opens the run for writing only to close the round.
-        round_: Round, open for writing.
+        store: Run that is open for reading. The server opens the run for writing only to close the round.
+        round_: Round that is open for writing.
         by: Name of the person who answers.
-        port: Port to listen on. 0 selects a free port.
+        port: Port to listen on, or 0 to select a free port.
         confidence: Confidence level of the bounds.
         finished: Callback that receives the summary after the round has been closed.
 
@@ -130,7 +131,7 @@ class QcServer(ThreadingHTTPServer):
         self._assets = {name: (folder.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
 
     def get(self, place: str) -> tuple[bytes, str]:
-        """Returns the body and the MIME type of a path below the token.
+        """Returns the body and the MIME type of the reply to a GET request for a path below the token.
 
         Raises:
             Refused: If the path does not exist.
@@ -153,7 +154,7 @@ class QcServer(ThreadingHTTPServer):
         raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     def post(self, place: str, body: Any) -> tuple[bytes, str]:
-        """Executes a request of the page.
+        """Executes a request that the page sends.
 
         Raises:
             Refused: If the request is rejected. Nothing is changed.
@@ -255,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(QcServer, self.server)
 
     def handle(self) -> None:
-        """Serves all requests of one connection. A dropped connection is not an error."""
+        """Serves all requests of one connection. A connection that the browser drops is not an error."""
         with suppress(ConnectionError):
             super().handle()
 
@@ -284,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _place(self) -> str:
-        """Returns the path below the token. Rejects requests with a wrong Host header or token."""
+        """Returns the path below the token. A request with a wrong Host header or token is rejected."""
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
@@ -308,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shows(path: str) -> bool:
-    """Returns True if an image can be read, up to the last byte if Pillow is installed."""
+    """Returns True if an image can be read. If Pillow is installed, the image data is read completely."""
     try:
         picture(path)
         images.check(path)

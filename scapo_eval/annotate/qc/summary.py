@@ -1,9 +1,9 @@
-"""Estimates of the errors in the matrix: the errors found in rounds, and bounds on the remaining errors.
+"""Estimates of the errors in the matrix: the errors that were found in rounds, and bounds on the remaining errors.
 
 The estimates are given per label and overall. A bound applies to the current matrix, which includes people's verdicts.
-It is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since then. If a
-judge has changed cells of a label since its last draw, the bounds of this label are omitted until a new draw, and so
-are the overall bounds.
+The bound is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since
+then. If a judge has changed cells of a label since its last draw, the bounds of this label and the overall bounds are
+omitted until a new draw.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ SIDES = {"present": PRESENT, "absent": ABSENT}
 
 @dataclass(frozen=True)
 class _Sample:
-    """The results of a draw as (images, labels) masks, from which all estimates are computed.
+    """The results of a draw as (images, labels) masks, which are the basis of all estimates.
 
     Attributes:
         judged: Verdicts at the time of the draw (1, 0 or -1; not a mask).
         eligible: Cells that could be drawn.
-        checked: Drawn cells with the answer yes, no or unsure.
+        checked: Drawn cells for which the answer is yes, no or unsure.
         random: Checked cells in the labels' random draws.
         present: Checked cells in the draw among all present cells.
         wrong: Checked cells for which the person's answer differs from the judge's verdict.
-        unsure: Checked cells with the answer unsure.
-        corrected: Eligible cells that were found wrong, and corrected, in this draw or later.
-        doubtful: Cells outside ``eligible`` that may be wrong, because an earlier round answered unsure.
+        unsure: Checked cells for which the answer is unsure.
+        corrected: Eligible cells that were found wrong and corrected in this draw or a later one.
+        doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was unsure.
     """
 
     judged: NDArray[np.int8]
@@ -77,16 +77,16 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         confidence: Minimum probability with which each interval is valid after any number of rounds.
 
     Returns:
-        A dictionary with these keys, among others:
+        A dictionary with the following keys, among others:
 
-        - ``rounds``: one record per round.
-        - ``second``: agreement of two people, per round. Pairs with different answers count as unsure in the round and
-          in all bounds.
+        - ``rounds``: one record for each round.
+        - ``second``: agreement of the two people in each round that a second person answered. Pairs with two different
+          answers are treated as unsure in the round and in all bounds.
         - ``overall``: intervals for all wrong cells (``error``), for absent cells that are called present
-          (``false_positive``), and for present cells that are called absent (``false_negative``). If null,
-          ``overall_missing`` states the reason.
+          (``false_positive``), and for present cells that are called absent (``false_negative``). If ``overall`` is
+          null, ``overall_missing`` states the reason.
         - ``labels``: intervals for false positives and false negatives, per label.
-        - ``stale``: labels that a judge has changed since their last draw.
+        - ``stale``: labels with cells that a judge has changed since the last draw of the label.
         - ``refine``: labels with errors in the last round.
         - ``errors``: all cells that were found wrong.
         - ``judges``: names of all judges in the run.
@@ -144,13 +144,14 @@ class PeopleAgreement:
 
     Attributes:
         round: Number of the round.
-        state: State of the second person's share.
-        people: Names of the people who answered first, and of the people who answered second.
+        state: State of the share that the second person answers.
+        people: Names of the people who answered first, and names of the people who answered second.
         pairs: Number of pairs that were drawn for the second person.
         both: Number of pairs that both people answered with yes or no.
         agree: Number of pairs with equal answers.
-        kappa: Cohen's kappa (1960). The value is None if both people gave only one and the same answer.
-        disputed: Pairs with one yes and one no. The value is empty until the second person's share is closed.
+        kappa: Cohen's kappa (1960), or None if all answers of both people are the same (all yes or all no).
+        disputed: Pairs that one person answered with yes and the other with no. The list ``disputed`` is empty until
+            the second person's share is closed.
     """
 
     round: int
@@ -163,15 +164,15 @@ class PeopleAgreement:
     disputed: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the record in ``qc/summary.json``."""
+        """Returns the agreement in the form of a record in ``qc/summary.json``."""
         return {**asdict(self), "disputed": len(self.disputed)}
 
 
 def agreement(first: Round, second: Round) -> PeopleAgreement:
-    """Returns the agreement of two people.
+    """Returns the agreement of the two people who answered a round.
 
     Args:
-        first: The round as answered by the first person.
+        first: The round as the first person answered it.
         second: The share of the round that a second person answered.
     """
     cells = [*zip(first.draw.pairs.rows.tolist(), first.draw.pairs.label_ids.tolist(), strict=True)]
@@ -211,7 +212,7 @@ def read_summary(store: Store) -> dict[str, Any]:
     """Reads the summary that :func:`write_summary` wrote.
 
     Raises:
-        InputError: If the file cannot be read, or lacks required content.
+        InputError: If the file cannot be read, or if it lacks required content.
     """
     path = summary_path(store)
     summary = read_json(path)
@@ -227,14 +228,16 @@ def summary_path(store: Store) -> Path:
 
 
 def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
-    """Returns the command that asks the judge about labels again, or None if there are no labels."""
+    """Returns the command that asks the judge again about labels, or None if there are no such labels."""
     if not labels:
         return None
     return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"
 
 
 def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
-    """Returns the rounds that determine bounds: the last round of each label, and the last round over all labels."""
+    """Returns the rounds that determine the bounds: the last round of each label, and the last round
+    over all labels.
+    """
     latest: dict[int, Round] = {}
     for round_ in closed:
         latest.update(dict.fromkeys(round_.draw.labels, round_))
@@ -243,9 +246,9 @@ def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
 
 
 def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) -> dict[int, NDArray[np.bool_]]:
-    """Returns, for each round number, a (labels,) mask of the labels with changed cells since the round.
+    """Returns, for each round number, a (labels,) mask of the labels whose cells have changed since the round.
 
-    Changes by people do not count.
+    Cells that people changed do not count.
     """
     judges = ~people_cells(store)
     return {round_.number: ((matrix != round_.draw.matrix) & judges).any(axis=0) for round_ in rounds}
@@ -285,7 +288,7 @@ def _cells(round_: Round, *answers: str) -> CellIndices:
 
 
 def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
-    """Returns the rows and columns of the cells for which people's answers differ from a matrix."""
+    """Returns the rows and columns of the cells in which people's answers differ from a matrix of verdicts."""
     rows, labels = _cells(round_, "yes")
     absent = matrix[rows, labels] == ABSENT
     others, columns = _cells(round_, "no")
@@ -296,7 +299,7 @@ def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
 def _label_side(
     sample: _Sample, column: int, side: str, matrix: NDArray[np.int8], alpha: float, stale: bool
 ) -> dict[str, Any]:
-    """Returns the counts and bounds for the cells of one label that the judge called present, or absent."""
+    """Returns the counts and bounds for the cells of one label that the judge called present (or absent)."""
     of_side = sample.judged[:, column] == SIDES[side]
 
     def count(mask: NDArray[np.bool_]) -> int:
@@ -315,14 +318,16 @@ _NOTHING: dict[str, float | None] = {"low": None, "high": None}
 
 
 def _interval(low: float, high: float, corrected: int, cells: int) -> dict[str, float | None]:
-    """Returns bounds as fractions of the current cells. The bounds are None if there are no cells."""
+    """Returns bounds as fractions of the current cells of the matrix. The bounds are None if the matrix has no cells to
+    which they apply.
+    """
     if not cells:
         return _NOTHING
     return {"low": max(0.0, low - corrected) / cells, "high": min(1.0, max(0.0, high - corrected) / cells)}
 
 
 def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: int) -> dict[str, Any] | None:
-    """Returns the overall bounds.
+    """Returns the bounds over all labels.
 
     Errors and false negatives are estimated from the random draws, and false positives from the draw among all present
     cells.

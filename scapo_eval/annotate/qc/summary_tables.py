@@ -37,7 +37,8 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
     """Returns the table of the bounds over all labels, or None if there are no bounds (``overall_missing`` states the
     reason).
 
-    Each row counts only the pairs of its own random draw. Errors from other draws appear only in the table of rounds.
+    Each row of the table counts only the pairs of its own random draw. Errors from other draws appear only in the table
+    of rounds.
     """
     overall = summary["overall"]
     if overall is None:
@@ -76,7 +77,7 @@ def people_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def labels_table(summary: dict[str, Any]) -> SummaryTable:
-    """Returns the table of the upper bounds of every drawn label. A star marks labels that have changed since their
+    """Returns a table with the upper bounds of every drawn label. A star marks labels that have changed since their
     draw.
     """
     heads = [head for side in SIDES for head in (f"called {side}", "wrong / checked", "at most")]
@@ -91,7 +92,9 @@ def labels_table(summary: dict[str, Any]) -> SummaryTable:
 
 
 def percent(value: float | None, *, up: bool) -> str:
-    """Returns a bound in percent, rounded outward, with more digits for small values. ``n/a`` if there is no bound."""
+    """Returns a bound in percent, rounded outward, with more digits for small values. Returns ``n/a`` if there is no
+    bound.
+    """
     if value is None:
         return "n/a"
     digits = 3 if 0 < value < 0.001 else 2
