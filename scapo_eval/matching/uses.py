@@ -62,7 +62,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 2
+EDITION = 3
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -249,7 +249,7 @@ def in_quotes(
 def _names_a_thing(text: str, begin: int, end: int) -> bool:
     """Returns True if a quotation, which is a mention and nothing else, names an object and not visible writing."""
     before, after = text[max(0, begin - BEFORE) : begin], text[end : end + 2].lstrip()
-    if _IN_JSON.search(before) and after[:1] in (":", ",", "]", "}"):
+    if after[:1] == ":" or (_IN_JSON.search(before) and after[:1] in (",", "]", "}")):
         return True
     if not _ARTICLE.search(before) or _ON_SIGN.match(text, end):
         return False
@@ -392,7 +392,7 @@ def behind(
             if begin - end > back.within or not _said_of(back, text, start, end, begin):
                 continue
             yield row, rule.use
-            if back.lists and _PLURAL.match(text, end):
+            if back.lists and (back.plural or _PLURAL.match(text, end)):
                 while row > indptr[k] and _JOINED.fullmatch(text, ends[row - 1], starts[row]):
                     row -= 1
                     yield row, rule.use
