@@ -51,7 +51,7 @@ Ints = NDArray[np.int64]
 
 _OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
 
-# how often a cue, and a rule for the mention before a cue, is met before its expressions are worth the time to read them
+# how often a cue, and a rule for the mention before a cue, are met before their expressions are worth reading
 _OFTEN, _OFTEN_BACK = 100, 200
 
 
