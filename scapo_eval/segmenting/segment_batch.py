@@ -98,6 +98,13 @@ _TO_ASCII = {
     **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
 }
 
+# Accented letters, as letters of the same case with which no listed word or abbreviation is written.
+_ACCENTED = {
+    code: "q" if chr(code).islower() else "Q"
+    for code in range(0xC0, 0x180)
+    if chr(code).isalpha() and len(chr(code).lower()) == len(chr(code).upper()) == 1 and chr(code) not in "\u0131\u017f"
+}
+
 
 def split_batch(
     texts: Sequence[str], rule: Rule = "subsentence", mentions: MentionColumns | None = None
@@ -234,6 +241,8 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
             for character, replacement in _TO_ASCII.items():
                 if character in text:
                     text = text.replace(character, replacement)
+            if not text.isascii():
+                text = text.translate(_ACCENTED)
             simple[k] = text
         if not text.isascii() or "\0" in text or _LONG_DASH.decode() in texts[k]:
             simple[k] = ""
