@@ -7,7 +7,7 @@ A common case is, for example, a letter followed by a period and a space. Texts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 
 import numpy as np
@@ -84,6 +84,7 @@ _DISCOURSE_CLASSES = bytes(
 _SPACE_CHARACTERS = bytes(c for c in range(128) if _SPACES[c])
 _CLOSING_CHARACTERS = "".join(filter(str.isascii, CLOSERS)).encode()
 _PAD = b"\0" * 8
+_PASS = 600_000  # characters from which on the arrays of the rule discourse do not fit into the processor cache
 _LONG = 1500  # characters of a single text from which on arrays are faster
 
 # Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
@@ -202,6 +203,20 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the text index and the offset of every cut, sorted by text and offset."""
+    n_passes = min(len(texts), -(-int(lengths.sum()) // _PASS))
+    if rule == "discourse" and n_passes > 1:
+        bounds = np.linspace(0, len(texts), n_passes + 1).astype(int).tolist()
+        parts = [
+            _batch_cuts(
+                texts[low:high],
+                lengths[low:high],
+                rule,
+                None if mentions is None else _mentions_of(mentions, low, high),
+            )
+            for low, high in pairwise(bounds)
+        ]
+        owners = [owner + low for (owner, _), low in zip(parts, bounds, strict=False)]
+        return np.concatenate(owners), np.concatenate([offset for _, offset in parts])
     simple, slow = _simplified(texts)
     if len(slow) == len(texts):
         owner = offset = np.zeros(0, dtype=np.int64)
@@ -224,6 +239,13 @@ def _batch_cuts(
     offset = np.concatenate([offset, extra[:, 1]])
     order = np.argsort(owner * (int(lengths.max()) + 1) + offset, kind="stable")
     return owner[order], offset[order]
+
+
+def _mentions_of(mentions: MentionColumns, low: int, high: int) -> MentionColumns:
+    """Returns the mentions in a range of texts."""
+    indptr = mentions.indptr[low : high + 1]
+    rows = slice(int(indptr[0]), int(indptr[-1]))
+    return MentionColumns(indptr - indptr[0], mentions.start[rows], mentions.end[rows], mentions.label_id[rows])
 
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:

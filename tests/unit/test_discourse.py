@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, split_subsentences
-from scapo_eval.segmenting import discourse
+from scapo_eval.segmenting import discourse, segment_batch
 from scapo_eval.segmenting.reasoning import only_answer, spans_besides_answer
 from scapo_eval.segmenting.segment_batch import split_batch
 
@@ -151,6 +151,7 @@ def _invented(count: int, seed: int, *, lines: bool) -> list[str]:
         "\x07",
     ]
 
+    others += ["caf\u00e9s", "\u00c9", "\u00e9ing", "stra\u00dfe", "\u0130x"]
     marks += ['?" ', ".) ", ".\u201d ", '."']
     marks = [mark for mark in marks if lines or mark == mark.strip("\r\n")]
     others = [word for word in others if lines or "\n" not in word]
@@ -171,6 +172,15 @@ def test_a_batch_of_invented_texts_is_cut_like_each_text(seed: int) -> None:
             mentions = MATCHER.find(text) if with_mentions else None
             expected = [piece.end for piece in split_subsentences(text, "discourse", mentions)]
             assert spans.end[spans.indptr[k] : spans.indptr[k + 1]].tolist() == expected, text
+
+
+@pytest.mark.parametrize("characters", [1, 400, 5000])
+def test_passes_change_nothing(characters: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = ["", *_invented(40, 5, lines=True), "", ""]
+    mentions = MATCHER.find_batch(batch)
+    expected = [split_batch(batch, "discourse", m).end.tolist() for m in (None, mentions)]
+    monkeypatch.setattr(segment_batch, "_PASS", characters)
+    assert [split_batch(batch, "discourse", m).end.tolist() for m in (None, mentions)] == expected
 
 
 def test_a_batch_without_clause_marks() -> None:
