@@ -148,8 +148,8 @@ class AliasMatcher:
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
         matches = batch.find(texts)
-        left_out = find_uses(texts, *matches, LEFT_OUT[self.claims], self._words)
-        return matches.mentions, left_out, find_uses(texts, *matches, uses, words)
+        left_out = find_uses(texts, matches, LEFT_OUT[self.claims], self._words)
+        return matches.mentions, left_out, find_uses(texts, matches, uses, words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.
