@@ -281,7 +281,7 @@ formats, oracles, scoring, statistics, results, tables, vocabulary tools, the re
 {ran}
 
 The number of tests differs between rows, because the tests were run on different days. Skipped tests need another
-version of Python or a package that is not installed. CI runs the whole test suite, including training, with one
+version of Python or a package outside these extras. CI runs the whole test suite, including training, with one
 version of Python and the newest versions of the dependencies.
 
 ## vLLM, run
