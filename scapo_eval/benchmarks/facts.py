@@ -66,7 +66,7 @@ class JudgedDescription:
         claims: Atomic claims in the description, or None if they could not be read.
         descriptive: For each claim, True if the claim describes the image, and False if the claim is an inference or a
             comment.
-        true: For each claim, True if the claim is true, or None for the whole field if the verdicts could not be read.
+        true: Truth value of each claim. The whole field is None if the verdicts could not be read.
         trials: Verdicts on the claims, each with the matching reference claims. The list of trials is empty if there
             are no reference claims, or if verdicts or matches could not be read.
         references: Reference claims for the image, or None if there are none.

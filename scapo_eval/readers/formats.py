@@ -356,8 +356,8 @@ def _pope_answer(row: Record, line: int) -> Answer:
 
 
 def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
-    """Returns the benchmark's document in a sample (which lmms-eval wrote until v0.4) and the records of the metrics,
-    which often contain the same ids.
+    """Returns the benchmark's document, which lmms-eval stored in each sample until v0.4, and the records of the
+    metrics. All of these often contain the same ids.
     """
     doc = row.get("doc")
     parts: list[Record] = [

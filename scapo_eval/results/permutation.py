@@ -5,8 +5,8 @@ to behave alike: one system may make five times as many claims as the other. A t
 (Noreen 1989) has the stronger null hypothesis that the systems behave alike. As a test of equal values, it rejects too
 often if the systems make different numbers of claims, and too rarely if claims are clustered within images. To correct
 these errors, the difference is divided by its standard error, both in the data and in every swapped sample. The
-resulting test is exact for exchangeable rows and has the correct size for equal values in large samples (Janssen 1997;
-Chung & Romano 2013). The standard error is computed under the null hypothesis
+resulting test is exact if the rows are exchangeable. In large samples, it has the correct size whenever the two systems
+have equal values (Janssen 1997; Chung & Romano 2013). The standard error is computed under the null hypothesis
 (:func:`~scapo_eval.results.intervals.null_variance`). The test therefore does not underestimate the uncertainty of a
 system that has no events.
 """

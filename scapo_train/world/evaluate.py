@@ -344,7 +344,8 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         f"The hypotheses were registered on {registration.registered}, before the first trial. "
         f"{registration.rule.strip()}",
         "The column `power` shows the probability that the test confirms a hypothesis, without Holm's correction, if "
-        "the true value is the one in the table and the standard deviation between seeds is the registered one.",
+        "the true value is that in the column `if the truth is` and the standard deviation between seeds is that in "
+        "the column `spread`.",
         registered_table(registration),
         "## Answers",
         state,
@@ -352,7 +353,7 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         registration.reading.strip(),
         figure,
         "## Results",
-        "The tables show means over seeds with 95 % intervals (Student's t), in percent (for words, their number). "
+        "The tables show means over seeds with Student's 95 % intervals, in percent except for the number of words. "
         "`judged` is the share of all sentences, including incomplete ones, that are fluent according to an n-gram "
         "model.",
         *cells,

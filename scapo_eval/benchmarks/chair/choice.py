@@ -1,4 +1,4 @@
-"""Creation of a profile from its name and its settings."""
+"""Functions that create a profile from its name and settings."""
 
 from __future__ import annotations
 
