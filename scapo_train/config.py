@@ -374,6 +374,8 @@ class Optim:
         inner_epochs: Number of passes over a batch.
         micro_batch_tokens: Maximum number of tokens in a forward and backward pass per rank. Larger groups are divided
             into several rows. The gradient does not depend on this value.
+        offload: True to keep trained weights, gradients and moments in host memory and to update them there. The GPU
+            receives the weights of a layer only for its use.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -388,6 +390,7 @@ class Optim:
     mini_batches: int = 1
     inner_epochs: int = 1
     micro_batch_tokens: int = 8192
+    offload: bool = False
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,11 @@ class ProcessGroup:
         return values
 
 
+def backend_of(device: torch.device) -> str:
+    """Returns the backend of collective operations. On GPUs, tensors in host memory are reduced by gloo."""
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+
+
 @contextmanager
 def join_process_group() -> Iterator[ProcessGroup]:
     """Joins the process group of torchrun, and leaves it at the end of the context.
@@ -92,7 +97,7 @@ def join_process_group() -> Iterator[ProcessGroup]:
         yield ProcessGroup(0, 1, device)
         return
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
+        dist.init_process_group(backend_of(device), timeout=TIMEOUT)
     watch = Watch(rank, size)
     try:
         yield ProcessGroup(rank, size, device)

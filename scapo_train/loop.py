@@ -196,7 +196,8 @@ class Loop(ABC):
         """Loads the policy and, if needed, the reference."""
         config = self.config
         read = partial(load_policy, config.model, self.temperature, self.process_group)
-        processor, policy = processor_of(config.model), read(lora=config.lora, seed=config.run.seed)
+        processor = processor_of(config.model)
+        policy = read(lora=config.lora, seed=config.run.seed, offload=config.optim.offload)
         if not self.compares:
             return Models(processor, policy, None)
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))

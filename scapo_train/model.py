@@ -32,7 +32,7 @@ from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, load_processor
 
 from .config import Lora, Model
-from .distributed import ProcessGroup
+from .distributed import ProcessGroup, backend_of
 from .families.general import GeneralPolicy
 from .families.lora import adapters_off, add_adapters, has_adapters
 from .families.policy import Policy
@@ -136,6 +136,7 @@ def load_policy(
     reference: bool = False,
     lora: Lora = Lora(),  # noqa: B008  frozen
     seed: int = 0,
+    offload: bool = False,
 ) -> Policy:
     """Loads the policy, or its frozen reference, from a Hugging Face model.
 
@@ -151,6 +152,8 @@ def load_policy(
         reference: True for a model without trained parameters.
         lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
         seed: Seed of the adapters' initial values.
+        offload: True to keep the policy's shards in host memory (``optim.offload``). A single process then also has
+            shards.
 
     Raises:
         ScapoError: If the model cannot be loaded or is not supported.
@@ -175,11 +178,13 @@ def load_policy(
             (vlm.generation_config,) = _from_first([vlm.generation_config])
     ends = sorted(end_tokens(vlm.generation_config.eos_token_id))
     policy = untrained(policy_of(vlm, ends, temperature), settings, reference=reference, lora=lora, seed=seed)
-    if process_group.size > 1:
-        offload = reference and settings.reference == "cpu"
-        whole = _same_formats(policy)
+    if reference:
+        offload = process_group.size > 1 and settings.reference == "cpu"
+    if process_group.size > 1 or offload:
+        whole = _same_formats(policy) if process_group.size > 1 else {}
         shard(policy, dtype, mesh_of(process_group), offload=offload)
-        _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
+        if process_group.size > 1:
+            _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
     return placed(policy, settings, process_group, reference=reference, lora=lora)
 
 
@@ -209,26 +214,36 @@ def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, refe
     """Converts the weights to their number formats, moves them to the device, and enables autocast if necessary.
 
     Args:
-        policy: Policy from :func:`untrained`, sharded if there are several processes.
+        policy: Policy from :func:`untrained`, possibly sharded.
         settings: See :func:`load_policy`.
         process_group: See :func:`load_policy`.
         reference: See :func:`load_policy`.
         lora: See :func:`load_policy`.
     """
-    dtype, several = getattr(torch, settings.dtype), process_group.size > 1
+    dtype, sharded = getattr(torch, settings.dtype), isinstance(policy, FSDPModule)
     frozen = reference or lora.rank > 0
     plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
-    if several and not frozen:
+    if sharded and not frozen:
         policy.to(plain)
-    wide = check_family(policy.vlm.config).one_dtype and not several
+    wide = check_family(policy.vlm.config).one_dtype and not sharded
     for parameter in policy.tower:
         parameter.data = parameter.data.to(plain if wide else dtype)
-    away = any(tensor.device.type != process_group.device.type for tensor in _tensors(policy).values())
-    if away and not (reference and settings.reference == "cpu"):
+    if sharded:  # the shards have their device already
+        for parameter in policy.tower:
+            parameter.data = parameter.data.to(process_group.device)
+        _move_buffers(policy, process_group.device)
+    elif not (reference and settings.reference == "cpu"):
         policy.to(process_group.device)
-    if not several and any(parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad):
+    if not sharded and any(parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
+
+
+def _move_buffers(policy: Policy, device: torch.device) -> None:
+    for module in policy.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.device != device:
+                setattr(module, name, buffer.to(device))
 
 
 def keep_inputs_only(vlm: Any) -> None:
@@ -262,10 +277,7 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
     for k, parameter in enumerate(model.parameters()):
         host[k] = host[k] if host[k].is_pinned() else host[k].pin_memory()
         parameter.data = host[k].to(process_group.device, non_blocking=True)
-    for name, buffer in list(model.named_buffers()):
-        if buffer.device != process_group.device:
-            owner = model.get_submodule(name.rpartition(".")[0])
-            setattr(owner, name.rpartition(".")[2], buffer.to(process_group.device))
+    _move_buffers(model, process_group.device)
     try:
         yield
     finally:
@@ -291,6 +303,8 @@ def gathered(policy: Policy) -> Iterator[None]:
 
 def mesh_of(process_group: ProcessGroup) -> DeviceMesh:
     """Returns the device mesh of all ranks, which share the weights."""
+    if not dist.is_initialized():  # a single process
+        dist.init_process_group(backend_of(process_group.device), store=dist.HashStore(), rank=0, world_size=1)
     return init_device_mesh(process_group.device.type, (process_group.size,))
 
 
@@ -310,7 +324,7 @@ def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool
     settings: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": precision,
-        "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if offload else OffloadPolicy(),
     }
     for layer in policy.language_model.layers:
         fully_shard(layer, **settings)

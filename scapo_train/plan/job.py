@@ -260,8 +260,9 @@ class GpuShare:
 
     Attributes:
         value_bytes: Bytes of a number in the computation.
-        autocast: True if float32 weights are cast for each matrix product (only on a single GPU).
-        sharded: True if the weights are distributed over GPUs (FSDP).
+        offload: True if trained weights and moments are in host memory.
+        sharded: True if the weights are sharded (FSDP), over several GPUs or for offloading.
+        autocast: True if float32 weights are cast for each matrix product (only without sharding).
         repeats_keys: True if attention copies keys and values for each query head.
         kl: True if there is a reference model.
         lora: True if the model is frozen and adapters are trained. In this case, no separate reference model is
@@ -282,8 +283,9 @@ class GpuShare:
         config = job.config
         self.job, self.config, self.shape, self.gpu, self.count = job, config, job.shape, job.gpu, job.count
         self.value_bytes = 4 if config.model.dtype == "float32" else 2
-        self.autocast = self.count == 1 and self.value_bytes == 2
-        self.sharded = self.count > 1
+        self.offload = config.optim.offload
+        self.sharded = self.count > 1 or self.offload
+        self.autocast = not self.sharded and self.value_bytes == 2
         self.repeats_keys = True  # on CUDA, the kernel for masked attention needs as many keys as queries
         self.kl = job.pairs or config.loss.kl > 0
         self.lora = config.lora.rank > 0

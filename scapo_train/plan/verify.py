@@ -186,11 +186,13 @@ def measure(job: Job) -> Measured:
     fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, uses another optimizer than AdamW, or has a model family of the general
-            path, whose tower reads values of tensors.
+        InputError: If the job trains on pairs, uses ``optim.offload`` or another optimizer than AdamW, or has a model
+            family of the general path, whose tower reads values of tensors.
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")
+    if job.config.optim.offload:
+        raise InputError("--verify counts the memory of a GPU: set optim.offload to false")
     if job.config.optim.optimizer != "adamw":
         raise InputError(f"--verify knows optim.optimizer = adamw, not {job.config.optim.optimizer}")
     start = time.monotonic()

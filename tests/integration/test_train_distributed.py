@@ -81,6 +81,21 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
     assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
 
 
+def test_offloaded_weights_and_moments_get_the_same_updates(lab: Any) -> None:
+    changes = [f"{RUN},model.reference=cpu,optim.offload={there}" for there in ("false", "true")]
+    changes.append(f"{changes[1]},lora.rank=4")
+    for ranks in (1, 2):
+        plain, offloaded, adapters = trained(lab, ranks, *changes)
+        assert offloaded["responses"] == plain["responses"]
+        assert difference(plain["gradient"], offloaded["gradient"]) <= 1e-7
+        assert difference(plain["weights"], offloaded["weights"]) <= 1e-7
+        assert not any(plain["offloads"])
+        for found in (offloaded, adapters):
+            assert len(found["offloads"]) > 1
+            assert all(found["offloads"])
+        assert adapters["gradient"].keys() != plain["gradient"].keys()
+
+
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="experts' adapters need transformers 5")
 def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) -> None:
     pytest.importorskip("peft")

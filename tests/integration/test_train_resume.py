@@ -129,16 +129,18 @@ def test_a_killed_run_ends_as_one_that_was_not(lab: Any) -> None:
     assert left_behind(lab.folder / "killed") == left_behind(lab.folder / "whole")
 
 
-def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
+def test_a_run_goes_on_with_another_number_of_ranks_and_offloaded(lab: Any) -> None:
     resume, exact = ("--resume", "auto"), "model.dtype=float64"
     assert main(lab.run("whole", exact)) == 0
     assert main(lab.run("changed", exact, "run.steps=1", "run.export=false")) == 0
     changed = lab.run("changed", exact, "run.steps=3", "run.export=false")
-    two = lab.forked(2, "-m", "scapo_train", *changed, *resume)
+    two = lab.forked(2, "-m", "scapo_train", *changed, "--set", "optim.offload=true", *resume)
     done = subprocess.run(two, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resumed after step 1" in done.stderr
-    assert main([*lab.run("changed", exact), *resume]) == 0
+    last = lab.forked(1, "-m", "scapo_train", *lab.run("changed", exact), "--set", "optim.offload=true", *resume)
+    done = subprocess.run(last, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
     found, expected = metrics(lab.folder / "changed"), metrics(lab.folder / "whole")
     assert [line["step"] for line in found] == [1, 2, 3, 4]
     for one, other in zip(found, expected, strict=True):

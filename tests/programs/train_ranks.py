@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from exact import exact_norms
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 
 from scapo_train import config, trainer
@@ -52,6 +53,11 @@ def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
     made.optimizer.register_step_pre_hook(keep_gradient)
     made.sampler.sample = keep_responses  # type: ignore[method-assign]
     made.run()
+    found["offloads"] = [
+        isinstance(module._get_fsdp_state()._fsdp_param_group.offload_policy, CPUOffloadPolicy)
+        for module in made.policy.modules()
+        if isinstance(module, FSDPModule)
+    ]
     found["weights"] = {name: whole(each) for name, each in made.policy.named_parameters() if each.requires_grad}
     return found
 
