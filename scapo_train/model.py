@@ -232,7 +232,7 @@ def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, refe
         for parameter in policy.tower:
             parameter.data = parameter.data.to(process_group.device)
         _move_buffers(policy, process_group.device)
-    elif not (reference and settings.reference == "cpu"):
+    elif not (reference and settings.reference == "cpu") and next(policy.parameters()).device != process_group.device:
         policy.to(process_group.device)
     if not sharded and any(parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
