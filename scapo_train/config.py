@@ -110,6 +110,8 @@ class Model:
         dtype: Number format of the computation. Trained weights have at least float32, because bfloat16 weights would
             lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons of computations
             that differ only in rounding.
+        attention: Kernel of attention for families on the general path. At the start, log-probabilities are compared
+            with those of ``sdpa``. Families with shared prompts have their own attention.
         gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
             pass.
         reference: Location of the frozen weights for the KL term. ``device`` keeps a second copy in ``dtype``, sharded
@@ -123,6 +125,7 @@ class Model:
     path: str = ""
     revision: str = ""
     dtype: Literal["bfloat16", "float32", "float64"] = "bfloat16"
+    attention: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
     gradient_checkpointing: bool = True
     reference: Literal["device", "cpu"] = "device"
     min_pixels: int = 0
@@ -659,6 +662,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.stop = "{credit.stop}" compares responses: rollout.group must be 2 or more')
     if credit.per_response and config.rollout.group < 2:
         reasons.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
+    if config.model.attention == "flash_attention_2" and config.model.dtype != "bfloat16":
+        reasons.append(f'model.attention = "flash_attention_2" computes in bfloat16, not in {config.model.dtype}')
     if config.optim.mini_batches > config.data.prompts_per_step:
         reasons.append("optim.mini_batches is greater than data.prompts_per_step")
     if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):

@@ -30,6 +30,7 @@ from scapo_eval.rewarding.tokens import decode_batch
 from scapo_eval.truths.oracle import PresenceOracle
 
 from . import interrupts_are_errors
+from .attention import check_attention
 from .checkpoint.best import Best
 from .checkpoint.resume import check_changes, check_not_deleted, known_state
 from .checkpoint.save import Checkpoints, export
@@ -154,6 +155,7 @@ class Loop(ABC):
         models = self.load_models()
         self.processor, self.policy, self.reference = models.processor, models.policy, models.reference
         self.tokenizer, self.positions, self.trainable = models.tokenizer, models.positions, models.trainable
+        check_attention(models.policy, models.processor, task.sources, config.model, process_group)
         self.optimizer = optimizer_of(config, models.policy)
         self.prompts = self.make_prompts(task.sources, models)
         self.held_out, self.held_out_reward = _held_out(config, task, models)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def load_policy(
     plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-        check_family(described)
+        _check_choice(settings, check_family(described))
         wanted = plain if process_group.size == 1 or frozen else "auto"
         if process_group.main:
             vlm = transformers.AutoModelForImageTextToText.from_pretrained(
@@ -177,6 +178,12 @@ def load_policy(
         if process_group.size > 1:
             (vlm.generation_config,) = _from_first([vlm.generation_config])
     ends = sorted(end_tokens(vlm.generation_config.eos_token_id))
+    if settings.attention != "sdpa":
+        try:
+            vlm.set_attn_implementation(settings.attention)
+        except (ValueError, ImportError) as error:
+            cause = " ".join(str(error).split())[:200]
+            raise ScapoError(f'model.attention = "{settings.attention}": {cause}; set it to "sdpa"') from None
     policy = untrained(policy_of(vlm, ends, temperature), settings, reference=reference, lora=lora, seed=seed)
     if reference:
         offload = process_group.size > 1 and settings.reference == "cpu"
@@ -186,6 +193,20 @@ def load_policy(
         if process_group.size > 1:
             _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
     return placed(policy, settings, process_group, reference=reference, lora=lora)
+
+
+def _check_choice(settings: Model, family: Family) -> None:
+    """Checks ``model.attention`` before weights are loaded.
+
+    Raises:
+        ScapoError: If the family has its own attention, or a package is missing.
+    """
+    if settings.attention != "sdpa" and family.policy is SharedPolicy:
+        why = f"{family.name} shares prompts by an attention of its own"
+        raise ScapoError(f'model.attention = "{settings.attention}" is not for this model: {why}; leave it out')
+    if settings.attention == "flash_attention_2" and find_spec("flash_attn") is None:
+        install = "pip install flash-attn --no-build-isolation"
+        raise ScapoError(f'model.attention = "flash_attention_2" needs flash_attn: {install}')
 
 
 def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, seed: int = 0) -> Policy:
@@ -266,9 +287,7 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
         return
     if process_group.size > 1:
         yield
-        for module in model.modules():
-            if isinstance(module, FSDPModule):  # the root's embedding and output layer would stay whole
-                module.reshard()
+        reshard(model)
         return
     if settings.reference != "cpu" or process_group.device.type == "cpu":
         yield
@@ -283,6 +302,13 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
     finally:
         for parameter, data in zip(model.parameters(), host, strict=True):
             parameter.data = data
+
+
+def reshard(model: Policy) -> None:
+    """Drops the unsharded weights. After a pass without gradients, the root's embedding and output layer stay whole."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 @contextmanager

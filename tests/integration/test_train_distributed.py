@@ -108,6 +108,14 @@ def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) 
     assert difference(one["weights"], two["weights"]) <= 1e-4
 
 
+def test_another_attention_on_two_ranks(lab: Any, tiny: ModuleType) -> None:
+    path = tiny.build(lab.folder / "llava", "llava")
+    change = f"model.path={path},run.steps=1,optim.clip=0,loss.kl=0.5,data.prompts_per_step=2"
+    (one,), (two,) = trained(lab, 1, change), trained(lab, 2, f"{change},model.attention=eager")
+    assert two["responses"] == one["responses"]
+    assert difference(one["gradient"], two["gradient"]) <= 1e-4
+
+
 def started(lab: Any, *changes: str) -> subprocess.Popen[str]:
     """Starts a run on two ranks, and returns after its first step."""
     arguments = lab.run("run", "run.steps=100000", "run.save_every=1", *changes)
