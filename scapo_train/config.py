@@ -116,6 +116,8 @@ class Model:
             pass.
         reference: Location of the frozen weights for the KL term. ``device`` keeps a second copy in ``dtype``, sharded
             like the policy. ``cpu`` keeps pinned host memory that is copied to the device for use.
+        shard_within: Processes that share one copy of the weights. ``world``: all processes. ``machine``: the processes
+            of a machine; gradients are averaged across machines. This setting needs more memory and less network.
         min_pixels: Minimum number of pixels after resizing, for processors with this setting. With 0, the default of
             the processor applies.
         max_pixels: Maximum number of pixels after resizing, for processors with this setting. With 0, the default of
@@ -128,6 +130,7 @@ class Model:
     attention: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
     gradient_checkpointing: bool = True
     reference: Literal["device", "cpu"] = "device"
+    shard_within: Literal["world", "machine"] = "world"
     min_pixels: int = 0
     max_pixels: int = 0
 

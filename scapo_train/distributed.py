@@ -33,11 +33,13 @@ class ProcessGroup:
         rank: Number of this process, starting at 0.
         size: Number of processes.
         device: Device for the computation of this process.
+        local: Number of processes on this machine, or 0 if all processes are on this machine.
     """
 
     rank: int
     size: int
     device: torch.device
+    local: int = 0
 
     @property
     def main(self) -> bool:
@@ -100,7 +102,7 @@ def join_process_group() -> Iterator[ProcessGroup]:
         dist.init_process_group(backend_of(device), timeout=TIMEOUT)
     watch = Watch(rank, size)
     try:
-        yield ProcessGroup(rank, size, device)
+        yield ProcessGroup(rank, size, device, wanted)
     except Interrupted:  # all ranks, after the same step
         watch.farewell()
         raise

@@ -189,7 +189,7 @@ def load_policy(
         offload = process_group.size > 1 and settings.reference == "cpu"
     if process_group.size > 1 or offload:
         whole = _same_formats(policy) if process_group.size > 1 else {}
-        shard(policy, dtype, mesh_of(process_group), offload=offload)
+        shard(policy, dtype, mesh_of(process_group, settings.shard_within), offload=offload)
         if process_group.size > 1:
             _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
     return placed(policy, settings, process_group, reference=reference, lora=lora)
@@ -327,11 +327,24 @@ def gathered(policy: Policy) -> Iterator[None]:
             module.set_reshard_after_forward(module is not policy, recurse=False)
 
 
-def mesh_of(process_group: ProcessGroup) -> DeviceMesh:
-    """Returns the device mesh of all ranks, which share the weights."""
+def mesh_of(process_group: ProcessGroup, within: str) -> DeviceMesh:
+    """Returns the device mesh of all ranks.
+
+    Args:
+        process_group: Group of all processes.
+        within: Processes that share one copy of the weights (``model.shard_within``).
+
+    Raises:
+        ScapoError: If the machines have different numbers of processes.
+    """
     if not dist.is_initialized():  # a single process
         dist.init_process_group(backend_of(process_group.device), store=dist.HashStore(), rank=0, world_size=1)
-    return init_device_mesh(process_group.device.type, (process_group.size,))
+    kind, size, local = process_group.device.type, process_group.size, process_group.local or process_group.size
+    if within == "world" or local == size:
+        return init_device_mesh(kind, (size,))
+    if set(process_group.gather(local)) != {local}:
+        raise ScapoError('model.shard_within = "machine" needs the same number of processes on every machine')
+    return init_device_mesh(kind, (size // local, local), mesh_dim_names=("machine", "shard"))
 
 
 def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool) -> None:

@@ -45,7 +45,7 @@ class Memory(GpuShare):
 
     def _resting(self) -> dict[str, float]:
         """Returns the bytes that stay in memory during the whole step."""
-        language, trained = self.shape.language / self.count, self.trained / self.count
+        language, trained = self.shape.language / self.shards, self.trained / self.shards
         tower = 0 if self.shape.shared else self.shape.tower  # the reference of the general path encodes images itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
         wide = self.shape.one_dtype and self.autocast and not self.lora
@@ -65,11 +65,11 @@ class Memory(GpuShare):
         return 8 if self.config.optim.optimizer == "adamw" else 2 + 2 * 4 / 256
 
     def _gradients(self) -> dict[str, float]:
-        return {} if self.offload else {"gradients": 4 * self.trained / self.count}
+        return {} if self.offload else {"gradients": 4 * self.trained / self.shards}
 
     def host_bytes(self) -> float:
         """Returns the bytes of host memory per machine for what is kept there instead of on the GPUs."""
-        language, trained = self.shape.language / self.count, self.trained / self.count
+        language, trained = self.shape.language / self.shards, self.trained / self.shards
         kept = 0.0
         if self.offload:
             weights = self.value_bytes * language if self.lora else 0
@@ -172,10 +172,10 @@ class Memory(GpuShare):
             layer, root = (self.adapters / shape.layers, 0) if self.lora else (shape.layer, shape.root)
             copies = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
             if self.offload:  # the shards, before they are cast and gathered
-                copies += 4 * self.trained / self.shape.language / self.count * (shape.root + GATHERED * shape.layer)
+                copies += 4 * self.trained / self.shape.language / self.shards * (shape.root + GATHERED * shape.layer)
             waiting = output  # unsharded gradients of the root's parameters wait for the last of them
-            reduced = (b + 4 + 4 / self.count) * layer  # the gradients of a layer: unreduced, in float32, and reduced
-            return copies, waiting, reduced, (b + 4 + 4 / self.count) * root + output * shape.tied
+            reduced = (b + 4 + 4 / self.shards) * layer  # the gradients of a layer: unreduced, in float32, and reduced
+            return copies, waiting, reduced, (b + 4 + 4 / self.shards) * root + output * shape.tied
         reduced = (b + 4) * shape.hidden * shape.inner if self.autocast and not self.lora else 0.0
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 

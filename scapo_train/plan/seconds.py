@@ -63,7 +63,9 @@ class Seconds(GpuShare):
         micros = math.ceil(self.responses / self.passes[1].responses)
         gather = gather_reference = self.value_bytes * shape.language / self._link()
         reduce = 4 * self.trained / self._link()
-        host = HOST_LINK * assume.bandwidth * self.count
+        if self.shards < self.count:  # the all-reduce of shards across machines: they send and receive each number
+            reduce += 2 * 4 * self.trained / self.shards / (NETWORK * assume.bandwidth)
+        host = HOST_LINK * assume.bandwidth * self.shards
         if self.offload:
             gather += (self.value_bytes * shape.language if self.lora else 4 * self.trained) / host
             reduce += 4 * self.trained / host
@@ -80,7 +82,7 @@ class Seconds(GpuShare):
         )
         weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
         shared = HOST_MEMORY / min(self.count, GPUS_PER_MACHINE)
-        step = weights * self.trained / self.count / (shared * assume.bandwidth if self.offload else bandwidth)
+        step = weights * self.trained / self.shards / (shared * assume.bandwidth if self.offload else bandwidth)
         pairs, vllm = self.job.pairs, self.job.vllm
         width, height = self.job.work.image
         reads = self.pictures * (1 + vllm) * width * height / (640 * 480)  # vLLM reads each picture again
@@ -132,5 +134,5 @@ class Seconds(GpuShare):
         if self.count == 1:
             return math.inf
         return (
-            self.gpu.link if self.count <= GPUS_PER_MACHINE else min(self.gpu.link, NETWORK)
+            self.gpu.link if self.shards <= GPUS_PER_MACHINE else min(self.gpu.link, NETWORK)
         ) * self.job.assume.bandwidth

@@ -25,12 +25,13 @@ PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "train_ranks.py"
 FIRST_ONLY = "<NO_OTHER_FAILURES>"  # torchrun of torch 2.9 reports the first rank that left
 
 
-def trained(lab: Any, ranks: int, *changes: str) -> list[dict[str, Any]]:
+def trained(lab: Any, ranks: int, *changes: str, per_machine: int | None = None) -> list[dict[str, Any]]:
     """Returns the results of the program for each list of changes."""
+    imagined = {} if per_machine is None else {"RANKS_PER_MACHINE": str(per_machine)}
     out = lab.folder / f"{ranks}.pt"
     done = subprocess.run(
         lab.forked(ranks, str(PROGRAM), str(out), str(lab.config), *changes),
-        capture_output=True, text=True, timeout=600,
+        capture_output=True, text=True, timeout=600, env={**os.environ, **imagined},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return torch.load(out, weights_only=True)
@@ -106,6 +107,18 @@ def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) 
     assert two["responses"] == one["responses"]
     assert difference(one["gradient"], two["gradient"]) <= 1e-5
     assert difference(one["weights"], two["weights"]) <= 1e-4
+
+
+def test_shards_within_a_machine_get_the_same_updates(lab: Any) -> None:
+    changes = [f"{EXACT},{RUN},model.shard_within={within}" for within in ("world", "machine")]
+    changes.append(f"{changes[1]},optim.offload=true")
+    world, *others = trained(lab, 4, *changes, per_machine=2)
+    assert world["mesh"] == [4]
+    for found in others:
+        assert found["mesh"] == [2, 2]
+        assert found["responses"] == world["responses"]
+        assert difference(world["gradient"], found["gradient"]) <= SAME_GRADIENT
+        assert difference(world["weights"], found["weights"]) <= SAME_WEIGHTS
 
 
 def test_another_attention_on_two_ranks(lab: Any, tiny: ModuleType) -> None:

@@ -506,6 +506,17 @@ def test_offloading_fits_32b_on_eight_gpus(capsys: pytest.CaptureFixture[str]) -
     assert f"host memory: {offloaded['host'] / GIB:.0f} GiB per machine" in capsys.readouterr().out
 
 
+def test_shards_within_a_machine_take_memory_and_save_network(seven: Job) -> None:
+    world, machine = (
+        plan(replace(changed(seven, model={"shard_within": within}), count=16)) for within in ("world", "machine")
+    )
+    one = plan(seven)
+    for kind in SHARDED:
+        assert machine.memory["update"][kind] == one.memory["update"][kind] == 2 * world.memory["update"][kind]
+    assert machine.seconds["sync"] == one.seconds["sync"] < world.seconds["sync"]
+    assert machine.seconds["update"] < world.seconds["update"]
+
+
 def test_one_offloading_gpu_shards_over_itself(seven: Job) -> None:
     one = plan(replace(changed(seven, optim={"offload": True}, rollout={"engine": "transformers"}), count=1))
     assert one.fits
