@@ -68,6 +68,8 @@ class Run:
         seed: Seed of sampling and of the prompt order, which are the only random parts of the loop.
         steps: Number of optimization steps. With 0, the number follows from ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
+        async_save: True to continue training while a checkpoint is written. This setting needs host memory for a copy
+            of the weights and moments.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
         samples_every: Number of steps between samples in ``samples.jsonl`` and extreme rollouts.
@@ -88,6 +90,7 @@ class Run:
     seed: int = 0
     steps: int = 0
     save_every: int = 50
+    async_save: bool = False
     keep: int = 2
     evaluate_every: int = 0
     samples_every: int = 10
@@ -176,6 +179,7 @@ class Data:
             greedy.
         max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is a share
             of the prompts.
+        workers: Number of pictures that are read and resized at the same time, per process.
         on_unknown_image: Treatment of prompts whose image is not in the ground truth: ``error`` or ``skip``.
     """
 
@@ -191,6 +195,7 @@ class Data:
     evaluation_prompts: int = 0
     evaluation_temperature: float = 0.0
     max_bad: float = 100.0
+    workers: int = 1
     on_unknown_image: Literal["error", "skip"] = "error"
 
 
@@ -611,7 +616,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 _POSITIVE = {
-    "data": ("prompts_per_step", "epochs"),
+    "data": ("prompts_per_step", "epochs", "workers"),
     "rollout": ("group", "max_new_tokens", "prompts_per_batch", "tensor_parallel", "temperature"),
     "optim": ("mini_batches", "inner_epochs", "micro_batch_tokens", "lr"),
     "run": ("keep",),

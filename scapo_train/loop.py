@@ -162,7 +162,7 @@ class Loop(ABC):
         self.sampler = self.make_sampler(models)
 
         self.clock = Clock(process_group.device)
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep, background=config.run.async_save)
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
         self.step, self._has_learned, self._stop_requested = 0, False, False
@@ -245,6 +245,7 @@ class Loop(ABC):
 
     def close(self) -> None:
         """Shuts down threads and the sampler."""
+        self.checkpoints.close()
         self.prompts.close()
         self.sampler.close()
 
@@ -279,7 +280,8 @@ class Loop(ABC):
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
                 raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
-                saved = self.save() if stop or due or last or raised else False
+                end = bool(stop or last or raised)
+                saved = self.save(wait=end) if due or end else False
                 if raised:
                     place = f"stopped after step {self.step} of {self.steps} by run.stop_on: {', '.join(raised)}"
                     raise ScapoError(f"{place}; nothing is exported")
@@ -368,9 +370,9 @@ class Loop(ABC):
 
     # --- saving and resuming ------------------------------------------------------------------------------------
 
-    def save(self) -> bool:
-        """Writes a checkpoint of the current state. Returns True if the checkpoint was written."""
-        return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state())
+    def save(self, *, wait: bool = True) -> bool:
+        """Writes a checkpoint of the current state; see :meth:`~scapo_train.checkpoint.save.Checkpoints.save`."""
+        return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state(), wait=wait)
 
     def _take_best(self) -> None:
         """Loads the weights of the best checkpoint into the policy, if there is one."""
@@ -407,7 +409,7 @@ class Loop(ABC):
 def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) -> Prompts:
     """Returns prompts with room for a response."""
     room = models.positions and models.positions - config.rollout.max_new_tokens
-    return Prompts(sources, models.processor, config.data.max_bad, room)
+    return Prompts(sources, models.processor, config.data.max_bad, room, workers=config.data.workers)
 
 
 def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:

@@ -68,12 +68,16 @@ class Memory(GpuShare):
         return {} if self.offload else {"gradients": 4 * self.trained / self.shards}
 
     def host_bytes(self) -> float:
-        """Returns the bytes of host memory per machine for what is kept there instead of on the GPUs."""
+        """Returns the bytes of host memory per machine for what is kept there instead of on the GPUs, and for
+        copies of checkpoints.
+        """
         language, trained = self.shape.language / self.shards, self.trained / self.shards
         kept = 0.0
         if self.offload:
             weights = self.value_bytes * language if self.lora else 0
             kept += PINNED * (weights + 8 * trained) + self._moments() * trained  # gradients are float32, and pinned
+        if self.config.run.async_save:
+            kept += (4 + self._moments()) * trained
         if self.kl and not self.lora and self.config.model.reference == "cpu":
             kept += PINNED * self.value_bytes * language
         return kept * min(self.count, GPUS_PER_MACHINE)

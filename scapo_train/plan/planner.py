@@ -35,7 +35,7 @@ class Plan:
         peak: Bytes at that moment. Without vLLM, this is the expected value of ``torch.cuda.max_memory_allocated``.
         needed: Bytes including the CUDA context and fragmentation.
         available: Memory of the GPU in bytes.
-        host: Bytes of host memory per machine for weights and moments that are kept there.
+        host: Bytes of host memory per machine for weights and moments that are kept or copied there.
         mfu: Model FLOPs utilization of the update, without recomputation.
         notes: Notes for the user.
         remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. Empty if the job

@@ -85,7 +85,9 @@ class Seconds(GpuShare):
         step = weights * self.trained / self.shards / (shared * assume.bandwidth if self.offload else bandwidth)
         pairs, vllm = self.job.pairs, self.job.vllm
         width, height = self.job.work.image
-        reads = self.pictures * (1 + vllm) * width * height / (640 * 480)  # vLLM reads each picture again
+        reads = (
+            self.pictures * (1 / config.data.workers + vllm) * width * height / (640 * 480)
+        )  # vLLM reads each picture again
         return {
             "vision": self.pictures * self.tower_flops / rate if shape.shared else 0,
             "sync": self._sync_seconds(gather, bandwidth) if vllm else 0 if pairs else gather,

@@ -6,6 +6,7 @@ Actions, in order:
 
 - ``within:machine`` shards the models of later actions within machines of two ranks.
 - ``save:NAME`` makes two steps of a toy model, saves a checkpoint, and writes its tensors to NAME.pt.
+- ``later:NAME`` is ``save:NAME`` in the background. Further steps are made before the end of the writing.
 - ``load:NAME:OUT`` loads the checkpoint into a toy with other values, and writes tensors and state to OUT.pt.
 - ``full:NAME`` saves while the second rank cannot write, and again when it can, and writes both results of ``save`` to
   NAME.pt.
@@ -100,6 +101,14 @@ def main() -> None:
             train(toy, optimizer)
             assert Checkpoints(folder / names[0], 2).save(2, toy, optimizer, {"sampler": [1, 2]})
             result = tensors(toy, optimizer)
+        elif verb == "later":
+            toy, optimizer = made(0, within)
+            train(toy, optimizer)
+            result = tensors(toy, optimizer)
+            checkpoints = Checkpoints(folder / names[0], 2, background=True)
+            assert checkpoints.save(2, toy, optimizer, {"sampler": [1, 2]}, wait=False)
+            train(toy, optimizer)
+            checkpoints.close()
         elif verb == "load":
             toy, optimizer = made(5, within)
             checkpoints = Checkpoints(folder / names[0], 2)

@@ -517,6 +517,17 @@ def test_shards_within_a_machine_take_memory_and_save_network(seven: Job) -> Non
     assert machine.seconds["update"] < world.seconds["update"]
 
 
+def test_workers_share_the_pictures_but_those_that_vllm_reads(seven: Job) -> None:
+    one, four = (plan(changed(seven, data={"workers": k})).seconds["host"] for k in (1, 4))
+    assert one - four == pytest.approx(16 * 16e-3 * 3 / 4)  # 16 pictures
+
+
+def test_a_copy_for_checkpoints_is_in_host_memory(seven: Job) -> None:
+    copied = plan(changed(seven, run={"async_save": True}))
+    assert copied.host == 12 * seven.shape.language
+    assert copied.memory == plan(seven).memory
+
+
 def test_one_offloading_gpu_shards_over_itself(seven: Job) -> None:
     one = plan(replace(changed(seven, optim={"offload": True}, rollout={"engine": "transformers"}), count=1))
     assert one.fits
